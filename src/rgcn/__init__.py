@@ -1,0 +1,62 @@
+"""rgcn: learn from a knowledge graph with relational graph convolutional networks.
+
+>>> import rgcn
+>>> kg = rgcn.load("world")
+>>> kg.num_nodes > 1000
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
+# only when it is first used.
+_ROOMS = {
+    "KnowledgeGraph": "rgcn.graph",
+    "NodeClassifier": "rgcn.tasks",
+    "NodeLabels": "rgcn.graph",
+    "RelationalAdjacency": "rgcn.adjacency",
+    "RgcnError": "rgcn.errors",
+    "load": "rgcn.data",
+    "read": "rgcn.data",
+}
+_MODULES = {"nn", "data", "graph", "kernels", "tasks", "runs", "errors", "adjacency", "config"}
+
+if TYPE_CHECKING:
+    from rgcn import nn
+    from rgcn.adjacency import RelationalAdjacency
+    from rgcn.data import load, read
+    from rgcn.errors import RgcnError
+    from rgcn.graph import KnowledgeGraph, NodeLabels
+    from rgcn.tasks import NodeClassifier
+
+__all__ = [
+    "KnowledgeGraph",
+    "NodeClassifier",
+    "NodeLabels",
+    "RelationalAdjacency",
+    "RgcnError",
+    "__version__",
+    "load",
+    "nn",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        value = getattr(import_module(_ROOMS[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"rgcn.{name}")
+    else:
+        raise AttributeError(f"module 'rgcn' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_ROOMS) | _MODULES)

@@ -1,0 +1,79 @@
+"""What can go wrong, in words a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RgcnError(Exception):
+    """Base of every error this package raises on purpose; the command line prints it without a traceback."""
+
+
+class DataError(RgcnError, ValueError):
+    """The data are malformed, inconsistent, or lack something the request needs."""
+
+
+class ParseError(DataError):
+    """A file could not be read: carries the file, the line number (from 1) and the offending text."""
+
+    def __init__(self, path: str, line: int | None, text: str, reason: str) -> None:
+        where = path if line is None else f"{path}, line {line}"
+        excerpt = f"\n    {text[:200].rstrip()}" if text else ""
+        super().__init__(f"{where}: {reason}{excerpt}")
+        self.path, self.line, self.text, self.reason = path, line, text, reason
+
+
+class ConfigError(RgcnError, ValueError):
+    """A setting is unknown, of the wrong type, or at odds with another."""
+
+
+class UnknownNameError(RgcnError, KeyError):
+    """A name that is not there, with the closest ones that are."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.suggestions = kind, name, close_matches(name, known)
+        hint = f" Did you mean {', '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
+        super().__init__(f"unknown {kind} {name!r}.{hint}")
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0])
+
+
+class NotFittedError(RgcnError, RuntimeError):
+    """A model was asked for something that only a fitted one can answer."""
+
+
+def close_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The known names most like `name`, best first.
+
+    Long IRIs differ only in their tails, so the tails are compared as well as the whole names.
+
+    >>> close_matches("Switzerlnd", ["Sweden", "Switzerland", "Spain"])
+    ['Switzerland']
+    """
+    candidates = list(known)
+    if len(candidates) > 50_000:  # difflib is quadratic in spirit: look only where the beginning or end agrees
+        head, tail = name[:3].lower(), local_name(name)[:3].lower()
+        near = [c for c in candidates if c[:3].lower() == head or local_name(c)[:3].lower() == tail]
+        candidates = near[:50_000]
+    by_folded: dict[str, str] = {}
+    for candidate in candidates:
+        by_folded.setdefault(candidate.lower(), candidate)
+        by_folded.setdefault(local_name(candidate).lower(), candidate)
+    found = difflib.get_close_matches(local_name(name).lower(), by_folded, n=limit, cutoff=0.6)
+    found += difflib.get_close_matches(name.lower(), by_folded, n=limit, cutoff=0.6)
+    return list(dict.fromkeys(by_folded[f] for f in found))[:limit]
+
+
+def local_name(name: str) -> str:
+    """The part of an IRI after its last '#' or '/': what a person reads.
+
+    >>> local_name("http://example.org/people#ada")
+    'ada'
+    >>> local_name('"a literal / with a slash"')
+    '"a literal / with a slash"'
+    """
+    if "://" not in name[:12] or name.startswith('"'):
+        return name
+    return name.rstrip("/#").replace("#", "/").rsplit("/", 1)[-1] or name

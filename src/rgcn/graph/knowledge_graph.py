@@ -1,0 +1,333 @@
+"""The one form in which data leave `data/` and enter everything else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.errors import DataError
+from rgcn.graph.labels import SPLITS, NodeLabels
+from rgcn.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from rgcn.graph.statistics import GraphStatistics
+
+
+class NodeKind(IntEnum):
+    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
+
+    IRI = 0
+    LITERAL = 1
+    BLANK = 2
+
+
+class Neighbor(NamedTuple):
+    """One triple seen from one of its ends."""
+
+    relation: str
+    node: str
+    outgoing: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KnowledgeGraph:
+    """Triples (subject, relation, object) over named nodes and relations. Immutable.
+
+    triples       int64 [T, 3]   subject id, relation id, object id
+    nodes                        names; a literal's name is its N-Triples form, `"42"^^<...integer>`
+    relations                    names
+    node_kinds    uint8 [N]      a `NodeKind` each; None: all are IRIs (plain names)
+    labels                       classes of some nodes, for node classification
+    triple_splits int8 [T]       index into ("train", "valid", "test"), for link prediction; None: no split
+    features      float32 [N, F] given node features, or None
+    edge_weights  float32 [T]    non-negative weights of the triples, or None (all one)
+
+    >>> kg = KnowledgeGraph.from_triples([("Bern", "capital_of", "Switzerland"), ("Oslo", "capital_of", "Norway")])
+    >>> kg
+    KnowledgeGraph(4 nodes, 1 relation, 2 triples)
+    >>> kg.neighbors("Norway")
+    [Neighbor(relation='capital_of', node='Oslo', outgoing=False)]
+    """
+
+    triples: NDArray[np.int64]
+    nodes: Vocabulary
+    relations: Vocabulary
+    node_kinds: NDArray[np.uint8] | None = None
+    labels: NodeLabels | None = None
+    triple_splits: NDArray[np.int8] | None = None
+    features: NDArray[np.float32] | None = None
+    edge_weights: NDArray[np.float32] | None = None
+    name: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        dtypes = {
+            "triples": np.int64,
+            "node_kinds": np.uint8,
+            "triple_splits": np.int8,
+            "features": np.float32,
+            "edge_weights": np.float32,
+        }
+        for attribute, dtype in dtypes.items():
+            value = getattr(self, attribute)
+            if value is not None:
+                array = np.array(value, dtype=dtype)  # a copy: the caller's array stays the caller's
+                array.setflags(write=False)
+                object.__setattr__(self, attribute, array)
+        if self.triples.size == 0:
+            object.__setattr__(self, "triples", self.triples.reshape(0, 3))
+        self._check()
+
+    def _check(self) -> None:
+        if self.triples.ndim != 2 or self.triples.shape[1] != 3:
+            raise DataError(f"triples must have shape [T, 3], not {list(self.triples.shape)}")
+        if len(self.triples):
+            low, high = self.triples.min(axis=0), self.triples.max(axis=0)
+            if low.min() < 0 or max(high[0], high[2]) >= self.num_nodes or high[1] >= self.num_relations:
+                raise DataError("a triple refers to a node or relation that has no name")
+        lengths = {
+            "node_kinds": self.num_nodes,
+            "features": self.num_nodes,
+            "triple_splits": len(self.triples),
+            "edge_weights": len(self.triples),
+        }
+        for attribute, length in lengths.items():
+            value = getattr(self, attribute)
+            if value is not None and len(value) != length:
+                raise DataError(f"{attribute} has {len(value)} rows where {length} are needed")
+        if self.features is not None and (self.features.ndim != 2 or not np.isfinite(self.features).all()):
+            raise DataError("features must be a finite matrix [nodes, features]")
+        if self.edge_weights is not None and not (np.isfinite(self.edge_weights) & (self.edge_weights >= 0)).all():
+            raise DataError("edge weights must be finite and not negative")
+        if self.triple_splits is not None and not np.isin(self.triple_splits, range(len(SPLITS))).all():
+            raise DataError(f"a triple's split is none of {', '.join(SPLITS)}")
+        if self.labels is not None and len(self.labels) and self.labels.nodes.max() >= self.num_nodes:
+            raise DataError("a label refers to a node that is not in the graph")
+
+    # -- making one ------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_triples(
+        cls,
+        triples: Iterable[tuple[str, str, str]],
+        *,
+        labels: Mapping[str, str] | None = None,
+        test_labels: Mapping[str, str] | None = None,
+        **attributes: Any,
+    ) -> KnowledgeGraph:
+        """A graph from triples of names, numbered by first appearance; `labels` are training labels."""
+        nodes: dict[str, int] = {}
+        relations: dict[str, int] = {}
+        ids = [
+            (
+                nodes.setdefault(s, len(nodes)),
+                relations.setdefault(r, len(relations)),
+                nodes.setdefault(o, len(nodes)),
+            )
+            for s, r, o in triples
+        ]
+        graph = cls(
+            np.array(ids, dtype=np.int64).reshape(-1, 3),
+            Vocabulary(nodes, kind="node"),
+            Vocabulary(relations, kind="relation"),
+            **attributes,
+        )
+        if labels is None and test_labels is None:
+            return graph
+        return graph.with_labels({"train": labels or {}, "test": test_labels or {}})
+
+    def with_labels(self, by_split: Mapping[str, Mapping[str, str]]) -> KnowledgeGraph:
+        """The same graph with labels {split: {node name: class name}}; one class numbering for all splits."""
+        classes: dict[str, int] = {}
+        rows = [
+            (self.nodes.id(node), classes.setdefault(class_name, len(classes)), SPLITS.index(split))
+            for split, pairs in by_split.items()
+            for node, class_name in pairs.items()
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        names = Vocabulary(classes, kind="class")
+        return replace(self, labels=NodeLabels(table[:, 0], table[:, 1], names, table[:, 2].astype(np.int8)))
+
+    # -- size and looks --------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def num_relations(self) -> int:
+        return len(self.relations)
+
+    @property
+    def num_triples(self) -> int:
+        return len(self.triples)
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def __repr__(self) -> str:
+        def count(n: int, word: str) -> str:
+            return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+        parts = [
+            count(self.num_nodes, "node"),
+            count(self.num_relations, "relation"),
+            count(len(self), "triple"),
+        ]
+        if self.labels is not None:
+            parts.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
+        if self.features is not None:
+            parts.append(f"{self.features.shape[1]} features")
+        if self.edge_weights is not None:
+            parts.append("weighted")
+        prefix = f"{self.name!r}, " if self.name else ""
+        return f"KnowledgeGraph({prefix}{', '.join(parts)})"
+
+    def statistics(self) -> GraphStatistics:
+        """Counts, degrees and relation frequencies."""
+        from rgcn.graph.statistics import GraphStatistics
+
+        return GraphStatistics.of(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over names, triples, labels, splits, features and weights: equal graphs, equal fingerprints."""
+        digest = hashlib.sha256()
+        for names in (self.nodes, self.relations):
+            digest.update(b"\x1e".join(name.encode() for name in names) + b"\x1d")
+        arrays: list[NDArray[Any] | None] = [
+            self.triples,
+            self.node_kinds,
+            self.triple_splits,
+            self.features,
+            self.edge_weights,
+        ]
+        if self.labels is not None:
+            digest.update(b"\x1e".join(name.encode() for name in self.labels.names) + b"\x1d")
+            arrays += [self.labels.nodes, self.labels.classes, self.labels.splits]
+        for array in arrays:
+            digest.update(b"-" if array is None else f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    def kind(self, node: str | int) -> NodeKind:
+        """Whether a node is an IRI, a literal or a blank node."""
+        index = self.nodes.id(node)
+        return NodeKind.IRI if self.node_kinds is None else NodeKind(int(self.node_kinds[index]))
+
+    @property
+    def is_literal(self) -> NDArray[np.bool_]:
+        """bool [N]: which nodes are literals."""
+        if self.node_kinds is None:
+            return np.zeros(self.num_nodes, dtype=bool)
+        return np.asarray(self.node_kinds == NodeKind.LITERAL)
+
+    def split_triples(self, split: str) -> NDArray[np.int64]:
+        """Triples of one split, int64 [t, 3]; "all" gives every one, and so does "train" where there is no split."""
+        if split == "all" or (split == "train" and self.triple_splits is None):
+            return self.triples
+        if split not in SPLITS:
+            raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
+        if self.triple_splits is None:
+            raise DataError(f"the graph has no {split} triples: it was read without splits")
+        return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
+
+    def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
+        """Triples as names."""
+        rows = self.triples if triples is None else triples
+        return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
+
+    @cached_property
+    def _incidence(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Triples touching each node, as (pointer [N+1], triple ids): CSR over both ends."""
+        ends = np.concatenate([self.triples[:, 0], self.triples[:, 2]])
+        order = np.argsort(ends, kind="stable")
+        pointer = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.num_nodes))])
+        return pointer.astype(np.int64), order % max(len(self), 1)
+
+    def neighbors(self, node: str | int, limit: int | None = None) -> list[Neighbor]:
+        """Every triple the node takes part in, seen from the node: those it is the subject of first."""
+        index = self.nodes.id(node)
+        pointer, triple_ids = self._incidence
+        found = []
+        touching = np.unique(triple_ids[pointer[index] : pointer[index + 1]])
+        for s, r, o in self.triples[touching].tolist():
+            if s == index:
+                found.append(Neighbor(self.relations[r], self.nodes[o], True))
+            if o == index:
+                found.append(Neighbor(self.relations[r], self.nodes[s], False))
+        found.sort(key=lambda n: not n.outgoing)
+        return found[:limit]
+
+    # -- smaller graphs --------------------------------------------------------------------------------
+
+    def subgraph(self, nodes: Iterable[str | int]) -> KnowledgeGraph:
+        """The graph on the given nodes: triples with both ends among them, and the relations these still use."""
+        keep = np.zeros(self.num_nodes, dtype=bool)
+        keep[self.nodes.ids(nodes)] = True
+        return self._restricted(keep, keep[self.triples[:, 0]] & keep[self.triples[:, 2]])
+
+    def without_relations(self, relations: Iterable[str | int]) -> KnowledgeGraph:
+        """The graph without the given relations; all nodes stay, with their ids."""
+        gone = self.relations.ids(relations)
+        return self._restricted(np.ones(self.num_nodes, dtype=bool), ~np.isin(self.triples[:, 1], gone))
+
+    def within_hops(self, nodes: Iterable[str | int], hops: int) -> NDArray[np.bool_]:
+        """bool [N]: nodes reachable from the given ones over at most `hops` triples, in either direction."""
+        if hops < 0:
+            raise DataError("hops must not be negative")
+        reached = np.zeros(self.num_nodes, dtype=bool)
+        reached[self.nodes.ids(nodes)] = True
+        subject, object_ = self.triples[:, 0], self.triples[:, 2]
+        for _ in range(hops):
+            touched = reached[subject] | reached[object_]
+            reached[subject[touched]] = True
+            reached[object_[touched]] = True
+        return reached
+
+    def prune(self, hops: int) -> KnowledgeGraph:
+        """The part within `hops` of the labelled nodes.
+
+        A model of L layers reads nothing further away than L hops, so pruning to L or more changes none of its
+        predictions for labelled nodes. A triple stays if a message over it can be read: if one of its ends lies
+        within `hops - 1`.
+        """
+        if self.labels is None:
+            raise DataError("pruning needs labelled nodes; this graph has none")
+        if hops < 1:
+            raise DataError("pruning needs at least one hop")
+        inner = self.within_hops(self.labels.nodes.tolist(), hops - 1)
+        keep_triple = inner[self.triples[:, 0]] | inner[self.triples[:, 2]]
+        keep = inner.copy()
+        keep[self.triples[keep_triple][:, [0, 2]].ravel()] = True
+        return self._restricted(keep, keep_triple)
+
+    def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
+        """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""
+        triples = self.triples[keep_triple]
+        node_ids = np.flatnonzero(keep_node)
+        relation_ids = np.flatnonzero(np.bincount(triples[:, 1], minlength=self.num_relations))
+        new_node = np.full(self.num_nodes, -1, dtype=np.int64)
+        new_node[node_ids] = np.arange(len(node_ids))
+        new_relation = np.full(self.num_relations, -1, dtype=np.int64)
+        new_relation[relation_ids] = np.arange(len(relation_ids))
+        triples = np.stack([new_node[triples[:, 0]], new_relation[triples[:, 1]], new_node[triples[:, 2]]], axis=1)
+        return replace(
+            self,
+            triples=triples,
+            nodes=self.nodes.take(node_ids.tolist()),
+            relations=self.relations.take(relation_ids.tolist()),
+            node_kinds=None if self.node_kinds is None else self.node_kinds[keep_node],
+            labels=None if self.labels is None else self.labels.remapped(new_node),
+            triple_splits=None if self.triple_splits is None else self.triple_splits[keep_triple],
+            features=None if self.features is None else self.features[keep_node],
+            edge_weights=None if self.edge_weights is None else self.edge_weights[keep_triple],
+        )
