@@ -1,1 +1,19 @@
-"""."""
+"""Small modules, a concept a file; none of them knows which task it serves."""
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.nn.decompositions import Basis, BlockDiagonal, Diagonal, Full
+from rgcn.nn.encoder import RelationalEncoder
+from rgcn.nn.initialization import Initializer
+from rgcn.nn.relational_graph_conv import RelationalGraphConv
+
+__all__ = [
+    "Basis",
+    "BlockDiagonal",
+    "Diagonal",
+    "Full",
+    "Initializer",
+    "ReceptiveField",
+    "RelationalAdjacency",
+    "RelationalEncoder",
+    "RelationalGraphConv",
+]

@@ -1,0 +1,38 @@
+# Everything a newcomer needs: `make demo` and `make test`. Python 3.10 or newer and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint format types setup clean help
+
+help:  ## Say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## Make .venv with exact versions
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("rgcn needs Python 3.10 or newer; call make PYTHON=python3.11") if sys.version_info < (3, 10) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## Train on the embedded graph and show predictions
+	$(BIN)/rgcn train rgcn/nc-world
+
+test: lint types  ## Lint, check types, run every test
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## Look for mistakes and untidy code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## Check types
+	$(BIN)/mypy
+
+format: $(STAMP)  ## Tidy the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove what make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,39 @@
+"""The commands and their order in `rgcn --help`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rgcn.cli import data, train
+
+app = typer.Typer(
+    name="rgcn",
+    help="Learn from a knowledge graph with relational graph convolutional networks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import rgcn
+
+        typer.echo(f"rgcn {rgcn.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Learn from a knowledge graph with relational graph convolutional networks."""
+
+
+app.command("train")(train.train)
+app.command("configs")(train.list_configurations)
+app.add_typer(data.app, name="data")

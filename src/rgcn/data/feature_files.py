@@ -1,0 +1,93 @@
+"""Numbers that describe nodes, from a table beside the graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, existing, format_of
+from rgcn.data.tables import Table
+from rgcn.errors import DataError, ParseError
+from rgcn.graph import KnowledgeGraph
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
+    """The graph with features float32 [N, F] from a TSV, CSV or Parquet table: a node's name, then F numbers.
+
+    The first line is a header if it holds no numbers. Nodes the table does not know get zeros, and rows whose node is
+    not in the graph are left out; the metadata count both.
+
+    >>> import pathlib, tempfile
+    >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "size.csv").write_text("city,km2,people\\nBern,51.6,134000\\n")
+    ...     with_feature_file(graph, pathlib.Path(folder, "size.csv")).features.tolist()
+    [[51.599..., 134000.0], [0.0, 0.0]]
+    """
+    names, values, lines = _named_rows(path)
+    rows = np.array([-1 if (i := graph.nodes.get(name)) is None else i for name in names], dtype=np.int64)
+    known = rows >= 0
+    distinct, counts = np.unique(rows[known], return_counts=True)
+    if (counts > 1).any():
+        twice = graph.nodes[int(distinct[counts > 1][0])]
+        line = lines[len(names) - 1 - names[::-1].index(twice)]
+        raise ParseError(str(path), line, "", f"the features of {twice} are given twice")
+    if not known.any():
+        raise DataError(f"none of the {len(names)} nodes in {path} is in the graph")
+    features = np.zeros((graph.num_nodes, values.shape[1]), dtype=np.float32)
+    features[rows[known]] = values[known]
+    counted = {
+        "nodes_without_features": graph.num_nodes - len(distinct),
+        "features_of_unknown_nodes": int((~known).sum()),
+    }
+    return replace(graph, features=features, metadata={**graph.metadata, **counted})
+
+
+def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
+    """Node names, their numbers float32 [rows, F], and their lines."""
+    import polars as pl
+
+    place = existing(path, "feature file")
+    file = SourceFile(place, format_of(place) or "")
+    if file.format not in ("tsv", "csv", "parquet"):
+        raise DataError(f"features are read from TSV, CSV or Parquet, and {place} is named like none of these")
+    with ByteSource(place) as source:
+        table = Table(file, source, BadLines(skip=False), header=False)
+        if table.width < 2:
+            raise DataError(f"{place}: a node's name and at least one number are needed in each row")
+        blocks = list(table.blocks())
+    frame = pl.concat([block.frame for block in blocks])
+    lines = np.concatenate([block.lines for block in blocks])
+    if table.names is None and not any(_is_number(cell) for cell in frame.row(0)[1:]):
+        frame, lines = frame[1:], lines[1:]
+    names = frame["0"].to_list()
+    if None in names:
+        raise ParseError(str(place), int(lines[names.index(None)]), "", "the node's name is empty")
+    return names, _numbers(frame, file, lines), lines.tolist()
+
+
+def _numbers(frame: pl.DataFrame, file: SourceFile, lines: NDArray[np.int64]) -> NDArray[np.float32]:
+    import polars as pl
+
+    text = frame.drop("0")
+    values = text.select(pl.all().cast(pl.Float32, strict=False).fill_null(float("nan"))).to_numpy()
+    wrong = np.argwhere(~np.isfinite(values))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        reason = f"feature {column + 1} of {frame['0'][row]} is no finite number: {text[row, column]!r}"
+        raise ParseError(str(file.path), int(lines[row]), "", reason)
+    return np.asarray(values, dtype=np.float32)
+
+
+def _is_number(cell: str | None) -> bool:
+    try:
+        float(cell or "")
+    except ValueError:
+        return False
+    return True

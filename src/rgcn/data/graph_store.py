@@ -1,0 +1,104 @@
+"""A knowledge graph as a folder of plain files, to travel with a trained model.
+
+graph.json           what it is: format version, name, counts, fingerprint
+nodes.jsonl, relations.jsonl, classes.jsonl   names, one JSON string a line
+arrays.safetensors   triples, kinds, labels, splits, features, weights
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rgcn.data.atomic import write_atomically
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
+
+FORMAT_VERSION = 1
+
+
+def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
+    """Write a graph into a folder; `load_graph` gives it back with the same fingerprint."""
+    from safetensors.numpy import save
+
+    arrays: dict[str, Any] = {"triples": graph.triples}
+    for name in ("node_kinds", "triple_splits", "features", "edge_weights"):
+        if getattr(graph, name) is not None:
+            arrays[name] = getattr(graph, name)
+    vocabularies = {"nodes": graph.nodes, "relations": graph.relations}
+    if graph.labels is not None:
+        vocabularies["classes"] = graph.labels.names
+        for name in ("nodes", "classes", "splits"):
+            arrays[f"label_{name}"] = getattr(graph.labels, name)
+    for name, vocabulary in vocabularies.items():
+        lines = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in vocabulary)
+        write_atomically(folder / f"{name}.jsonl", lines)
+    write_atomically(folder / "arrays.safetensors", save({k: np.ascontiguousarray(v) for k, v in arrays.items()}))
+    about = {
+        "format": "rgcn-graph",
+        "version": FORMAT_VERSION,
+        "name": graph.name,
+        "nodes": graph.num_nodes,
+        "relations": graph.num_relations,
+        "triples": len(graph),
+        "fingerprint": graph.fingerprint,
+    }
+    write_atomically(folder / "graph.json", json.dumps(about, indent=2) + "\n")
+
+
+def load_graph(folder: Path) -> KnowledgeGraph:
+    """Read what `save_graph` wrote, and check that it is whole."""
+    from safetensors.numpy import load_file
+
+    about = read_json(folder / "graph.json", "rgcn-graph", FORMAT_VERSION)
+    try:
+        arrays = load_file(folder / "arrays.safetensors")
+        labels = None
+        if "label_nodes" in arrays:
+            names = _names(folder, "classes", "class")
+            labels = NodeLabels(arrays["label_nodes"], arrays["label_classes"], names, arrays["label_splits"])
+        graph = KnowledgeGraph(
+            arrays["triples"],
+            _names(folder, "nodes", "node"),
+            _names(folder, "relations", "relation"),
+            node_kinds=arrays.get("node_kinds"),
+            labels=labels,
+            triple_splits=arrays.get("triple_splits"),
+            features=arrays.get("features"),
+            edge_weights=arrays.get("edge_weights"),
+            name=about["name"],
+        )
+    except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder}: not a whole saved graph ({error})") from error
+    except Exception as error:
+        if type(error).__module__.startswith("safetensors") or "Safetensor" in type(error).__name__:
+            raise DataError(f"{folder / 'arrays.safetensors'}: damaged ({error})") from error
+        raise
+    if graph.fingerprint != about["fingerprint"]:
+        raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
+    return graph
+
+
+def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
+    """A JSON object of our own making, of a version this program understands."""
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file; is {path.parent} what `save` wrote?") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(about, dict) or about.get("format") != format_name:
+        raise DataError(f"{path}: not a {format_name} file")
+    if about.get("version", 0) > version:
+        raise DataError(
+            f"{path}: written by a newer rgcn (format {about['version']}, this one reads up to {version}); upgrade rgcn"
+        )
+    return about
+
+
+def _names(folder: Path, name: str, kind: str) -> Vocabulary:
+    with (folder / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        return Vocabulary((json.loads(line) for line in lines), kind=kind)

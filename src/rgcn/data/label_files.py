@@ -1,0 +1,335 @@
+"""Classes of nodes, from files beside the graph or from a relation of the graph itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.data.files import SPLIT_NAMES, BadLines, ByteSource, PathLike, SourceFile, existing, format_of
+from rgcn.data.rdf import node_kinds
+from rgcn.data.tables import Column, Table
+from rgcn.errors import DataError, ParseError, UnknownNameError, close_matches
+from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
+
+# -- labels from files -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelFiles:
+    """Tables (TSV, CSV, Parquet; compressed or not) that give nodes their classes.
+
+    files    one file, or one a split: {"train": ..., "valid": ..., "test": ...}
+    node     column of the node names, by name or position (from 0)
+    label    column of the class names; None: the one whose name begins with "label" if exactly one does, else the last
+    split    column saying train, valid or test; None: the column named "split" if there is one, else all are train
+    header   whether the first line names the columns; None: it does if a column is given by name, or if it names no
+             node of the graph and its class occurs in no other line
+    missing  what becomes of a label whose node is not in the graph: "error", "add" (an isolated node) or "drop"
+
+    >>> LabelFiles({"train": "trainingSet.tsv", "test": "testSet.tsv"}, node="person").missing
+    'error'
+    """
+
+    files: PathLike | Mapping[str, PathLike]
+    node: Column = 0
+    label: Column | None = None
+    split: Column | None = None
+    header: bool | None = None
+    missing: str = "error"
+
+    def __post_init__(self) -> None:
+        if self.missing not in ("error", "add", "drop"):
+            raise DataError(f'missing labels can be an "error", or be "add"ed or "drop"ped; not {self.missing!r}')
+
+    def paths(self) -> dict[str, Path]:
+        """The file of each split; where there is only one file it stands under train."""
+        if not isinstance(self.files, Mapping):
+            return {"train": existing(self.files, "label file")}
+        paths: dict[str, Path] = {}
+        for name, path in self.files.items():
+            if name not in SPLIT_NAMES:
+                raise DataError(f"unknown split {name!r} of the labels; splits are train, valid (or dev) and test")
+            paths[SPLIT_NAMES[name]] = existing(path, "label file")
+        return {split: paths[split] for split in SPLITS if split in paths}
+
+
+@dataclass(frozen=True)
+class _Label:
+    """One line of a label file."""
+
+    node: str
+    label: str
+    split: str
+    path: Path
+    line: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}, line {self.line}"
+
+
+def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGraph:
+    """The graph with the labels of the files; classes are numbered by first appearance, train first.
+
+    >>> import tempfile
+    >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe"), ("Lima", "in", "America")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "size.tsv").write_text("city\\tlabel_size\\nBern\\tsmall\\nLima\\tlarge\\n")
+    ...     with_label_files(graph, LabelFiles(Path(folder, "size.tsv"))).labels
+    NodeLabels(2 nodes, 2 classes; train 2)
+    """
+    rows = [row for split, path in source.paths().items() for row in _label_rows(graph, source, split, path)]
+    rows.sort(key=lambda row: SPLITS.index(row.split))
+    if not rows:
+        raise DataError(f"no labels in {', '.join(str(path) for path in source.paths().values())}")
+    found, unknown = _sorted_by_presence(graph, _distinct(rows))
+    if unknown and source.missing == "error":
+        raise _unknown_nodes(graph, unknown)
+    if unknown and source.missing == "add":
+        graph = _with_isolated_nodes(graph, [row.node for row in unknown])
+        found, _ = _sorted_by_presence(graph, _distinct(rows))
+    if not found:
+        raise DataError("no labelled node is in the graph")
+    metadata = {**graph.metadata, "missing_labels": len(unknown)} if unknown else graph.metadata
+    return replace(graph, labels=_node_labels(graph, found), metadata=metadata)
+
+
+def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> list[_Label]:
+    cells, lines, names = _all_cells(path, graph, source)
+    if not cells:
+        return []
+    table = _ColumnFinder(path, names, len(cells[0]))
+    node, label = table.position(source.node), table.position(source.label, default=table.label_column())
+    split_column = source.split
+    if split_column is None and names is not None and "split" in names and not isinstance(source.files, Mapping):
+        split_column = "split"
+    rows = []
+    for row, line in zip(cells, lines, strict=True):
+        if not row[node] or not row[label]:
+            raise ParseError(str(path), line, "\t".join(row), "the node or its class is empty")
+        of_split = split if split_column is None else row[table.position(split_column)]
+        if of_split not in SPLIT_NAMES:
+            raise ParseError(str(path), line, "\t".join(row), f"{of_split!r} is no split: train, valid and test are")
+        rows.append(_Label(row[node], row[label], SPLIT_NAMES[of_split], path, line))
+    return rows
+
+
+def _all_cells(
+    path: Path, graph: KnowledgeGraph, source: LabelFiles
+) -> tuple[list[list[str]], list[int], list[str] | None]:
+    """All rows but the header, their line numbers, and the header."""
+    file = SourceFile(path, format_of(path) or "tsv")
+    if file.is_rdf:
+        raise DataError(f"labels are read from TSV, CSV or Parquet, and {path} is named like none of these")
+    with ByteSource(path) as opened:
+        table = Table(file, opened, BadLines(skip=False), header=False)
+        cells, lines = [], []
+        for block in table.blocks():
+            cells += [["" if cell is None else cell for cell in row] for row in block.frame.iter_rows()]
+            lines += block.lines.tolist()
+    if table.names is not None or not cells:  # Parquet always knows its columns' names
+        return cells, lines, table.names
+    if _has_header(cells, graph, source):
+        return cells[1:], lines[1:], cells[0]
+    return cells, lines, None
+
+
+def _has_header(cells: list[list[str]], graph: KnowledgeGraph, source: LabelFiles) -> bool:
+    if source.header is not None:
+        return source.header
+    if any(isinstance(column, str) for column in (source.node, source.label, source.split)):
+        return True
+    node = source.node if isinstance(source.node, int) else 0
+    label = source.label if isinstance(source.label, int) else -1
+    try:
+        first = cells[0]
+        return _node_id(graph, first[node]) is None and all(row[label] != first[label] for row in cells[1:])
+    except IndexError:
+        return False
+
+
+class _ColumnFinder:
+    """Positions of a label file's columns."""
+
+    def __init__(self, path: Path, names: list[str] | None, width: int) -> None:
+        self._path, self._names, self._width = path, names, width
+
+    def label_column(self) -> int:
+        named = [i for i, name in enumerate(self._names or []) if name.lower().startswith("label")]
+        return named[0] if len(named) == 1 else self._width - 1
+
+    def position(self, column: Column | None, default: int = 0) -> int:
+        if column is None:
+            return default
+        if isinstance(column, str):
+            if self._names is None or column not in self._names:
+                raise UnknownNameError(f"column of {self._path}", column, self._names or [])
+            return self._names.index(column)
+        if not -self._width <= column < self._width:
+            raise DataError(f"{self._path}: there is no column {column}: it has {self._width}, counted from 0")
+        return column % self._width
+
+
+def _distinct(rows: list[_Label]) -> list[_Label]:
+    """Each node once; an error where it has two classes, or stands in two splits (a leak)."""
+    first: dict[str, _Label] = {}
+    for row in rows:
+        other = first.setdefault(row.node, row)
+        if other.label != row.label:
+            reason = f"{row.node} has the class {row.label!r} here and {other.label!r} in {other.where}"
+            raise ParseError(str(row.path), row.line, "", reason)
+        if other.split != row.split:
+            reason = f"{row.node} is in {row.split} here and in {other.split} in {other.where}: the test would leak"
+            raise ParseError(str(row.path), row.line, "", reason)
+    return list(first.values())
+
+
+def _node_id(graph: KnowledgeGraph, name: str) -> int | None:
+    """The id of a node as a label file writes it, which may be <in brackets>."""
+    found = graph.nodes.get(name)
+    if found is None and name.startswith("<") and name.endswith(">"):
+        found = graph.nodes.get(name[1:-1])
+    return found
+
+
+def _sorted_by_presence(graph: KnowledgeGraph, rows: list[_Label]) -> tuple[list[_Label], list[_Label]]:
+    present = [_node_id(graph, row.node) is not None for row in rows]
+    found = [row for row, there in zip(rows, present, strict=True) if there]
+    return found, [row for row, there in zip(rows, present, strict=True) if not there]
+
+
+def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
+    examples = []
+    for row in unknown[:3]:
+        near = close_matches(row.node, graph.nodes, limit=1)
+        examples.append(f"\n    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
+    more = f"\n    and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
+    return DataError(
+        f"{count} not in the graph:{''.join(examples)}{more}"
+        '\n(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)'
+    )
+
+
+def _with_isolated_nodes(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
+    kinds = None
+    if graph.node_kinds is not None:
+        names = [name[1:-1] if name.startswith("<") and name.endswith(">") else name for name in names]
+        kinds = np.concatenate([graph.node_kinds, node_kinds(list(names))])
+    return replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
+
+
+def _node_labels(graph: KnowledgeGraph, rows: list[_Label]) -> NodeLabels:
+    classes: dict[str, int] = {}
+    return NodeLabels(
+        nodes=np.array([_node_id(graph, row.node) for row in rows], dtype=np.int64),
+        classes=np.array([classes.setdefault(row.label, len(classes)) for row in rows], dtype=np.int64),
+        names=Vocabulary(classes, kind="class"),
+        splits=np.array([SPLITS.index(row.split) for row in rows], dtype=np.int8),
+    )
+
+
+# -- labels from a relation ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelRelation:
+    """A relation of the graph whose objects are the classes of its subjects.
+
+    relation   its name
+    inverse    name of a relation that says the same the other way round, and would give the answer away
+    multiple   a node with several classes: "error", or "first" takes the one the file mentions first
+    split      fractions of the labels that go to train, valid and test, class by class
+    seed       of the draw
+    """
+
+    relation: str
+    inverse: str | None = None
+    multiple: str = "error"
+    split: tuple[float, float, float] = (0.8, 0.0, 0.2)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.multiple not in ("error", "first"):
+            raise DataError(f'multiple classes can be an "error" or give the "first"; not {self.multiple!r}')
+
+
+def with_labels_from_relation(graph: KnowledgeGraph, source: LabelRelation) -> KnowledgeGraph:
+    """The graph without the relation (and its inverse), whose objects have become classes; all nodes stay.
+
+    >>> graph = KnowledgeGraph.from_triples(
+    ...     [("Ada", "works_at", "KIT"), ("Max", "works_at", "ETH"), ("Ada", "knows", "Max")]
+    ... )
+    >>> with_labels_from_relation(graph, LabelRelation("works_at"))
+    KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
+    """
+    relation = graph.relations.id(source.relation)
+    pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
+    nodes, first = np.unique(pairs[:, 0], return_index=True)
+    if source.multiple == "error":
+        _refuse_multiple(graph, source.relation, pairs)
+    in_file_order = np.argsort(first, kind="stable")
+    nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
+    names: dict[int, int] = {}
+    classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
+    labels = NodeLabels(
+        nodes=nodes,
+        classes=classes,
+        names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
+        splits=stratified_split(classes, source.split, source.seed),
+    )
+    gone = [source.relation] if source.inverse is None else [source.relation, source.inverse]
+    metadata = {**graph.metadata, "labels_from": gone}
+    return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
+
+
+def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int64]) -> None:
+    nodes, counts = np.unique(np.unique(pairs, axis=0)[:, 0], return_counts=True)
+    several = nodes[counts > 1]
+    if not len(several):
+        return
+    example = several[0]
+    values = [graph.nodes[int(o)] for o in dict.fromkeys(pairs[pairs[:, 0] == example, 1].tolist())]
+    raise DataError(
+        f"{len(several)} of {len(nodes)} nodes have several values of {relation}, e.g. {graph.nodes[int(example)]} has "
+        f'{", ".join(values[:3])}; a node has one class here (multiple="first" takes the first)'
+    )
+
+
+def stratified_split(classes: NDArray[Any], fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
+    """Draw a split for each label, int8 [L], index into ("train", "valid", "test"), alike in every class.
+
+    Every class has at least one member in train; the same seed gives the same split.
+
+    >>> stratified_split(np.array([0, 0, 0, 0, 0, 1]), (0.8, 0.0, 0.2), seed=0).tolist().count(2)
+    1
+    """
+    shares = np.asarray(fractions, dtype=np.float64)
+    if shares.shape != (3,) or not np.isfinite(shares).all() or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
+        raise DataError(f"split fractions must be three numbers of at least 0 that sum to 1, not {tuple(fractions)}")
+    if not shares[0] > 0:
+        raise DataError("a share of the labels must go to train")
+    rng = np.random.default_rng(seed)
+    splits = np.zeros(len(classes), dtype=np.int8)
+    for class_id in np.unique(classes):
+        members = rng.permutation(np.flatnonzero(classes == class_id))
+        sizes = _apportioned(len(members), shares)
+        splits[members] = np.repeat(np.arange(3, dtype=np.int8), sizes)
+    return splits
+
+
+def _apportioned(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole sizes [3] that sum to `count`, the largest remainders rounded up, and at least one for train."""
+    exact = count * shares
+    sizes = np.floor(exact + 1e-9).astype(np.int64)
+    for i in np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]:
+        sizes[i] += 1
+    if count and not sizes[0]:
+        sizes[np.argmax(sizes)] -= 1
+        sizes[0] = 1
+    return sizes

@@ -1,0 +1,263 @@
+"""Triples from RDF files: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
+from rgcn.data.numbering import TripleCollector
+from rgcn.data.xml_entities import EntityGuard
+from rgcn.errors import DataError, ParseError
+from rgcn.graph import NodeKind
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LINE_FORMATS = ("nt", "nq")
+QUAD_FORMATS = ("nq", "trig", "jsonld")
+QUADS_PER_BLOCK = 50_000
+MAX_TRIPLE_TERM_DEPTH = 500
+
+_FORMAT_IN_WORDS = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_OBJECT = r'^(<<|<[^>]*>|_:[^ ]+|"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)'
+_NO_TRIPLE_TERMS = "triple terms (RDF-star, RDF 1.2) are not supported: a node is an IRI, a literal or a blank node"
+
+
+def read_rdf(
+    file: SourceFile,
+    source: ByteSource,
+    collector: TripleCollector,
+    bad_lines: BadLines,
+    *,
+    keep_literals: bool = True,
+    blank_prefix: str = "",
+) -> None:
+    """Read one RDF file into the collector; graph names are dropped.
+
+    Names: an IRI as it is, a literal in its N-Triples form, a blank node as `_:` + `blank_prefix` + its label. Where
+    the format lets the parser invent labels, all blank nodes are called b0, b1, ... by first appearance instead.
+    """
+    if file.format in LINE_FORMATS:
+        serialized = _from_lines(file, source, bad_lines)
+    else:
+        serialized = _from_document(file, source, bad_lines)
+    name_of = _term_names(blank_prefix, relabel=file.format not in LINE_FORMATS)
+    for quads in serialized:
+        terms = _terms(quads, file)
+        if not keep_literals:
+            terms = terms.filter(~terms["object"].str.starts_with('"'))
+        collector.add(terms["subject"], terms["relation"], terms["object"], split=file.split, name_of=name_of)
+
+
+def node_kinds(names: list[str]) -> NDArray[np.uint8]:
+    """uint8 [N]: what each name is, told by how it begins (no IRI begins like a literal or a blank node).
+
+    >>> node_kinds(["http://example.org/a", '"42"', "_:b0"]).tolist()
+    [0, 1, 2]
+    """
+    kinds = {'"': int(NodeKind.LITERAL), "_": int(NodeKind.BLANK)}
+    iri = int(NodeKind.IRI)
+    return np.array([kinds.get(name[:1], iri) for name in names], dtype=np.uint8)
+
+
+def _term_names(blank_prefix: str, relabel: bool) -> Callable[[str], str]:
+    labels: dict[str, str] = {}
+
+    def name_of(term: str) -> str:
+        if term[0] == "<":
+            return term[1:-1]
+        if term[0] == '"':
+            return term
+        if relabel:
+            return labels.setdefault(term, f"_:{blank_prefix}b{len(labels)}")
+        return f"_:{blank_prefix}{term[2:]}"
+
+    return name_of
+
+
+def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
+    """The columns subject, relation, object of serialized quads.
+
+    Having pyoxigraph write N-Quads and polars split them takes half the time of asking each quad in Python for its
+    terms; in that canonical form a single space stands between terms, and only literals contain others.
+    """
+    import polars as pl
+
+    lines = pl.DataFrame({"line": quads.decode().split("\n")[:-1]}, schema={"line": pl.String})
+    parts = lines.select(pl.col("line").str.splitn(" ", 3).struct.rename_fields(["subject", "relation", "rest"]))
+    rest = pl.col("rest")
+    object_ = rest.str.extract(_OBJECT, 1) if file.format in QUAD_FORMATS else rest.str.strip_suffix(" .")
+    terms = parts.unnest("line").select("subject", "relation", object_.alias("object"))
+    if terms["object"].str.starts_with("<<").any():
+        raise ParseError(str(file.path), None, "", _NO_TRIPLE_TERMS)
+    return terms
+
+
+# -- formats of one statement a line ---------------------------------------------------------------------
+
+
+def _from_lines(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
+    for block in line_blocks(source):
+        quads = _whole_block(file, block)
+        yield _line_by_line(file, block, bad_lines) if quads is None else quads
+
+
+def _whole_block(file: SourceFile, block: LineBlock) -> bytes | None:
+    """The block's quads, or None if one of its lines is malformed."""
+    if b"\0" in block.data or (b"<<" in block.data and any(map(_has_triple_term, block.data.split(b"\n")))):
+        return None
+    try:
+        return _normalized(block.data, file.format)
+    except SyntaxError:
+        return None
+
+
+def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> bytes:
+    parts = []
+    for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+        reason = None
+        if b"\0" in line:
+            reason = "a NUL byte"
+        elif _has_triple_term(line):
+            reason = _NO_TRIPLE_TERMS
+        else:
+            try:
+                parts.append(_normalized(line, file.format))
+            except SyntaxError as error:
+                reason = _reason(error)
+        if reason is not None:
+            bad_lines.report(file.path, number, line.decode(errors="replace"), reason)
+    return b"".join(parts)
+
+
+def _has_triple_term(line: bytes) -> bool:
+    """Whether << stands outside a literal; asked before parsing, because deep nesting overflows the parser's stack."""
+    return b"<<" in line and not line.lstrip().startswith(b"#") and b"<<" in _STRING.sub(b"", line)
+
+
+def _normalized(data: bytes, format: str) -> bytes:
+    import pyoxigraph
+
+    quads = pyoxigraph.parse(data, format=_parser_format(format))
+    return pyoxigraph.serialize(quads, format=pyoxigraph.RdfFormat.N_QUADS) or b""
+
+
+# -- formats in which a statement may span lines ----------------------------------------------------------
+
+
+def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
+    import pyoxigraph
+
+    reader = _DocumentReader(file, source)
+    try:
+        quads: Iterator[Any] = pyoxigraph.parse(cast("IO[bytes]", reader), format=_parser_format(file.format))
+        if file.format in ("ttl", "trig"):
+            quads = reader.noting_statements(quads)
+        while block := pyoxigraph.serialize(islice(quads, QUADS_PER_BLOCK), format=pyoxigraph.RdfFormat.N_QUADS):
+            yield block
+    except SyntaxError as error:
+        raise _document_error(file, error, bad_lines) from None
+
+
+class _DocumentReader:
+    """What pyoxigraph reads from: the file's bytes, after checks that the parser does not make itself."""
+
+    def __init__(self, file: SourceFile, source: ByteSource) -> None:
+        self._source = source
+        self._entities = EntityGuard(file.path) if file.format == "rdf" else None
+        self._nests = file.format in ("ttl", "trig")
+        self._at_start = True
+        self._lines = 1
+        self._buffer = b""
+        self._position = 0
+        self._open_triple_terms = 0
+        self._last_bytes = b""
+
+    def read(self, size: int) -> bytes:
+        while self._position >= len(self._buffer):
+            data = self._source.read(1 << 16)
+            self._buffer, self._position = self._checked(data), 0
+            if not data and not self._buffer:
+                return b""
+        piece = self._buffer[self._position : self._position + size]
+        self._position += len(piece)
+        return piece
+
+    def noting_statements(self, quads: Iterator[Any]) -> Iterator[Any]:
+        """The same quads; each shows that no triple term was open, so brackets seen before it were mere text."""
+        for quad in quads:
+            self._open_triple_terms = 0
+            yield quad
+
+    def _checked(self, data: bytes) -> bytes:
+        if self._at_start:
+            data, self._at_start = data.removeprefix(UTF8_BOM), False
+        if b"\0" in data:
+            line = self._lines + data.count(b"\n", 0, data.index(b"\0"))
+            raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
+        self._lines += data.count(b"\n")
+        if self._nests:
+            self._refuse_deep_nesting(data)
+        return data if self._entities is None else self._entities.passed(data, last=not data)
+
+    def _refuse_deep_nesting(self, data: bytes) -> None:
+        self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
+        self._last_bytes = data[-2:]
+        if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
+            raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
+
+
+def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -> ParseError:
+    reason = _reason(error)
+    if "LoadDocumentCallback" in reason:
+        reason = (
+            "the file refers to a remote @context, and reading never touches the network; "
+            "write the context into the file instead"
+        )
+    if bad_lines.skip:
+        reason += (
+            f" (bad lines cannot be skipped in {_FORMAT_IN_WORDS[file.format]}: a statement may span several lines)"
+        )
+    return ParseError(str(file.path), error.lineno, _text_of_line(file, error.lineno), reason)
+
+
+def _text_of_line(file: SourceFile, number: int | None) -> str:
+    if number is None:
+        return ""
+    try:
+        with ByteSource(file.path) as source:
+            for block in line_blocks(source):
+                lines = block.data.split(b"\n")
+                if number < block.first_line + len(lines):
+                    return lines[number - block.first_line].decode(errors="replace")
+    except DataError:
+        return ""
+    return ""
+
+
+def _reason(error: SyntaxError) -> str:
+    """What pyoxigraph complains of, without the position, which is that within a block."""
+    reason = re.sub(r"^Parser error at line \d+ (between columns \d+ and \d+|column \d+): ", "", error.msg)
+    if "No scheme found in an absolute IRI" in reason:
+        reason += "; relative IRIs are only understood where the file itself declares a base"
+    return reason
+
+
+def _parser_format(format: str) -> Any:
+    from pyoxigraph import RdfFormat
+
+    return {
+        "nt": RdfFormat.N_TRIPLES,
+        "nq": RdfFormat.N_QUADS,
+        "ttl": RdfFormat.TURTLE,
+        "trig": RdfFormat.TRIG,
+        "rdf": RdfFormat.RDF_XML,
+        "jsonld": RdfFormat.JSON_LD,
+    }[format]

@@ -1,0 +1,184 @@
+"""`read`: a knowledge graph from files of any known format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rgcn.data.feature_files import with_feature_file
+from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
+from rgcn.data.label_files import LabelFiles, LabelRelation, with_label_files, with_labels_from_relation
+from rgcn.data.numbering import TripleCollector
+from rgcn.data.rdf import node_kinds, read_rdf
+from rgcn.data.tables import Column, TripleColumns, read_triple_table
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.progress import progress
+
+
+def read(
+    path: PathLike | Mapping[str, PathLike],
+    *,
+    labels: PathLike | Mapping[str, PathLike] | LabelFiles | None = None,
+    labels_from: str | LabelRelation | None = None,
+    inverse: str | None = None,
+    features: PathLike | None = None,
+    format: str | None = None,
+    columns: Sequence[Column] | None = None,
+    weight: Column | None = None,
+    header: bool | None = None,
+    literals: str = "keep",
+    skip_bad_lines: bool = False,
+    missing_labels: str | None = None,
+    show_progress: bool | None = None,
+) -> KnowledgeGraph:
+    """Read a knowledge graph: RDF or a table of triples, one file or a folder, plain or compressed.
+
+    path            a file; a folder, of which all readable files are taken in the order of their names, or, if one is
+                    called train, the splits train, valid (or dev) and test; or {"train": file, "valid": file, ...}
+    labels          table of classes (`LabelFiles` for more say), or {"train": file, "test": file}
+    labels_from     relation whose objects become the classes (`LabelRelation` for more say); it leaves the graph,
+    inverse         and so does its inverse, which would give the answer away
+    features        table of a node's name and its numbers
+    format          nt, nq, ttl, trig, rdf, jsonld, tsv, csv or parquet, where the file's name does not tell
+    columns         subject, relation and object in a table, by name or by position (from 0)
+    weight          column of edge weights; without it a triple that stands twice is one
+    header          whether a table's first line names the columns; None: it does if `columns` are names
+    literals        "keep" or "drop" triples whose object is a literal
+    skip_bad_lines  count malformed lines in the metadata instead of stopping at the first
+    missing_labels  a labelled node not in the graph: "error", "add" it or "drop" the label
+    show_progress   None: if stderr is a terminal
+
+    Nodes and relations are numbered by first appearance, so the same files always give the same ids. `metadata` says
+    what was read, and how many duplicates and bad lines were left out. Nothing is fetched from the network.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "graph.tsv").write_text("Bern\\tcapital_of\\tSwitzerland\\nOslo\\tcapital_of\\tNorway\\n")
+    ...     _ = Path(folder, "people.tsv").write_text("Bern\\tfew\\nOslo\\tmany\\n")
+    ...     kg = read(Path(folder, "graph.tsv"), labels=Path(folder, "people.tsv"))
+    >>> kg
+    KnowledgeGraph('graph', 4 nodes, 1 relation, 2 triples, 2 labels in 2 classes)
+    >>> kg.triples.tolist()
+    [[0, 0, 1], [2, 0, 3]]
+    """
+    label_files = _as_label_files(labels, missing_labels)
+    label_relation = _as_label_relation(labels_from, inverse)
+    if label_files is not None and label_relation is not None:
+        raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
+    if literals not in ("keep", "drop"):
+        raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
+    beside = [] if label_files is None else list(label_files.paths().values())
+    files = find_files(path, format, leave_out=beside if features is None else [*beside, Path(features)])
+    options = _TripleOptions(
+        columns=_as_triple_columns(columns, weight, header),
+        keep_literals=literals == "keep",
+        skip_bad_lines=skip_bad_lines,
+        show_progress=show_progress,
+    )
+    graph = replace(_read_triples(files, options), name=_graph_name(path))
+    if label_files is not None:
+        graph = with_label_files(graph, label_files)
+    if label_relation is not None:
+        graph = with_labels_from_relation(graph, label_relation)
+    return graph if features is None else with_feature_file(graph, features)
+
+
+@dataclass(frozen=True)
+class _TripleOptions:
+    columns: TripleColumns | None
+    keep_literals: bool
+    skip_bad_lines: bool
+    show_progress: bool | None
+
+
+def _read_triples(files: list[SourceFile], options: _TripleOptions) -> KnowledgeGraph:
+    collector, bad_lines = TripleCollector(), BadLines(options.skip_bad_lines)
+    total = sum(file.path.stat().st_size for file in files)
+    with progress("reading", total, "bytes", show=options.show_progress) as meter:
+        for number, file in enumerate(files):
+            meter.describe(f"reading {file.path.name}")
+            with ByteSource(file.path, meter.advance) as source:
+                if file.is_rdf:
+                    read_rdf(
+                        file,
+                        source,
+                        collector,
+                        bad_lines,
+                        keep_literals=options.keep_literals,
+                        blank_prefix=f"f{number}_" if len(files) > 1 else "",
+                    )
+                else:
+                    read_triple_table(file, source, collector, bad_lines, options.columns)
+    if not collector.count:
+        skipped = (
+            f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
+        )
+        raise DataError(f"no triples in {', '.join(str(file.path) for file in files)}{skipped}")
+    return _assembled(collector, bad_lines, files)
+
+
+def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile]) -> KnowledgeGraph:
+    triples, splits, weights = collector.triples, collector.splits, collector.weights
+    duplicates = 0
+    if weights is None:  # with weights, a triple that stands twice is two edges
+        first = collector.first_of_each()
+        duplicates = int((~first).sum())
+        triples, splits = triples[first], splits[first]
+    nodes = collector.nodes
+    formats = list(dict.fromkeys(file.format for file in files))
+    metadata: dict[str, Any] = {
+        "source": [file.path.name for file in files],
+        "format": formats[0] if len(formats) == 1 else formats,
+        "duplicates": duplicates,
+        "skipped_lines": bad_lines.count,
+    }
+    if bad_lines.count:
+        metadata["skipped_examples"] = bad_lines.examples
+    return KnowledgeGraph(
+        triples=triples,
+        nodes=nodes,
+        relations=collector.relations,
+        node_kinds=node_kinds(list(nodes)) if any(file.is_rdf for file in files) else None,
+        triple_splits=None if files[0].split is None else splits,
+        edge_weights=weights,
+        metadata=metadata,
+    )
+
+
+def _graph_name(path: PathLike | Mapping[str, PathLike]) -> str:
+    place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
+    return place.name if place.is_dir() else bare_name(place)
+
+
+def _as_label_files(
+    labels: PathLike | Mapping[str, PathLike] | LabelFiles | None, missing: str | None
+) -> LabelFiles | None:
+    if labels is None:
+        return None
+    source = labels if isinstance(labels, LabelFiles) else LabelFiles(labels)
+    return source if missing is None else replace(source, missing=missing)
+
+
+def _as_label_relation(relation: str | LabelRelation | None, inverse: str | None) -> LabelRelation | None:
+    if relation is None:
+        if inverse is not None:
+            raise DataError("inverse= names the inverse of labels_from=, which is not given")
+        return None
+    source = relation if isinstance(relation, LabelRelation) else LabelRelation(relation)
+    return source if inverse is None else replace(source, inverse=inverse)
+
+
+def _as_triple_columns(
+    columns: Sequence[Column] | None, weight: Column | None, header: bool | None
+) -> TripleColumns | None:
+    if columns is None and weight is None and header is None:
+        return None
+    if columns is None:
+        return TripleColumns(weight=weight, header=header)
+    if isinstance(columns, str) or len(columns) != 3:
+        raise DataError("columns= takes three: subject, relation and object")
+    subject, relation, object_ = columns
+    return TripleColumns(subject, relation, object_, weight, header)

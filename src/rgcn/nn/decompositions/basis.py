@@ -1,0 +1,130 @@
+"""Basis decomposition: relations share a few matrices."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
+from rgcn.errors import ConfigError
+from rgcn.kernels import combine_bases, gather_sum, spread_bases
+from rgcn.nn.decompositions.base import (
+    Cost,
+    Decomposition,
+    OneHotSpace,
+    OneHotWeights,
+    Order,
+    RelationWeights,
+    WeightShape,
+)
+from rgcn.nn.initialization import Initializer
+from rgcn.nn.rows import RowTable
+from rgcn.sparse import SparsePattern
+
+
+@dataclass(frozen=True)
+class Basis(Decomposition):
+    """W_r = Σ_b C[r, b] V_b.
+
+    Rare relations have too few edges to learn a matrix of their own; sharing V_b lets them borrow from frequent ones.
+    B · in · out + R⁺ · B numbers instead of R⁺ · in · out.
+
+    >>> Basis(30)
+    Basis(num_bases=30, self_loop_apart=False)
+    """
+
+    num_bases: int
+    self_loop_apart: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_bases < 1:
+            raise ConfigError(f"a basis decomposition needs at least one basis, not {self.num_bases}")
+
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BasisWeights:
+        bases = init.draw((self.num_bases, shape.in_features, shape.out_features), generator)
+        return BasisWeights(bases, init.draw((shape.relations, self.num_bases), generator))
+
+    def one_hot_weights(
+        self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
+    ) -> BasisRows:
+        bases = init.draw((self.num_bases, space.num_nodes, out_features), generator)
+        coefficients = init.draw((space.num_relations, self.num_bases), generator)
+        rows = RowTable(bases.transpose(0, 1).contiguous(), space.reached_nodes())
+        return BasisRows(rows, coefficients)
+
+
+class BasisWeights(RelationWeights):
+    """bases V [B, in, out] and coefficients C [relations, B]; no W_r is ever made.
+
+    horizontal  (X V_b) for all b at once, combined for the (relation, source) pairs that occur, then mixed
+    vertical    mixed into (relation, target) pairs, spread over the bases, then one product [targets, B · in] · V
+    """
+
+    def __init__(self, bases: Tensor, coefficients: Tensor) -> None:
+        super().__init__()
+        self.bases = nn.Parameter(bases)
+        self.coefficients = nn.Parameter(coefficients)
+
+    def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
+        structure = adjacency.structure
+        num_bases, width_in, width_out = self.bases.shape
+        stacked = self.bases.to(x.dtype).transpose(0, 1).reshape(width_in, num_bases * width_out)
+        projected = (x @ stacked).view(-1, num_bases, width_out)
+        pairs = structure.source_pairs_by_node
+        rows = combine_bases(self.coefficients.to(x.dtype), projected, pairs.pointer, pairs.relation, pairs.node)
+        return gather_sum(structure.mix_source_pairs_by_node, adjacency.weight.to(x.dtype), rows)
+
+    def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
+        structure = adjacency.structure
+        mixed = gather_sum(structure.mix_target_pairs_by_node, adjacency.weight.to(x.dtype), x)
+        pairs = structure.target_pairs_by_node
+        spread = spread_bases(self.coefficients.to(x.dtype), mixed, pairs.pointer, pairs.relation, pairs.node)
+        return spread.flatten(1) @ self.bases.to(x.dtype).flatten(0, 1)
+
+    def cost(self, order: Order, adjacency: RelationalAdjacency) -> Cost:
+        num_bases, width_in, width_out = self.bases.shape
+        structure, edges = adjacency.structure, adjacency.num_edges
+        if order == "horizontal":
+            nodes, width, pairs = adjacency.num_sources, width_out, len(structure.source_pairs_by_node)
+        else:
+            nodes, width, pairs = adjacency.num_targets, width_in, len(structure.target_pairs_by_node)
+        product = nodes * num_bases * width_in * width_out
+        operations = product + pairs * num_bases * width + edges * width
+        return Cost(operations, numbers=2 * nodes * num_bases * width + 2 * pairs * width + edges * width)
+
+    def dense(self) -> Tensor:
+        return torch.einsum("rb, bio -> rio", self.coefficients, self.bases)
+
+    def extra_repr(self) -> str:
+        return f"bases {list(self.bases.shape)}, coefficients {list(self.coefficients.shape)}"
+
+
+class BasisRows(OneHotWeights):
+    """Row j of each V_b, together, for each node: table [nodes, B, out]; coefficients C [relations, B].
+
+    Node-major, so that all pairs of a node combine the same B rows while they are in the cache.
+    """
+
+    def __init__(self, rows: RowTable, coefficients: Tensor) -> None:
+        super().__init__()
+        self.rows = rows
+        self.coefficients = nn.Parameter(coefficients)
+        self._pairs: weakref.WeakKeyDictionary[EdgeStructure, tuple[Pairs, SparsePattern]] = weakref.WeakKeyDictionary()
+
+    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
+        structure = adjacency.structure
+        known = self._pairs.get(structure)
+        if known is None:
+            position = self.rows.position[nodes[structure.source]]
+            pairs = structure.pairs_of(position, self.rows.table_for(position).shape[0], node_major=True)
+            known = self._pairs[structure] = (pairs, structure.targets_from(pairs))
+        pairs, pattern = known
+        table = self.rows.trained if pairs.num_nodes == len(self.rows.trained) else self.rows.whole()
+        rows = combine_bases(self.coefficients, table, pairs.pointer, pairs.relation, pairs.node)
+        return gather_sum(pattern, adjacency.weight.to(table.dtype), rows)
+
+    def dense(self) -> Tensor:
+        return torch.einsum("rb, nbo -> rno", self.coefficients, self.rows.values())

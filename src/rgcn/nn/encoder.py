@@ -1,0 +1,85 @@
+"""A stack of relational convolutions over whatever the nodes bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rgcn.adjacency import ReceptiveField
+from rgcn.errors import ConfigError
+from rgcn.nn.initialization import Initializer
+from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.rows import RowTable
+
+
+class OneHotInput(nn.Module):
+    """Nodes without features: the first layer looks rows up."""
+
+    def forward(self, nodes: Tensor) -> Tensor | None:
+        return None
+
+
+class EmbeddingInput(nn.Module):
+    """A learned vector for each node: E [nodes, width]; nodes [n] → [n, width]."""
+
+    def __init__(
+        self,
+        num_nodes: int,
+        width: int,
+        init: Initializer,
+        generator: torch.Generator,
+        trained: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.rows = RowTable(init.draw((num_nodes, width), generator), trained)
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        position = self.rows.position[nodes]
+        return self.rows.table_for(position).index_select(0, position)
+
+
+class FeatureInput(nn.Module):
+    """Given features X [nodes, width], not learned; nodes [n] → [n, width]."""
+
+    features: Tensor
+
+    def __init__(self, features: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("features", features)
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        return self.features.index_select(0, nodes)
+
+
+class RelationalEncoder(nn.Module):
+    """input → conv → ReLU → … → conv; no activation after the last convolution.
+
+    forward(field) → [nodes of the field, width of the last convolution]
+    """
+
+    def __init__(self, source: nn.Module, layers: Sequence[RelationalGraphConv], dropout: float = 0.0) -> None:
+        super().__init__()
+        if not layers:
+            raise ConfigError("an encoder needs at least one layer")
+        self.source = source
+        self.layers = nn.ModuleList(layers)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, field: ReceptiveField) -> Tensor:
+        return self.states(field)[-1]
+
+    def states(self, field: ReceptiveField, depth: int | None = None) -> list[Tensor]:
+        """The output of each layer, activated but for the network's last; only the first `depth` layers, if given."""
+        wanted = len(self.layers) if depth is None else depth
+        if len(field.layers) != wanted:
+            raise ConfigError(f"a receptive field of {len(field.layers)} layers for {wanted} layers of the encoder")
+        states: list[Tensor] = []
+        x = self.source(field.inputs)
+        for number, adjacency in enumerate(field.layers):
+            x = self.layers[number](x, adjacency, field.inputs if number == 0 else None)
+            if number + 1 < len(self.layers):
+                x = self.dropout(torch.relu(x))
+            states.append(x)
+        return states

@@ -1,0 +1,192 @@
+"""The one relational graph convolution, for every task."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.errors import ConfigError
+from rgcn.kernels import gather_sum
+from rgcn.nn.decompositions import Decomposition, Full, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
+from rgcn.nn.initialization import Initializer
+from rgcn.nn.rows import RowTable
+
+Evaluation = Literal["auto", "horizontal", "vertical"]
+
+
+class RelationalGraphConv(nn.Module):
+    """H = Σ_r A_r X W_r + b, over relations, their inverses and the self-loop.
+
+    Args:
+        in_features: numbers a node brings. For one-hot nodes use `RelationalGraphConv.one_hot`.
+        out_features: numbers a node leaves with.
+        num_relations: R, the relations of the graph itself.
+        decomposition: how the W_r are written: `Full()`, `Basis(b)`, `BlockDiagonal(b)` or `Diagonal()`.
+        inverse, self_loops: whether the adjacency has these edges; R⁺ = 2R + 1 with both.
+        bias: whether to add b.
+        init: how the weights begin; biases begin at zero.
+        evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.
+        generator: source of randomness; None: a new one from PyTorch's current seed.
+
+    Shapes: x [sources, in_features], an adjacency [targets, sources] → [targets, out_features].
+
+    >>> import torch, rgcn
+    >>> from rgcn.nn import Basis, RelationalGraphConv
+    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
+    >>> layer = RelationalGraphConv(8, 4, num_relations=kg.num_relations, decomposition=Basis(2))
+    >>> layer(torch.randn(3, 8), rgcn.RelationalAdjacency.from_graph(kg)).shape
+    torch.Size([3, 4])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        num_relations: int,
+        *,
+        decomposition: Decomposition | None = None,
+        inverse: bool = True,
+        self_loops: bool = True,
+        bias: bool = True,
+        init: Initializer | None = None,
+        evaluation: Evaluation = "auto",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self._set_up(in_features, out_features, num_relations, inverse, self_loops, evaluation)
+        decomposition, init, generator = _defaults(decomposition, init, generator)
+        apart = decomposition.self_loop_apart and self_loops
+        shape = WeightShape(self.num_edge_relations - apart, in_features, out_features)
+        self.weights: RelationWeights | OneHotWeights = decomposition.weights(shape, init, generator)
+        self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
+        self.self_loop_rows: RowTable | None = None
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+
+    @classmethod
+    def one_hot(
+        cls,
+        adjacency: RelationalAdjacency,
+        out_features: int,
+        *,
+        decomposition: Decomposition | None = None,
+        training: tuple[RelationalAdjacency, Tensor] | None = None,
+        bias: bool = True,
+        init: Initializer | None = None,
+        generator: torch.Generator | None = None,
+    ) -> RelationalGraphConv:
+        """A layer for nodes without features (X = I), built for the graph of `adjacency`.
+
+        Only the (relation, node) pairs that occur get a row. With `training`, the first layer of a receptive field and
+        its input nodes, rows that no training edge reaches are kept out of the parameters; they stay as drawn.
+
+        >>> import rgcn
+        >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
+        >>> adjacency = rgcn.RelationalAdjacency.from_graph(kg)
+        >>> RelationalGraphConv.one_hot(adjacency, 4)(None, adjacency).shape
+        torch.Size([3, 4])
+        """
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        structure = adjacency.structure
+        layer._set_up(
+            adjacency.num_sources,
+            out_features,
+            structure.num_data_relations,
+            structure.has_inverse,
+            structure.has_self_loops,
+            "auto",
+        )
+        decomposition, init, generator = _defaults(decomposition, init, generator)
+        space = OneHotSpace.of(adjacency, training)
+        layer.self_loop, layer.self_loop_rows = None, None
+        apart = decomposition.self_loop_apart and structure.has_self_loops
+        rest = space.without_relation(structure.num_relations - 1) if apart else space
+        layer.weights = decomposition.one_hot_weights(rest, out_features, init, generator)
+        if apart:
+            loops = space.relation == structure.num_relations - 1
+            reached = torch.zeros(space.num_nodes, dtype=torch.bool)
+            reached[space.node[loops & space.reached]] = True
+            layer.self_loop_rows = RowTable(init.draw((space.num_nodes, out_features), generator), reached)
+        layer.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        return layer
+
+    def _set_up(
+        self, in_features: int, out_features: int, num_relations: int, inverse: bool, self_loops: bool, evaluation: str
+    ) -> None:
+        for name, value in (("out_features", out_features), ("in_features", in_features)):
+            if value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
+        if evaluation not in get_args(Evaluation):
+            raise ConfigError(f"unknown evaluation {evaluation!r}; there are {', '.join(get_args(Evaluation))}")
+        self.in_features, self.out_features, self.num_relations = in_features, out_features, num_relations
+        self.inverse, self.self_loops = inverse, self_loops
+        self.num_edge_relations = num_relations * (1 + inverse) + self_loops
+        self.evaluation: Evaluation = evaluation  # type: ignore[assignment]
+
+    @property
+    def is_one_hot(self) -> bool:
+        return isinstance(self.weights, OneHotWeights)
+
+    def forward(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        """x [sources, in] → [targets, out]. One-hot layers take x = None, and `nodes` [sources] where the adjacency is
+        a part of the graph: which node each source is."""
+        self._check(x, adjacency)
+        if isinstance(self.weights, OneHotWeights):
+            out = self._one_hot(adjacency, nodes)
+        else:
+            assert x is not None
+            out = self._with_features(x, adjacency, self.weights)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def _with_features(self, x: Tensor, adjacency: RelationalAdjacency, weights: RelationWeights) -> Tensor:
+        if self.self_loop is None:
+            return weights(x, adjacency, self.evaluation)  # type: ignore[no-any-return]
+        rest, pattern, value = adjacency.split_self_loops()
+        own = gather_sum(pattern, value.to(x.dtype), x) @ self.self_loop.to(x.dtype)
+        return weights(x, rest, self.evaluation) + own  # type: ignore[no-any-return]
+
+    def _one_hot(self, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
+        if nodes is None:
+            nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
+        if self.self_loop_rows is None:
+            return self.weights(adjacency, nodes)  # type: ignore[no-any-return]
+        rest, pattern, value = adjacency.split_self_loops()
+        rows = self.self_loop_rows.values()[nodes]
+        return self.weights(rest, nodes) + gather_sum(pattern, value.to(rows.dtype), rows)  # type: ignore[no-any-return]
+
+    def _check(self, x: Tensor | None, adjacency: RelationalAdjacency) -> None:
+        if adjacency.num_relations != self.num_edge_relations:
+            raise ConfigError(
+                f"the layer has weights for {self.num_edge_relations} relations (inverses and self-loop included), "
+                f"the adjacency has {adjacency.num_relations}: build both with the same inverse and self_loops"
+            )
+        if self.is_one_hot != (x is None):
+            raise ConfigError(
+                "this layer was built for one-hot nodes: call it with x=None"
+                if self.is_one_hot
+                else f"this layer needs input vectors x [sources, {self.in_features}]; for nodes without features "
+                "build it with RelationalGraphConv.one_hot"
+            )
+        if x is not None and x.shape != (adjacency.num_sources, self.in_features):
+            raise ConfigError(f"x must be [{adjacency.num_sources}, {self.in_features}], not {list(x.shape)}")
+
+    def dense_weight(self) -> Tensor:
+        """[R⁺, in, out]: every W_r written out, for looking and testing."""
+        dense: Tensor = self.weights.dense()
+        own = self.self_loop if self.self_loop_rows is None else self.self_loop_rows.values()
+        return dense if own is None else torch.cat([dense, own.unsqueeze(0)])
+
+    def extra_repr(self) -> str:
+        source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
+        return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
+
+
+def _defaults(
+    decomposition: Decomposition | None, init: Initializer | None, generator: torch.Generator | None
+) -> tuple[Decomposition, Initializer, torch.Generator]:
+    if generator is None:
+        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+    return decomposition or Full(), init or Initializer(), generator

@@ -1,0 +1,85 @@
+"""One small way to say how far a long task has come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class ProgressMeter:
+    """What a running task reports to; without a bar behind it, it only counts.
+
+    >>> meter = ProgressMeter()
+    >>> meter.advance(3)
+    >>> meter.done
+    3.0
+    """
+
+    def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
+        self._bar, self._task = bar, task
+        self.done = 0.0
+
+    def advance(self, amount: float = 1.0) -> None:
+        """So much more is done."""
+        self.done += amount
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, amount)
+
+    def describe(self, description: str) -> None:
+        """Say what is being done now."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=description)
+
+
+@contextmanager
+def progress(
+    description: str, total: float | None = None, unit: str = "", *, show: bool | None = None
+) -> Iterator[ProgressMeter]:
+    """A progress bar on stderr; `show=None` draws it only where stderr is a terminal.
+
+    `total=None` means the end is not known. The unit "bytes" is written as MB and MB/s.
+
+    >>> with progress("counting", total=3, unit="steps", show=False) as meter:
+    ...     for _ in range(3):
+    ...         meter.advance(1)
+    >>> meter.done
+    3.0
+    """
+    if show is None:
+        show = sys.stderr is not None and sys.stderr.isatty()
+    if not show:
+        yield ProgressMeter()
+        return
+    with _bar(unit) as bar:
+        yield ProgressMeter(bar, bar.add_task(description, total=total))
+
+
+def _bar(unit: str) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    if unit == "bytes":
+        amount = [DownloadColumn(), TransferSpeedColumn()]
+    else:
+        amount = [MofNCompleteColumn(), TextColumn(unit)]
+    return Progress(
+        TextColumn("[progress.description]{task.description}", markup=True),
+        BarColumn(),
+        *amount,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,102 @@
+"""The networks of node classification, built from a configuration."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.config import NodeModelConfig
+from rgcn.errors import ConfigError
+from rgcn.graph import KnowledgeGraph
+from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, Initializer, RelationalEncoder, RelationalGraphConv
+from rgcn.nn.decompositions import Decomposition
+from rgcn.nn.encoder import EmbeddingInput, FeatureInput, OneHotInput
+
+
+def build_network(
+    config: NodeModelConfig,
+    graph: KnowledgeGraph,
+    adjacency: RelationalAdjacency,
+    training: ReceptiveField | None,
+    seed: int,
+) -> RelationalEncoder:
+    """RGCN or e-RGCN over a graph, with one output for each class.
+
+    training: what the loss can reach. Rows outside it are kept out of the parameters; None where something decays them,
+    so that all must be parameters.
+    """
+    assert graph.labels is not None
+    generator = torch.Generator().manual_seed(seed)
+    init = Initializer(config.init, config.gain, config.fans)
+    source, width = _input(config, graph, training, generator)
+    layers = []
+    for depth in range(config.layers):
+        last, first = depth + 1 == config.layers, depth == 0
+        embedded_first = first and config.name == "e-rgcn"
+        out = graph.labels.num_classes if last else config.embedding if embedded_first else config.hidden
+        decomposition = _decomposition(config, first=first, last=last, out=out)
+        if width is None:
+            layer = RelationalGraphConv.one_hot(
+                adjacency,
+                out,
+                decomposition=decomposition,
+                training=None if training is None else (training.layers[0], training.inputs),
+                bias=config.bias,
+                init=init,
+                generator=generator,
+            )
+        else:
+            layer = RelationalGraphConv(
+                width,
+                out,
+                graph.num_relations,
+                decomposition=decomposition,
+                inverse=config.inverse,
+                self_loops=config.self_loops,
+                bias=config.bias,
+                init=init,
+                generator=generator,
+            )
+        layers.append(layer)
+        width = out
+    return RelationalEncoder(source, layers, config.dropout)
+
+
+def _input(
+    config: NodeModelConfig, graph: KnowledgeGraph, training: ReceptiveField | None, generator: torch.Generator
+) -> tuple[nn.Module, int | None]:
+    """The module that gives nodes their input vectors, and their width; None for one-hot nodes."""
+    if config.name == "e-rgcn":
+        reached: Tensor | None = None
+        if training is not None:
+            reached = torch.zeros(graph.num_nodes, dtype=torch.bool)
+            reached[training.inputs.cpu()] = True
+        init = Initializer(config.embedding_init, fans=(config.embedding, graph.num_nodes))
+        return EmbeddingInput(graph.num_nodes, config.embedding, init, generator, reached), config.embedding
+    if config.input == "features" or (config.input == "auto" and graph.features is not None):
+        if graph.features is None:
+            raise ConfigError("model.input is 'features', but the graph has none: read it with features=FILE")
+        return FeatureInput(torch.from_numpy(np.array(graph.features))), graph.features.shape[1]
+    return OneHotInput(), None
+
+
+def _decomposition(config: NodeModelConfig, first: bool, last: bool, out: int) -> Decomposition:
+    if config.name == "e-rgcn":
+        # Its first convolution only scales the embedding; with a single layer there is nothing after it to mix.
+        return Diagonal() if first and not last else _named(config, last, out)
+    return _named(config, last, out)
+
+
+def _named(config: NodeModelConfig, last: bool, out: int) -> Decomposition:
+    if config.decomposition == "basis":
+        assert config.bases is not None
+        return Basis(config.bases)
+    if config.decomposition == "block":
+        assert config.blocks is not None
+        # Classes rarely divide into blocks: the last layer then keeps full matrices.
+        return BlockDiagonal(config.blocks) if not (last and out % config.blocks) else Full()
+    if config.decomposition == "diagonal" and not last:
+        return Diagonal()
+    return Full()

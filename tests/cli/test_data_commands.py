@@ -1,0 +1,100 @@
+"""`rgcn data ...` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rgcn.cli.data import app
+from rgcn.errors import ConfigError, UnknownNameError
+
+REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
+needs_mirror = pytest.mark.skipif(
+    not (REAL_MIRROR / "aifb").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RGCN_MIRROR", raising=False)
+    monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_list_says_what_is_here(tmp_path: Path) -> None:
+    (tmp_path / "mirror" / "nations").mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        (tmp_path / "mirror" / "nations" / f"{split}.txt").write_text("")
+    listed = json.loads(run("list", "--json", "--mirror", tmp_path / "mirror"))
+    where = {row["name"]: row["where"] for row in listed}
+    assert (where["world"], where["nations"], where["am"]) == ("embedded", "in the mirror", "not here")
+    assert next(row for row in listed if row["name"] == "mutag")["counts"]["labels"] == 340
+
+
+def test_list_as_a_table() -> None:
+    shown = run("list")
+    for part in ("world", "embedded", "23,644", "87,688*", "link prediction", "not here", "cache folder"):
+        assert part in shown
+
+
+def test_get_checks_all_names_before_it_fetches_any(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="mutag"):
+        run("get", "nations", "mutga")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_get_embedded() -> None:
+    assert "embedded" in run("get", "world")
+
+
+@needs_mirror
+def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path) -> None:
+    shown = run("get", "nations", "umls", "--mirror", REAL_MIRROR, "--offline")
+    assert str(tmp_path / "cache" / "nations") in shown
+    assert "fetched and verified; source: mirror folder" in shown
+    assert "already here" in run("get", "nations")
+
+
+@needs_mirror
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("aifb", {"entities": 8_285, "relations": 45, "triples": 29_043, "labels": 176, "classes": 4}),
+        ("mutag", {"entities": 23_644, "relations": 23, "triples": 74_227, "labels": 340, "classes": 2}),
+    ],
+)
+def test_stats_reproduce_the_papers_table(name: str, expected: dict[str, int]) -> None:
+    found = json.loads(run("stats", name, "--json", "--mirror", REAL_MIRROR, "--offline"))
+    assert {key: found[key] for key in expected} == expected
+    shown = run("stats", name, "--top", 3, "--offline")
+    for count in expected.values():
+        assert f"{count:,}" in shown
+    assert f"3 of {expected['relations']}" in shown
+
+
+def test_stats_of_a_file(tmp_path: Path) -> None:
+    graph = tmp_path / "g.tsv"
+    graph.write_text("a\tknows\tb\nb\tknows\tc\nc\tlikes\ta\n")
+    (tmp_path / "labels.tsv").write_text("node\tlabel\na\tone\nb\ttwo\n")
+    found = json.loads(run("stats", graph, "--json"))
+    assert (found["entities"], found["relation_counts"]) == (3, {"knows": 2, "likes": 1})
+    labeled = json.loads(run("stats", graph, "--json", "--labels", f"train={tmp_path / 'labels.tsv'}"))
+    assert (labeled["labels"], labeled["classes"]) == (2, 2)
+    assert "knows" in run("stats", graph)
+
+
+def test_stats_of_nothing_known_suggests_names() -> None:
+    with pytest.raises(UnknownNameError, match="aifb"):
+        run("stats", "aifbb")
+    with pytest.raises(ConfigError, match="are for files"):
+        run("stats", "aifb", "--format", "nt")

@@ -1,0 +1,1 @@
+"""How the embedded graph `world` is made: the factbook's prose in, clean triples out."""
