@@ -41,7 +41,14 @@ class DataConfig(Section):
     labels_from: str | None = Field(
         None, description="A relation of the graph whose objects are the classes; it is then removed from the graph."
     )
+    inverse: str | None = Field(None, description="The inverse of `labels_from`, which would give the answer away.")
+    features: str | None = Field(None, description="Table of node names and their numbers, for `path`.")
     format: str | None = Field(None, description="Format of `path` where its name does not tell.")
+    columns: list[str | int] | None = Field(
+        None, description="Subject, relation and object in a table: names, or positions from 0."
+    )
+    weight: str | int | None = Field(None, description="Column of edge weights in a table.")
+    skip_bad_lines: bool = Field(False, description="Count malformed lines instead of stopping at the first.")
     prune: bool = Field(
         False,
         description="Keep only what lies within as many hops of a labelled node as the model has layers. Changes no "
@@ -52,9 +59,14 @@ class DataConfig(Section):
     def _one_source(self) -> DataConfig:
         if (self.dataset is None) == (self.path is None):
             raise ValueError("give either `dataset` or `path`")
-        if self.dataset is not None and (self.labels or self.labels_from or self.format):
-            raise ValueError("`labels`, `labels_from` and `format` go with `path`, not with `dataset`")
+        reading = self.reading_options()
+        if self.dataset is not None and reading:
+            raise ValueError(f"`{'`, `'.join(reading)}` goes with `path`, not with `dataset`")
         return self
+
+    def reading_options(self) -> dict[str, Any]:
+        """What is said about reading `path`, as arguments of `rgcn.read`."""
+        return self.model_dump(exclude={"dataset", "path", "prune"}, exclude_defaults=True)
 
     @property
     def title(self) -> str:

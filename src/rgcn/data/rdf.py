@@ -234,7 +234,7 @@ def _text_of_line(file: SourceFile, number: int | None) -> str:
     try:
         with ByteSource(file.path) as source:
             for block in line_blocks(source):
-                lines = block.data.split(b"\n")
+                lines = block.data.removesuffix(b"\n").split(b"\n")
                 if number < block.first_line + len(lines):
                     return lines[number - block.first_line].decode(errors="replace")
     except DataError:
@@ -244,7 +244,7 @@ def _text_of_line(file: SourceFile, number: int | None) -> str:
 
 def _reason(error: SyntaxError) -> str:
     """What pyoxigraph complains of, without the position, which is that within a block."""
-    reason = re.sub(r"^Parser error at line \d+ (between columns \d+ and \d+|column \d+): ", "", error.msg)
+    reason = re.sub(r"^Parser error (at|between) line \d+[^:]*: ", "", error.msg)
     if "No scheme found in an absolute IRI" in reason:
         reason += "; relative IRIs are only understood where the file itself declares a base"
     return reason

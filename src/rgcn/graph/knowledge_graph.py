@@ -108,7 +108,7 @@ class KnowledgeGraph:
             raise DataError("edge weights must be finite and not negative")
         if self.triple_splits is not None and not np.isin(self.triple_splits, range(len(SPLITS))).all():
             raise DataError(f"a triple's split is none of {', '.join(SPLITS)}")
-        if self.labels is not None and len(self.labels) and self.labels.nodes.max() >= self.num_nodes:
+        if self.labels is not None and not ((self.labels.nodes >= 0) & (self.labels.nodes < self.num_nodes)).all():
             raise DataError("a label refers to a node that is not in the graph")
 
     # -- making one ------------------------------------------------------------------------------------
@@ -145,6 +145,9 @@ class KnowledgeGraph:
 
     def with_labels(self, by_split: Mapping[str, Mapping[str, str]]) -> KnowledgeGraph:
         """The same graph with labels {split: {node name: class name}}; one class numbering for all splits."""
+        for split in by_split:
+            if split not in SPLITS:
+                raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
         classes: dict[str, int] = {}
         rows = [
             (self.nodes.id(node), classes.setdefault(class_name, len(classes)), SPLITS.index(split))

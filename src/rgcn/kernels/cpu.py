@@ -141,8 +141,8 @@ def _coefficients(first, last, bounds, bases, rows, pointer, relation, partial):
                     partial[piece, r, b] = total
 
 
-# The grouped products keep eight or four sums in registers at a time: matrices of a few dozen numbers leave no loop long
-# enough for the compiler to vectorize by itself.
+# The grouped products keep eight or four sums in registers at a time: matrices of a few dozen numbers leave no loop
+# long enough for the compiler to vectorize by itself.
 
 
 @_jit

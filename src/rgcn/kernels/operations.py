@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from rgcn.kernels import dispatch, reference
 from rgcn.sparse import SparsePattern
@@ -19,6 +20,7 @@ class _GatherSum(torch.autograd.Function):
         return reference.gather_sum(pattern.pointer, pattern.column, value, x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         pattern: SparsePattern = ctx.pattern
         value, x = ctx.saved_tensors
@@ -51,6 +53,7 @@ class _CombineBases(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         coefficients, bases, *pairs = ctx.saved_tensors
         kernels = dispatch.bases_kernels(bases)
@@ -72,6 +75,7 @@ class _SpreadBases(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         coefficients, rows, *pairs = ctx.saved_tensors
         kernels = dispatch.bases_kernels(rows)
@@ -103,6 +107,7 @@ class _GroupedProduct(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight, pointer = ctx.saved_tensors
         kernels = dispatch.product_kernels(x, weight)

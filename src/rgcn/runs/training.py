@@ -49,7 +49,7 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
     if config.dataset is not None:
         return load(config.dataset, mirror=mirror)
     assert config.path is not None
-    return read(config.path, labels=config.labels, labels_from=config.labels_from, format=config.format)
+    return read(config.path, **config.reading_options())
 
 
 def make_classifier(config: RunConfig) -> NodeClassifier:

@@ -59,12 +59,13 @@ class NodeClassifier:
     """
 
     def __init__(self, model: str = "rgcn", *, seed: int = 0, prune: bool = False, **settings: Any) -> None:
-        model_fields, training_fields = NodeModelConfig.model_fields, NodeTrainingConfig.model_fields
+        model_fields = NodeModelConfig.model_fields.keys() - {"name"}  # `model` is its name here
+        training_fields = NodeTrainingConfig.model_fields.keys()
         unknown = [key for key in settings if key not in model_fields and key not in training_fields]
         if unknown:
-            known = [*model_fields, *training_fields, "seed", "prune"]
+            known = sorted([*model_fields, *training_fields, "model", "seed", "prune"])
             close = close_matches(unknown[0], known)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
             raise ConfigError(f"NodeClassifier has no setting {unknown[0]!r}; {hint}")
         in_model = {"name": model, **{k: v for k, v in settings.items() if k in model_fields}}
         in_training = {k: v for k, v in settings.items() if k in training_fields}
@@ -169,39 +170,52 @@ class NodeClassifier:
         self, network: RelationalEncoder, adjacency: RelationalAdjacency, on_epoch: Callable[[Epoch], None] | None
     ) -> None:
         settings, labels = self.training, self._labels
-        nodes, classes = labels.of("train")
-        target = torch.from_numpy(classes.copy()).to(adjacency.device)
-        field = self._field(nodes)
-        class_weight = _class_weights(settings, classes, labels.num_classes, adjacency.device)
-        optimizer = self._optimizer(network)
-        generator = torch.Generator(device=adjacency.device).manual_seed(self.seed)
+        step = self.training_step()
+        target = torch.from_numpy(labels.of("train")[1].copy()).to(adjacency.device)
         stopper = _EarlyStopping(settings.patience, network)
         valid = self._validation(labels)
         for number in range(1, settings.epochs + 1):
             start = time.perf_counter()
             network.train()
-            step_field = field
-            if settings.edge_dropout or settings.self_loop_dropout:
-                rates = settings.edge_dropout, settings.self_loop_dropout
-                step_field = field.masked(adjacency.draw_mask(*rates, generator=generator))
-            optimizer.zero_grad(set_to_none=True)
-            logits = network(step_field)
-            loss = F.cross_entropy(logits, target, weight=class_weight)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            loss, logits = step()
             if not torch.isfinite(loss):
                 raise DataError(f"the loss is not finite in epoch {number}: lower the learning rate or check features")
             accuracy = float((logits.argmax(1) == target).float().mean())
             valid_loss, valid_accuracy = valid(network)
-            epoch = Epoch(
-                number, float(loss.detach()), accuracy, valid_loss, valid_accuracy, seconds=time.perf_counter() - start
-            )
+            seconds = time.perf_counter() - start
+            epoch = Epoch(number, float(loss), accuracy, valid_loss, valid_accuracy, seconds)
             self.history_.append(epoch)
             if on_epoch is not None:
                 on_epoch(epoch)
             if stopper.should_stop(valid_loss):
                 break
         stopper.restore_best()
+
+    def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
+        """A function that takes one step on all training labels and returns (loss, logits) from before it.
+
+        For loops of one's own, after `prepare`; `fit` is a loop over it.
+        """
+        network, adjacency, settings = self.network_, self._adjacency, self.training
+        assert adjacency is not None
+        nodes, classes = self._labels.of("train")
+        target = torch.from_numpy(classes.copy()).to(adjacency.device)
+        class_weight = _class_weights(settings, classes, self._labels.num_classes, adjacency.device)
+        field = self._field(nodes)
+        optimizer = self._optimizer(network)
+        generator = torch.Generator(device=adjacency.device).manual_seed(self.seed)
+        rates = settings.edge_dropout, settings.self_loop_dropout
+
+        def step() -> tuple[Tensor, Tensor]:
+            kept = field.masked(adjacency.draw_mask(*rates, generator=generator)) if any(rates) else field
+            optimizer.zero_grad(set_to_none=True)
+            logits = network(kept)
+            loss = F.cross_entropy(logits, target, weight=class_weight)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            return loss.detach(), logits.detach()
+
+        return step
 
     def _optimizer(self, network: RelationalEncoder) -> torch.optim.Optimizer:
         """Adam. λ Σ w² has the gradient 2 λ w, which is what Adam's own decay adds: no pass over the weights for it."""
@@ -364,7 +378,8 @@ def _with_validation(labels: NodeLabels, settings: NodeTrainingConfig, seed: int
     train = np.flatnonzero(splits == SPLITS.index("train"))
     for label in np.unique(labels.classes[train]):
         members = rng.permutation(train[labels.classes[train] == label])
-        splits[members[: round(settings.validation * len(members))]] = SPLITS.index("valid")
+        held_out = min(round(settings.validation * len(members)), len(members) - 1)  # a class keeps one to learn from
+        splits[members[:held_out]] = SPLITS.index("valid")
     if not (splits == SPLITS.index("valid")).any():
         raise ConfigError(f"validation = {settings.validation} of {len(train)} training labels holds out none")
     return NodeLabels(labels.nodes, labels.classes, labels.names, splits)

@@ -77,7 +77,7 @@ class BlockRows(OneHotWeights):
         pattern, edge = known
         table = self.rows.trained if pattern.num_columns == len(self.rows.trained) else self.rows.whole()
         blocks = gather_sum(pattern, adjacency.weight.to(table.dtype).index_select(0, edge), table)
-        return blocks.view(adjacency.num_targets, -1)
+        return blocks.view(adjacency.num_targets, self.num_blocks * table.shape[1])
 
     def _pattern(self, structure: EdgeStructure, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """[targets · B, rows of the table]: block k of target t is row t · B + k; and the edge behind each entry."""

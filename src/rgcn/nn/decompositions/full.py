@@ -51,7 +51,11 @@ class BlockWeights(RelationWeights):
         size = (shape.relations, num_blocks, rows, columns)
         # Fans are those of the stack as the paper writes it: full matrices, vectors on a diagonal, or blocks.
         stack = (
-            (shape.relations, num_blocks) if rows == columns == 1 else size if num_blocks > 1 else size[:1] + size[2:]
+            (shape.relations, num_blocks)
+            if num_blocks > 1 and rows == columns == 1
+            else size
+            if num_blocks > 1
+            else size[:1] + size[2:]
         )
         self.blocks = nn.Parameter(init.draw(stack, generator).reshape(size))
 

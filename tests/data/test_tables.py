@@ -1,0 +1,154 @@
+"""Triples from TSV, CSV and Parquet."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+from pathlib import Path
+
+import polars as pl
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rgcn.data.reading import read
+from rgcn.errors import DataError, ParseError
+
+TRIPLES = [("z", "r", "y"), ("a", "q", "z"), ("Zürich", "r", "München, 'x'")]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("format_name", ["tsv", "txt", "csv", "parquet"])
+def test_every_format_and_compression(tmp_path: Path, format_name: str, suffix: str) -> None:
+    frame = pl.DataFrame(TRIPLES, schema=["s", "r", "o"], orient="row")
+    buffer = io.BytesIO()
+    if format_name == "parquet":
+        frame.write_parquet(buffer)
+    else:
+        frame.write_csv(buffer, separator="," if format_name == "csv" else "\t", include_header=False)
+    compress = {
+        "": bytes,
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    }[suffix]
+    file = tmp_path / f"graph.{format_name}{suffix}"
+    file.write_bytes(compress(buffer.getvalue()))
+    graph = read(file)
+    assert graph.named() == TRIPLES
+    assert list(graph.nodes) == ["z", "y", "a", "Zürich", "München, 'x'"]
+    assert graph.node_kinds is None
+
+
+def test_columns_by_name_position_and_weight(tmp_path: Path) -> None:
+    file = tmp_path / "g.csv"
+    file.write_text("w,to,by,from\n0.5,b,r,a\n2,b,r,a\n")
+    by_name = read(file, columns=("from", "by", "to"), weight="w")
+    assert by_name.named() == [("a", "r", "b")] * 2
+    assert by_name.edge_weights is not None
+    assert by_name.edge_weights.tolist() == [0.5, 2.0]
+    by_position = read(file, columns=(-1, 2, 1), weight=0, header=True)
+    assert by_position.fingerprint == by_name.fingerprint
+    assert len(read(file, columns=("from", "by", "to"))) == 1
+    with pytest.raises(DataError, match="Did you mean 'from'"):
+        read(file, columns=("form", "by", "to"))
+    with pytest.raises(DataError, match="no column 7"):
+        read(file, columns=(7, 1, 2))
+    with pytest.raises(DataError, match="takes three"):
+        read(file, columns=("from", "to"))
+
+
+def test_header_only_when_columns_are_names(tmp_path: Path) -> None:
+    file = tmp_path / "g.tsv"
+    file.write_text("subject\trelation\tobject\na\tr\tb\n")
+    assert len(read(file)) == 2
+    assert len(read(file, header=True)) == 1
+    assert len(read(file, columns=("subject", "relation", "object"))) == 1
+
+
+def test_numeric_parquet_columns_by_name(tmp_path: Path) -> None:
+    pl.DataFrame({"h": [3, 1], "r": [0, 0], "t": [1, 3], "p": [0.25, 1.0]}).write_parquet(tmp_path / "g.parquet")
+    graph = read(tmp_path / "g.parquet", columns=("h", "r", "t"), weight="p")
+    assert graph.named() == [("3", "0", "1"), ("1", "0", "3")]
+    with pytest.raises(DataError, match="4 columns, not 3"):
+        read(tmp_path / "g.parquet")
+
+
+@pytest.mark.parametrize("weight", ["-1", "nan", "inf", "heavy", ""])
+def test_bad_weights(tmp_path: Path, weight: str) -> None:
+    (tmp_path / "g.tsv").write_text(f"a\tr\tb\t1\nb\tr\tc\t{weight}\n")
+    with pytest.raises(ParseError, match="line 2"):
+        read(tmp_path / "g.tsv", weight=3)
+    assert len(read(tmp_path / "g.tsv", weight=3, skip_bad_lines=True)) == 1
+
+
+def test_windows_line_ends_blank_lines_and_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_bytes(b"\xef\xbb\xbfa\tr\tb\r\n\r\nb\tr\tc\r\n\n")
+    assert read(tmp_path / "g.tsv").named() == [("a", "r", "b"), ("b", "r", "c")]
+
+
+def test_csv_quotes_commas_and_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "g.csv").write_text('"a, ""x""",r,"two\n\nlines"\nplain,r,5" disk\n')
+    expected = [('a, "x"', "r", "two\n\nlines"), ("plain", "r", '5" disk')]
+    assert read(tmp_path / "g.csv").named() == expected
+    monkeypatch.setattr("rgcn.data.files.BLOCK_BYTES", 5)
+    assert read(tmp_path / "g.csv").named() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"a\tr", "fewer than 3"),
+        (b"a\tr\tb\tc", "more than 3"),
+        (b"a\t\tb", "column 2 is empty"),
+        (b"a\tr\t\xff", "not UTF-8"),
+        (b"a\tr\tb\0", "NUL"),
+    ],
+)
+def test_malformed_lines_are_named_or_skipped(tmp_path: Path, line: bytes, reason: str) -> None:
+    file = tmp_path / "g.tsv"
+    file.write_bytes(b"x\tr\ty\n\n" + line + b"\ny\tr\tx\n")
+    with pytest.raises(ParseError, match=reason) as caught:
+        read(file)
+    assert caught.value.line == 3
+    assert caught.value.path == str(file)
+    assert caught.value.text.startswith("a")
+    graph = read(file, skip_bad_lines=True)
+    assert graph.named() == [("x", "r", "y"), ("y", "r", "x")]
+    assert graph.metadata["skipped_lines"] == 1
+    assert graph.metadata["skipped_examples"][0].startswith(f"{file}:3: ")
+
+
+def test_malformed_quotes_are_skipped_one_line_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_text('a,r,b\n"bad"x,r,c\nb,r,c\n')
+    with pytest.raises(ParseError, match="line 2: malformed quotes"):
+        read(tmp_path / "g.csv")
+    assert len(read(tmp_path / "g.csv", skip_bad_lines=True)) == 2
+
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\t\r\n"), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(names, names, names), min_size=1, max_size=8))
+def test_any_name_survives_tsv(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]) -> None:
+    file = tmp_path_factory.mktemp("tsv") / "g.tsv"
+    file.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode())
+    if rows[0][0].startswith("\ufeff"):
+        return  # indistinguishable from a byte order mark
+    assert read(file).named() == list(dict.fromkeys(rows))
+
+
+csv_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff"), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(csv_names, csv_names, csv_names), min_size=1, max_size=8))
+def test_any_name_survives_csv(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]) -> None:
+    file = tmp_path_factory.mktemp("csv") / "g.csv"
+    with file.open("w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened, lineterminator="\n").writerows(rows)
+    assert read(file).named() == list(dict.fromkeys(rows))

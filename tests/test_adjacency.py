@@ -1,0 +1,237 @@
+"""The operator: its entries, its restriction, and edges that are dropped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from naive import SmallGraph, naive_adjacency, small_graphs
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
+
+
+def operator_of(graph):
+    return RelationalAdjacency.from_triples(
+        graph.tensor(), graph.num_nodes, graph.num_relations, edge_weights=graph.triple_weights(), **graph.choices()
+    )
+
+
+def near(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@given(graph=small_graphs())
+def test_entries_equal_the_naive_ones(graph):
+    near(operator_of(graph).to_dense(), naive_adjacency(graph))
+
+
+@given(graph=small_graphs())
+def test_each_triple_is_one_edge_one_inverse_and_each_node_one_self_loop(graph):
+    structure = operator_of(graph).structure
+    expected = Counter((o, r, s) for s, r, o in graph.triples)
+    if graph.inverse:
+        expected += Counter((s, r + graph.num_relations, o) for s, r, o in graph.triples)
+    if graph.self_loops:
+        expected += Counter((n, graph.num_edge_relations - 1, n) for n in range(graph.num_nodes))
+    columns = (structure.target.tolist(), structure.relation.tolist(), structure.source.tolist())
+    edges = list(zip(*columns, strict=True))
+    assert Counter(edges) == expected
+    assert edges == sorted(edges)
+    origins = Counter(structure.origin.tolist())
+    assert origins == Counter(
+        [*list(range(len(graph.triples))) * (2 if graph.inverse else 1)]
+        + [len(graph.triples) + n for n in range(graph.num_nodes) if graph.self_loops]
+    )
+
+
+@given(graph=small_graphs())
+def test_rows_of_a_normalized_operator_sum_to_one_where_there_is_an_edge_of_positive_weight(graph):
+    dense = operator_of(replace(graph, normalization="relation", aggregation="sum")).to_dense()
+    sums = dense.sum(2)
+    near(sums, (sums > 0).double())
+    mean = operator_of(replace(graph, normalization="relation", aggregation="mean")).to_dense().sum((0, 2))
+    near(mean, (mean > 0).double())
+
+
+def test_normalization_by_hand():
+    # b hears a under r (twice) and c under q; weights 1, 3 and 2
+    graph = SmallGraph([(0, 0, 1), (0, 0, 1), (2, 1, 1)], 3, 2, inverse=False, self_loops=True)
+    weights = torch.tensor([1.0, 3.0, 2.0], dtype=torch.float64)
+
+    def entries(normalization, aggregation="sum"):
+        adjacency = RelationalAdjacency.from_triples(
+            graph.tensor(),
+            3,
+            2,
+            edge_weights=weights,
+            inverse=False,
+            normalization=normalization,
+            aggregation=aggregation,
+        )
+        dense = adjacency.to_dense()
+        return [round(float(dense[r, 1, s]), 6) for r, s in ((0, 0), (1, 2), (2, 1))]
+
+    assert entries("none") == [4.0, 2.0, 1.0]
+    assert entries("relation") == [1.0, 1.0, 1.0]
+    assert entries("node") == [round(4 / 7, 6), round(2 / 7, 6), round(1 / 7, 6)]
+    assert entries("direction") == [round(4 / 6, 6), round(2 / 6, 6), 1.0]
+    assert entries("relation", "mean") == [round(1 / 3, 6)] * 3
+
+
+def test_from_graph_reads_the_triples_weights_and_splits_of_a_knowledge_graph():
+    kg = KnowledgeGraph.from_triples(
+        [("a", "r", "b"), ("c", "r", "b"), ("c", "q", "a")], edge_weights=[1, 3, 2], triple_splits=[0, 0, 2]
+    )
+    near(RelationalAdjacency.from_graph(kg).to_dense()[0, 1], torch.tensor([0.25, 0.0, 0.75]))
+    train = RelationalAdjacency.from_graph(kg, split="train", normalization="none")
+    assert train.num_edges == 2 * 2 + 3
+    near(train.to_dense()[0, 1], torch.tensor([1.0, 0.0, 3.0]))
+    test = RelationalAdjacency.from_graph(kg, split="test", normalization="none", inverse=False, self_loops=False)
+    near(test.to_dense()[1, 0], torch.tensor([0.0, 0.0, 2.0]))
+
+
+def test_weights_stay_in_the_precision_they_came_in():
+    triples = torch.tensor([[0, 0, 1]])
+    assert RelationalAdjacency.from_triples(triples, 2, 1).weight.dtype == torch.float32
+    weights = torch.ones(1, dtype=torch.float64)
+    adjacency = RelationalAdjacency.from_triples(triples, 2, 1, edge_weights=weights)
+    assert adjacency.weight.dtype == torch.float64
+    assert adjacency.to(torch.float32).weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"normalization": "row"}, ConfigError, "unknown normalization 'row'"),
+        ({"aggregation": "max"}, ConfigError, "unknown aggregation 'max'"),
+        ({"edge_weights": torch.ones(3)}, DataError, "1 edge weights are needed"),
+    ],
+)
+def test_wrong_choices_are_refused(arguments, error, words):
+    with pytest.raises(error, match=words):
+        RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1]]), 2, 1, **arguments)
+
+
+def test_triples_of_another_shape_or_type_are_refused():
+    for triples in (torch.zeros(3, dtype=torch.int64), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 3)):
+        with pytest.raises(DataError, match="int64"):
+            RelationalAdjacency.from_triples(triples, 2, 1)
+
+
+# -- restriction ---------------------------------------------------------------------------------------------------------
+
+
+@given(graph=small_graphs(), data=st.data())
+def test_restricting_keeps_the_rows_of_the_targets_and_exactly_the_sources_they_read(graph, data):
+    targets = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), unique=True))
+    adjacency = operator_of(graph)
+    whole = adjacency.to_dense()
+    smaller, sources = adjacency.restricted(torch.tensor(targets, dtype=torch.int64))
+    rows = whole[:, targets, :]
+    assert torch.equal(smaller.to_dense(), rows[:, :, sources])
+    structure = adjacency.structure
+    read = {int(s) for t, s in zip(structure.target, structure.source, strict=True) if int(t) in targets}
+    assert sources.tolist() == sorted(read)
+
+
+@given(graph=small_graphs(), data=st.data())
+def test_masking_a_restriction_equals_restricting_a_masked_operator(graph, data):
+    targets = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), unique=True)), dtype=torch.int64)
+    adjacency = operator_of(graph)
+    keep = adjacency.draw_mask(0.4, 0.3, generator=torch.Generator().manual_seed(graph.seed))
+    one, _ = adjacency.masked(keep).restricted(targets)
+    other, _ = adjacency.restricted(targets)
+    near(other.masked(keep).to_dense(), one.to_dense())
+
+
+def test_a_target_named_twice_is_refused():
+    adjacency = operator_of(SmallGraph([(0, 0, 1)], 2, 1))
+    with pytest.raises(DataError, match="named twice"):
+        adjacency.restricted(torch.tensor([1, 1]))
+
+
+def test_receptive_field_of_a_chain_walks_back_one_node_a_layer():
+    graph = SmallGraph([(0, 0, 1), (1, 0, 2), (2, 0, 3)], 4, 1, inverse=False)
+    field = ReceptiveField.of(operator_of(graph), torch.tensor([3]), 2)
+    assert field.inputs.tolist() == [1, 2, 3]
+    assert [(layer.num_targets, layer.num_sources) for layer in field.layers] == [(2, 3), (1, 2)]
+
+
+@given(graph=small_graphs())
+def test_self_loops_apart_and_the_rest_are_the_whole(graph):
+    adjacency = operator_of(graph)
+    if not graph.self_loops:
+        with pytest.raises(ConfigError, match="no self-loops"):
+            adjacency.split_self_loops()
+        return
+    rest, pattern, value = adjacency.split_self_loops()
+    whole = adjacency.to_dense()
+    assert torch.equal(rest.to_dense(), whole[:-1])
+    loops = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+    assert torch.equal(loops.index_put((pattern.row, pattern.column), value, accumulate=True), whole[-1])
+
+
+# -- dropping edges ------------------------------------------------------------------------------------------------------
+
+
+@given(graph=small_graphs(), data=st.data())
+def test_dropped_triples_and_self_loops_are_as_if_they_had_never_been(graph, data):
+    flags = st.lists(st.booleans(), min_size=len(graph.triples), max_size=len(graph.triples))
+    triples_kept = data.draw(flags)
+    loops_kept = data.draw(st.lists(st.booleans(), min_size=graph.num_nodes, max_size=graph.num_nodes))
+    masked = operator_of(graph).masked(torch.tensor(triples_kept + loops_kept, dtype=torch.float64))
+    # Without the triples altogether: so neither the edge nor its inverse is left, nor a trace in what normalizes others.
+    kept = [i for i, keep in enumerate(triples_kept) if keep]
+    fewer = replace(graph, triples=[graph.triples[i] for i in kept])
+    loops = torch.tensor(loops_kept, dtype=torch.float64)
+    near(masked.to_dense(), naive_adjacency(fewer, graph.triple_weights()[kept], loops))
+
+
+def test_mask_drops_triples_and_self_loops_each_at_its_own_rate():
+    triples = torch.stack([torch.arange(40_000) % 20_000, torch.zeros(40_000).long(), torch.arange(40_000) % 7], 1)
+    adjacency = RelationalAdjacency.from_triples(triples, 20_000, 1)
+    keep = adjacency.draw_mask(0.3, 0.1, generator=torch.Generator().manual_seed(1))
+    assert set(keep.tolist()) == {0.0, 1.0}
+    for part, rate in ((keep[:40_000], 0.3), (keep[40_000:], 0.1)):
+        deviation = (rate * (1 - rate) / len(part)) ** 0.5
+        assert abs(float(1 - part.mean()) - rate) < 5 * deviation
+
+
+def test_mask_of_rate_zero_drops_nothing():
+    adjacency = operator_of(SmallGraph([(0, 0, 1)] * 30, 20, 1))
+    assert (adjacency.draw_mask(0.0, 0.0) == 1).all()
+    keep = adjacency.draw_mask(0.9, 0.0, generator=torch.Generator().manual_seed(0))
+    assert (keep[30:] == 1).all()
+    assert (keep[:30] == 0).any()
+
+
+def test_mask_follows_from_the_generator_alone():
+    adjacency = operator_of(SmallGraph([(0, 0, 1)] * 100, 20, 1))
+    draws = [adjacency.draw_mask(0.5, 0.5, generator=torch.Generator().manual_seed(s)) for s in (7, 7, 8)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+@pytest.mark.parametrize("rates", [(1.0, 0.0), (-0.1, 0.0), (0.0, 1.0)])
+def test_impossible_rates_are_refused(rates):
+    with pytest.raises(ConfigError, match="dropout rate"):
+        operator_of(SmallGraph([(0, 0, 1)], 2, 1)).draw_mask(*rates)
+
+
+def test_dropping_everything_leaves_an_empty_operator_and_no_nan():
+    adjacency = operator_of(SmallGraph([(0, 0, 1), (1, 0, 0)], 2, 1, aggregation="mean"))
+    assert (adjacency.masked(torch.zeros(4)).to_dense() == 0).all()
+
+
+def test_operator_does_not_share_memory_with_the_graph():
+    kg = KnowledgeGraph.from_triples([("a", "r", "b")], edge_weights=[2.0])
+    adjacency = RelationalAdjacency.from_graph(kg)
+    adjacency.raw.zero_()
+    assert np.array_equal(kg.edge_weights, [2.0])
