@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from naive import SmallGraph, naive_adjacency, small_graphs
 
+from naive import SmallGraph, naive_adjacency, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
@@ -125,7 +125,7 @@ def test_triples_of_another_shape_or_type_are_refused():
             RelationalAdjacency.from_triples(triples, 2, 1)
 
 
-# -- restriction ---------------------------------------------------------------------------------------------------------
+# -- restriction ---------------------------------------------------------------------------------------
 
 
 @given(graph=small_graphs(), data=st.data())
@@ -178,7 +178,7 @@ def test_self_loops_apart_and_the_rest_are_the_whole(graph):
     assert torch.equal(loops.index_put((pattern.row, pattern.column), value, accumulate=True), whole[-1])
 
 
-# -- dropping edges ------------------------------------------------------------------------------------------------------
+# -- dropping edges ------------------------------------------------------------------------------------
 
 
 @given(graph=small_graphs(), data=st.data())
@@ -187,7 +187,7 @@ def test_dropped_triples_and_self_loops_are_as_if_they_had_never_been(graph, dat
     triples_kept = data.draw(flags)
     loops_kept = data.draw(st.lists(st.booleans(), min_size=graph.num_nodes, max_size=graph.num_nodes))
     masked = operator_of(graph).masked(torch.tensor(triples_kept + loops_kept, dtype=torch.float64))
-    # Without the triples altogether: so neither the edge nor its inverse is left, nor a trace in what normalizes others.
+    # As if without the triples: neither an edge nor its inverse is left, nor a trace in what normalizes others.
     kept = [i for i, keep in enumerate(triples_kept) if keep]
     fewer = replace(graph, triples=[graph.triples[i] for i in kept])
     loops = torch.tensor(loops_kept, dtype=torch.float64)

@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 # only when it is first used.
 _ROOMS = {
     "KnowledgeGraph": "rgcn.graph",
+    "LinkPredictor": "rgcn.tasks",
     "NodeClassifier": "rgcn.tasks",
     "NodeLabels": "rgcn.graph",
     "RelationalAdjacency": "rgcn.adjacency",
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from rgcn.data import load, read
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
-    from rgcn.tasks import NodeClassifier
+    from rgcn.tasks import LinkPredictor, NodeClassifier
 
 __all__ = [
     "KnowledgeGraph",
+    "LinkPredictor",
     "NodeClassifier",
     "NodeLabels",
     "RelationalAdjacency",

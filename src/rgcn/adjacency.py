@@ -52,7 +52,8 @@ class EdgeStructure:
     """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
 
     target, relation, source, origin int64 [E]. `origin` is the number of the triple an edge came from (a triple and its
-    inverse share it), or num_triples + node for a self-loop.
+    inverse share it), or num_triples + node for a self-loop. num_triples and num_nodes are those of the whole graph,
+    also where the structure is a part of it.
     """
 
     target: Tensor
@@ -66,6 +67,9 @@ class EdgeStructure:
     has_inverse: bool
     has_self_loops: bool
     num_triples: int
+    num_nodes: int
+    transient: bool = False
+    """Whether the edges are used for one step only: then nothing is worth preparing that must be waited for."""
 
     @property
     def num_edges(self) -> int:
@@ -77,11 +81,21 @@ class EdgeStructure:
         return SparsePattern.from_sorted_rows(self.target, self.source, (self.num_targets, self.num_sources))
 
     @cached_property
-    def target_relation_runs(self) -> tuple[Tensor, Tensor]:
-        """Runs of edges with the same target and relation: (run of each edge [E], first edge of each run)."""
-        changed = torch.ones_like(self.target, dtype=torch.bool)
-        changed[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
-        return torch.cumsum(changed, 0) - 1, torch.nonzero(changed).squeeze(1)
+    def _run_begins(self) -> Tensor:
+        """bool [E]: whether an edge is the first of its target and relation."""
+        begins = torch.ones_like(self.target, dtype=torch.bool)
+        begins[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
+        return begins
+
+    @cached_property
+    def target_relation_run(self) -> Tensor:
+        """int64 [E]: edges of the same target and relation, which stand together, have the same number."""
+        return torch.cumsum(self._run_begins, 0) - 1
+
+    @cached_property
+    def target_relation_first(self) -> Tensor:
+        """int64 [runs]: the first edge of each target and relation."""
+        return torch.nonzero(self._run_begins).squeeze(1)
 
     @cached_property
     def direction(self) -> Tensor:
@@ -111,9 +125,10 @@ class EdgeStructure:
     @cached_property
     def target_pairs_by_node(self) -> Pairs:
         """(relation, target) pairs, node-major: the runs of the edge order itself."""
-        run, first = self.target_relation_runs
+        first = self.target_relation_first
         node = self.target[first]
-        return Pairs(self.relation[first], node, pointer_from_sorted(node, self.num_targets), run, self.num_targets)
+        pointer = pointer_from_sorted(node, self.num_targets)
+        return Pairs(self.relation[first], node, pointer, self.target_relation_run, self.num_targets)
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
         """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
@@ -149,8 +164,8 @@ class EdgeStructure:
     @cached_property
     def mix_target_pairs_by_node(self) -> SparsePattern:
         """[target pairs (node-major), sources], in edge order."""
-        run, first = self.target_relation_runs
-        return SparsePattern.from_sorted_rows(run, self.source, (first.numel(), self.num_sources))
+        shape = (self.target_relation_first.numel(), self.num_sources)
+        return SparsePattern.from_sorted_rows(self.target_relation_run, self.source, shape)
 
     @cached_property
     def collect_target_pairs(self) -> SparsePattern:
@@ -160,12 +175,29 @@ class EdgeStructure:
         return SparsePattern.from_sorted_rows(self.target_pairs.node[order], order, shape)
 
     @cached_property
+    def select_sources(self) -> SparsePattern:
+        """[edges, sources]: picks each edge's source."""
+        return SparsePattern(torch.arange(self.num_edges + 1, device=self.source.device), self.source, self.num_sources)
+
+    @cached_property
+    def sum_messages(self) -> SparsePattern:
+        """[targets, edges]: adds up each target's edges."""
+        return SparsePattern(
+            self.pattern.pointer, torch.arange(self.num_edges, device=self.source.device), self.num_edges
+        )
+
+    @cached_property
     def self_loops_apart(self) -> SelfLoopsApart:
         """The self-loops and the rest, for weights that treat the two differently."""
         if not self.has_self_loops:
             raise ConfigError("the adjacency has no self-loops to set apart")
         is_loop = self.relation == self.num_relations - 1
-        rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
+        if self.num_triples * (1 + self.has_inverse) + self.num_targets == self.num_edges:
+            # Every triple and every node is there, so the counts are known and need not be waited for.
+            order = torch.argsort(is_loop, stable=True)
+            rest, loops = order[: self.num_edges - self.num_targets], order[self.num_edges - self.num_targets :]
+        else:
+            rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
         shape = (self.num_targets, self.num_sources)
         pattern = SparsePattern.from_sorted_rows(self.target[loops], self.source[loops], shape)
         smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
@@ -264,8 +296,9 @@ class RelationalAdjacency:
         self_loops: bool = True,
         normalization: Normalization = "relation",
         aggregation: Aggregation = "sum",
+        transient: bool = False,
     ) -> RelationalAdjacency:
-        """The operator of triples int64 [T, 3] (subject, relation, object)."""
+        """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only."""
         _check_choices(normalization, aggregation)
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
@@ -294,6 +327,8 @@ class RelationalAdjacency:
             has_inverse=inverse,
             has_self_loops=self_loops,
             num_triples=len(triples),
+            num_nodes=num_nodes,
+            transient=transient,
         )
         raw = torch.ones(structure.num_edges, device=triples.device)
         if edge_weights is not None:
@@ -308,9 +343,9 @@ class RelationalAdjacency:
     ) -> RelationalAdjacency:
         weight = raw
         if normalization != "none":
-            group = _normalization_group(structure, normalization)
-            total = raw.new_zeros(int(group.max()) + 1 if group.numel() else 0).index_add(0, group, raw)
-            weight = _divide(raw, total[group])
+            group, count = _normalization_group(structure, normalization)
+            total = raw.new_zeros(count).index_add(0, group, raw)
+            weight = _divide(raw, total.index_select(0, group))
         if aggregation == "mean":
             weight = _divide(weight, _relations_reaching(structure, raw)[structure.target])
         return cls(structure, raw, weight, normalization, aggregation)
@@ -366,15 +401,13 @@ class RelationalAdjacency:
         """
         return self.reweighted(self.raw * keep.to(self.raw.dtype)[self.structure.origin])
 
-    def draw_mask(
-        self, rate: float, self_loop_rate: float = 0.0, generator: torch.Generator | None = None, num_nodes: int = 0
-    ) -> Tensor:
+    def draw_mask(self, rate: float, self_loop_rate: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
         """A random mask for `masked`: each triple is dropped with `rate`, each self-loop with `self_loop_rate`."""
         for value in (rate, self_loop_rate):
             if not 0.0 <= value < 1.0:
                 raise ConfigError(f"a dropout rate lies in [0, 1), not {value}")
-        nodes = max(num_nodes, self.num_targets, self.num_sources)
-        draws = torch.rand(self.structure.num_triples + nodes, generator=generator, device=self.device)
+        size = self.structure.num_triples + self.structure.num_nodes
+        draws = torch.rand(size, generator=generator, device=self.device)
         draws[: self.structure.num_triples] -= rate
         draws[self.structure.num_triples :] -= self_loop_rate
         return (draws >= 0).to(self.raw.dtype)
@@ -460,20 +493,24 @@ def _edge_order(target: Tensor, relation: Tensor, source: Tensor, num_sources: i
     return by_source[torch.argsort(key, stable=True)]
 
 
-def _normalization_group(structure: EdgeStructure, normalization: Normalization) -> Tensor:
-    """int64 [E]: edges with the same number are normalized together."""
+def _normalization_group(structure: EdgeStructure, normalization: Normalization) -> tuple[Tensor, int]:
+    """int64 [E]: edges with the same number are normalized together; and a bound on the numbers.
+
+    The bound is not asked of the tensor: on a GPU the answer would have to be waited for.
+    """
     if normalization == "relation":
-        return structure.target_relation_runs[0]
+        return structure.target_relation_run, structure.num_edges
     if normalization == "direction":
-        return structure.target * 3 + structure.direction
-    return structure.target
+        return structure.target * 3 + structure.direction, structure.num_targets * 3
+    return structure.target, structure.num_targets
 
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
-    run, first = structure.target_relation_runs
-    present = raw.new_zeros(first.numel()).index_add(0, run, raw.detach()) > 0
-    return raw.new_zeros(structure.num_targets).index_add(0, structure.target[first], present.to(raw.dtype))
+    run, begins = structure.target_relation_run, structure._run_begins
+    total = raw.new_zeros(structure.num_edges).index_add(0, run, raw.detach())
+    present = (begins & (total.index_select(0, run) > 0)).to(raw.dtype)
+    return raw.new_zeros(structure.num_targets).index_add(0, structure.target, present)
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ reported at once, each with the closest known name.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -121,6 +122,8 @@ class NodeModelConfig(Section):
             raise ValueError("`blocks` goes with `decomposition: block`, and only with it")
         if self.blocks is not None and self.hidden % self.blocks:
             raise ValueError(f"hidden = {self.hidden} does not divide into {self.blocks} blocks")
+        if self.name == "e-rgcn" and self.input != "auto":
+            raise ValueError("e-rgcn learns its own inputs: `input` goes with rgcn")
         return self
 
 
@@ -152,19 +155,145 @@ class NodeTrainingConfig(Section):
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
-        if value not in ("auto", "cpu", "cuda", "mps") and not value.startswith("cuda:"):
-            raise ValueError(f"unknown device {value!r}; there are auto, cpu, cuda and cuda:N")
-        return value
+        return _known_device(value)
 
 
-class RunConfig(Section):
-    """A whole run: what `rgcn train` reads."""
+class LinkModelConfig(Section):
+    """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
+
+    name: Literal["rgcn", "c-rgcn", "distmult"] = Field(
+        "rgcn",
+        description="rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes "
+        "around it. distmult: the embedding alone.",
+    )
+    layers: int = Field(1, ge=1, description="Number of convolutions; distmult has none.")
+    embedding: int = Field(200, ge=1, description="Width of the node embeddings, and of rgcn's convolutions.")
+    bottleneck: int = Field(16, ge=1, description="Width of c-rgcn's convolutions.")
+    input: Literal["embedding", "one-hot"] = Field(
+        "embedding", description="What rgcn's nodes bring: learned embeddings, or one-hot vectors."
+    )
+    activated_input: bool = Field(
+        True, description="Pass rgcn's embeddings, with a bias, through ReLU before the first convolution."
+    )
+    decomposition: Literal["none", "basis", "block"] = Field("none", description="How weight matrices are written.")
+    bases: int | None = Field(None, ge=1, description="Number of bases, with decomposition: basis.")
+    blocks: int | None = Field(None, ge=1, description="Number of blocks, with decomposition: block.")
+    self_loop_apart: bool | None = Field(
+        None,
+        description="Give the self-loop a full matrix outside the decomposition; by default with blocks, not bases.",
+    )
+    separate_inverse_bases: bool = Field(False, description="Give inverses bases of their own, as the original does.")
+    coefficient_init: Literal["same", "normal"] = Field(
+        "same", description="How basis coefficients begin: as the bases do, or N(0, 1) as in the original."
+    )
+    normalization: Literal["relation", "node", "direction", "none"] = Field(
+        "relation", description="Which edges into a node share its attention; direction is the original's."
+    )
+    aggregation: Literal["sum", "mean"] = Field("sum", description="Sum or mean over relations.")
+    inverse: bool = Field(True, description="Also send messages against the direction of triples.")
+    self_loops: bool = Field(True, description="Let each node hear itself.")
+    bias: bool = Field(True, description="Add a learned bias in each convolution.")
+    init: Scheme = Field("schlichtkrull-normal", description="How the encoder's weights begin.")
+    gain: float = Field(1.0, gt=0, description="Factor on the encoder's initial weights.")
+    fans: Literal["matrix", "published"] = Field(
+        "matrix",
+        description="Fans of a relation's matrix; published: for blocks, the number of relations and a block's width, "
+        "as the published code counts them.",
+    )
+    decoder: Literal["distmult"] = Field("distmult", description="How triples are scored.")
+    decoder_biases: bool = Field(False, description="Add biases of subject, relation and object to the score.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LinkModelConfig:
+        if (self.decomposition == "basis") != (self.bases is not None):
+            raise ValueError("`bases` goes with `decomposition: basis`, and only with it")
+        if (self.decomposition == "block") != (self.blocks is not None):
+            raise ValueError("`blocks` goes with `decomposition: block`, and only with it")
+        width = self.bottleneck if self.name == "c-rgcn" else self.embedding
+        if self.blocks is not None and width % self.blocks:
+            raise ValueError(f"a width of {width} does not divide into {self.blocks} blocks")
+        if self.separate_inverse_bases and not (self.decomposition == "basis" and self.inverse):
+            raise ValueError("`separate_inverse_bases` goes with `decomposition: basis` and `inverse: true`")
+        return self
+
+
+class LinkTrainingConfig(Section):
+    """How the link predictor learns."""
+
+    epochs: int = Field(1000, ge=1, description="Steps; each is one batch of positive edges (or all of them).")
+    batch_edges: int | None = Field(None, ge=1, description="Positive edges a step; none: the whole graph.")
+    sampling: Literal["neighborhood", "uniform"] = Field(
+        "neighborhood", description="How a batch is drawn: growing along edges as in the original, or uniformly."
+    )
+    negatives: int = Field(10, ge=1, description="False triples for each true one.")
+    head_probability: float = Field(0.5, ge=0, le=1, description="Share of false triples with another subject.")
+    filtered_negatives: bool = Field(False, description="Draw again where a false triple is a known true one.")
+    penalty: float = Field(
+        0.01, ge=0, description="Times the mean squares of subject, relation and object over the scored triples."
+    )
+    edge_dropout: float = Field(0.5, ge=0, lt=1, description="Share of a step's edges that carry no message.")
+    self_loop_dropout: float = Field(0.2, ge=0, lt=1, description="Share of self-loops that carry no message.")
+    self_loop_dropout_on: Literal["edge", "message"] = Field(
+        "edge", description="Drop whole self-loops, or numbers of their messages as the original does."
+    )
+    learning_rate: float = Field(0.01, gt=0, description="Adam's learning rate.")
+    schedule: Literal["constant", "cosine", "step"] = Field(
+        "constant", description="How the learning rate falls: not, along a cosine to zero, or in steps."
+    )
+    warmup: int = Field(0, ge=0, description="Steps over which the learning rate first rises from zero.")
+    step_every: int = Field(1000, ge=1, description="With schedule: step, steps between falls.")
+    step_factor: float = Field(0.5, gt=0, le=1, description="With schedule: step, factor of each fall.")
+    weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay, on every parameter.")
+    clip: float | None = Field(None, gt=0, description="Scale gradients down to this norm.")
+    evaluate_every: int | None = Field(
+        None, ge=1, description="Measure on the validation triples every so many steps, and keep the best weights."
+    )
+    patience: int | None = Field(None, ge=1, description="Stop after so many measurements without a better one.")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
+
+    @field_validator("device")
+    @classmethod
+    def _device(cls, value: str) -> str:
+        return _known_device(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LinkTrainingConfig:
+        if self.patience is not None and self.evaluate_every is None:
+            raise ValueError("`patience` counts measurements: set `evaluate_every` too")
+        return self
+
+
+class NodeClassificationRun(Section):
+    """A whole run of node classification: what `rgcn train` reads."""
 
     task: Literal["node-classification"] = Field("node-classification", description="What to learn.")
     seed: int = Field(0, ge=0, description="Every random choice follows from it.")
     data: DataConfig
     model: NodeModelConfig = Field(default_factory=NodeModelConfig)
     training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig)
+
+
+class LinkPredictionRun(Section):
+    """A whole run of link prediction: what `rgcn train` reads."""
+
+    task: Literal["link-prediction"] = Field("link-prediction", description="What to learn.")
+    seed: int = Field(0, ge=0, description="Every random choice follows from it.")
+    data: DataConfig
+    model: LinkModelConfig = Field(default_factory=LinkModelConfig)
+    training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig)
+
+
+RunConfig = NodeClassificationRun | LinkPredictionRun
+RUNS: dict[str, type[Section]] = {
+    "node-classification": NodeClassificationRun,
+    "link-prediction": LinkPredictionRun,
+}
+
+
+def _known_device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+        raise ValueError(f"unknown device {value!r}; there are auto, cpu, cuda and cuda:N")
+    return value
 
 
 def validated(section: type[Section], values: Mapping[str, Any], source: str = "configuration") -> Any:

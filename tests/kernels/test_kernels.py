@@ -112,7 +112,7 @@ def test_one_thread_and_many_give_the_same_bits(kernel, dtype, counts, monkeypat
         assert torch.equal(getattr(cpu, kernel)(*values), alone)
 
 
-# -- gather_sum ----------------------------------------------------------------------------------------------------------
+# -- gather_sum ----------------------------------------------------------------------------------------
 
 
 def dense(pattern, value):
@@ -163,7 +163,7 @@ def test_transposed_pattern_is_the_transposed_matrix():
     assert torch.equal(dense(transposed.pattern, value[transposed.order]), dense(pattern, value).T)
 
 
-# -- gradients -----------------------------------------------------------------------------------------------------------
+# -- gradients -----------------------------------------------------------------------------------------
 
 
 def leaf(*shape):
@@ -203,7 +203,7 @@ def test_second_derivatives_are_refused_and_never_silently_zero():
         (lambda x: grouped_product(x, numbers(2, 1, 2, 2), where[0]), leaf(2, 1, 2)),
     ):
         (gradient,) = torch.autograd.grad(out(x).square().sum(), x, create_graph=True)
-        with pytest.raises(RuntimeError, match="once_differentiable|differentiate twice"):
+        with pytest.raises(RuntimeError, match=r"once_differentiable|differentiate twice"):
             gradient.sum().backward()
 
 

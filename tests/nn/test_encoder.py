@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import naive_adjacency, naive_layer, small_graphs
 
+from naive import naive_adjacency, naive_layer, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, Initializer, RelationalEncoder, RelationalGraphConv
@@ -64,7 +64,7 @@ def drawn_nodes(data, graph):
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @given(graph=small_graphs(), data=st.data())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_restriction_gives_the_outputs_and_the_gradients_of_the_whole(kind, depth, graph, data):
     nodes = drawn_nodes(data, graph)
     adjacency = operator_of(graph)
@@ -80,7 +80,7 @@ def test_restriction_gives_the_outputs_and_the_gradients_of_the_whole(kind, dept
 
 
 @given(graph=small_graphs())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_encoder_is_layers_with_relu_between_and_none_after_the_last(graph):
     adjacency = operator_of(graph)
     network = encoder_of("features", 3, graph, adjacency)
@@ -92,7 +92,7 @@ def test_encoder_is_layers_with_relu_between_and_none_after_the_last(graph):
     torch.testing.assert_close(network(ReceptiveField.whole(adjacency, 3)), x, rtol=1e-10, atol=1e-10)
 
 
-def trained_logits(network, adjacency, nodes, depth, steps=6):
+def trained_logits(network, adjacency, nodes, depth, steps=4):
     """Logits of every node after some steps of Adam on the given nodes."""
     field = ReceptiveField.of(adjacency, nodes, depth)
     target = torch.arange(len(nodes)) % network.layers[-1].out_features
@@ -108,7 +108,7 @@ def trained_logits(network, adjacency, nodes, depth, steps=6):
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["embedding", "full", "basis", "block"])
 @given(graph=small_graphs(), data=st.data())
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_rows_out_of_reach_kept_apart_train_to_the_logits_of_rows_all_trained(kind, depth, graph, data):
     nodes = drawn_nodes(data, graph)
     adjacency = operator_of(graph)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import AGGREGATIONS, NORMALIZATIONS, SmallGraph, naive_adjacency, naive_layer, small_graphs
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from naive import AGGREGATIONS, NORMALIZATIONS, SmallGraph, naive_adjacency, naive_layer, small_graphs
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalGraphConv
@@ -156,7 +156,7 @@ def test_horizontal_vertical_and_auto_agree(name, graph):
     torch.testing.assert_close(outs[0], outs[2], rtol=1e-10, atol=1e-10)
 
 
-# -- the weights themselves ----------------------------------------------------------------------------------
+# -- the weights themselves ----------------------------------------------------------------------------
 
 
 def test_basis_writes_each_weight_as_the_same_combination_of_bases():
@@ -210,7 +210,7 @@ def test_one_hot_layer_holds_only_the_rows_whose_pair_occurs():
     assert sum(p.numel() for p in layer.parameters()) == 4 * 4  # (0, n0), (1, n0), (0⁻, n1), (1⁻, n2)
 
 
-# -- symmetry ----------------------------------------------------------------------------------------------------
+# -- symmetry ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
@@ -250,7 +250,7 @@ def test_permuting_the_relations_together_with_their_weights_changes_nothing(nam
     torch.testing.assert_close(other(x, operator_of(moved)), layer(x, adjacency), rtol=1e-10, atol=1e-10)
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------
+# -- memory --------------------------------------------------------------------------------------------
 
 
 class LargestTensor(TorchDispatchMode):
@@ -298,7 +298,7 @@ def test_no_tensor_of_relations_times_nodes_times_width_is_ever_made(decompositi
     assert largest.numel <= allowed < num_relations * num_nodes * width / 10
 
 
-# -- restriction of the rows of a one-hot layer --------------------------------------------------------------------------
+# -- restriction of the rows of a one-hot layer --------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [n for n in DECOMPOSITIONS if n != "diagonal"])
@@ -320,7 +320,7 @@ def test_no_targets_give_no_rows(name):
     assert layer(None, smaller, sources).shape == (0, layer.out_features)
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------------
 
 
 def test_one_hot_layer_refuses_a_graph_with_pairs_it_has_no_row_for():

@@ -2,17 +2,23 @@
 
 import pytest
 
-from rgcn.config import RunConfig
+from rgcn.config import RUNS
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
-from rgcn.runs.training import make_classifier
+from rgcn.runs.training import make_model
 
 
 @pytest.mark.parametrize("name", shipped_configurations())
-def test_every_shipped_configuration_is_valid_and_makes_a_classifier(name):
+def test_every_shipped_configuration_is_valid_and_makes_a_model(name):
     config = load_configuration(name)
     assert config.model.name == name.split("/")[0]
-    assert make_classifier(config).seed == config.seed
+    assert make_model(config).seed == config.seed
+
+
+@pytest.mark.parametrize("dataset", ["fb-toy", "wn18", "wn18rr", "fb15k", "fb15k-237", "world"])
+@pytest.mark.parametrize("model", ["rgcn", "c-rgcn", "distmult"])
+def test_every_link_prediction_set_has_its_configurations(model, dataset):
+    assert load_configuration(f"{model}/lp-{dataset}").data.dataset == dataset
 
 
 @pytest.mark.parametrize("dataset", ["aifb", "mutag", "bgs", "am"])
@@ -88,4 +94,5 @@ def test_every_knob_is_documented():
             else:
                 assert field.description, f"{section.__name__}.{name}"
 
-    check(RunConfig)
+    for run in RUNS.values():
+        check(run)

@@ -6,16 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rgcn.graph import KnowledgeGraph
-    from rgcn.runs import RunResult
-    from rgcn.tasks import NodePrediction
+    from rgcn.tasks.link_predictor import LinkEpoch
     from rgcn.tasks.node_classifier import Epoch
 
 
@@ -34,6 +32,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Train a model, measure it on every split, and show some of its predictions."""
+    from rgcn.cli.outcome import print_outcome
     from rgcn.runs import load_configuration, load_data
     from rgcn.runs import train as run
 
@@ -48,8 +47,7 @@ def train(
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
-    _print_result(result)
-    _print_examples(result, graph)
+    print_outcome(result)
     if out is not None:
         typer.echo(f"\nKept in {out}: config.yaml, metrics.jsonl, result.json, model/")
 
@@ -60,11 +58,11 @@ def list_configurations() -> None:
 
     for name, path in shipped_configurations().items():
         first = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
-        typer.echo(f"{name:<18} {first}")
+        typer.echo(f"{name:<22} {first}")
 
 
 @contextmanager
-def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[Epoch], None]]:
+def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[Epoch | LinkEpoch], None]]:
     """A bar on a terminal; elsewhere a line now and then; all of it on standard error."""
     from rich.console import Console
 
@@ -77,78 +75,24 @@ def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[Epoch], None]]:
         columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
         with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
             task = bar.add_task("", total=epochs)
-            yield lambda epoch: bar.update(task, advance=1, description=_epoch_words(epoch))
+            yield lambda epoch: bar.update(task, completed=epoch.number, description=_words(epoch))
     else:
-        every = max(1, epochs // 5)
+        last = 0
 
-        def line(epoch: Epoch) -> None:
-            if epoch.number % every == 0 or epoch.number == epochs:
-                typer.echo(f"epoch {epoch.number}/{epochs}  {_epoch_words(epoch)}", err=True)
+        def line(epoch: Epoch | LinkEpoch) -> None:
+            nonlocal last
+            if epoch.number - last >= epochs / 5 or epoch.number == epochs:
+                last = epoch.number
+                typer.echo(f"epoch {epoch.number}/{epochs}  {_words(epoch)}", err=True)
 
         yield line
 
 
-def _epoch_words(epoch: Epoch) -> str:
-    words = f"loss {epoch.loss:.4f}  train {epoch.train_accuracy:6.1%}"
-    return words if epoch.valid_accuracy is None else f"{words}  valid {epoch.valid_accuracy:6.1%}"
+def _words(epoch: Epoch | LinkEpoch) -> str:
+    from rgcn.tasks.node_classifier import Epoch
 
-
-def _print_result(result: RunResult) -> None:
-    from rich.console import Console
-
-    values = result.as_dict()
-    accuracies = "  ".join(f"{split} {m['accuracy']:.2%}" for split, m in values["metrics"].items())
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]{values['model']}[/] on [bold]{values['dataset']}[/], seed {values['seed']}: "
-        f"{values['epochs']} epochs in {values['seconds']:.2f} s, {values['parameters']:,} parameters "
-        f"({values['stored_parameters']:,} of them stored and trained)"
-    )
-    console.print(f"accuracy  {accuracies}{_majority(result)}")
-
-
-def _majority(result: RunResult) -> str:
-    """What always guessing the most frequent training class would get on the test split."""
-    import numpy as np
-
-    labels = result.classifier.graph_.labels
-    assert labels is not None
-    _, test = labels.of("test")
-    if not len(test):
-        return ""
-    most = np.bincount(labels.of("train")[1]).argmax()
-    return f"   (always {_short(labels.names[int(most)])!r}: test {float((test == most).mean()):.2%})"
-
-
-def _print_examples(result: RunResult, graph: KnowledgeGraph, count: int = 10) -> None:
-    """A few test nodes, spread over the split, with the class predicted and the true one."""
-    import numpy as np
-    from rich.console import Console
-    from rich.table import Table
-
-    labels = result.classifier.graph_.labels
-    assert labels is not None
-    split = next((s for s in ("test", "valid", "train") if len(labels.of(s)[0])), "train")
-    nodes, classes = labels.of(split)
-    chosen = np.unique(np.linspace(0, len(nodes) - 1, min(count, len(nodes))).astype(int))
-    predictions: list[NodePrediction] = result.classifier.predict(nodes[chosen].tolist())
-    table = Table(title=f"{len(chosen)} of {len(nodes)} {split} nodes", title_justify="left")
-    columns: list[tuple[str, Any]] = [("node", "left"), ("predicted", "left"), ("sure", "right"), ("true", "left")]
-    for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")
-    for prediction, true_class in zip(predictions, classes[chosen].tolist(), strict=True):
-        truth = labels.names[true_class]
-        right = prediction.label == truth
-        table.add_row(
-            _short(prediction.node),
-            f"[{'green' if right else 'red'}]{_short(prediction.label)}[/]",
-            f"{prediction.probability:.0%}",
-            "" if right else _short(truth),
-        )
-    Console(highlight=False).print(table)
-
-
-def _short(name: str) -> str:
-    from rgcn.errors import local_name
-
-    return local_name(name)
+    words = f"loss {epoch.loss:.4f}"
+    if isinstance(epoch, Epoch):
+        words += f"  train {epoch.train_accuracy:6.1%}"
+        return words if epoch.valid_accuracy is None else f"{words}  valid {epoch.valid_accuracy:6.1%}"
+    return words if epoch.valid_mrr is None else f"{words}  valid MRR {epoch.valid_mrr:.3f}"

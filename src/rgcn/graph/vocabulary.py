@@ -63,6 +63,8 @@ class Vocabulary(Sequence[str]):
 
     def ids(self, names: Iterable[str | int]) -> NDArray[np.int64]:
         """Ids of many names, in their order."""
+        if isinstance(names, str):  # its letters would be looked up one by one
+            raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
     def get(self, name: str) -> int | None:
@@ -80,4 +82,4 @@ class Vocabulary(Sequence[str]):
         return hash(self._names)
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} {self.kind}s)"
+        return f"Vocabulary({len(self)} names, kind={self.kind!r})"

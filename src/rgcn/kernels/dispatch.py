@@ -40,3 +40,8 @@ def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
     if 1 < width_in * width_out <= SMALL_PRODUCT:
         return _compiled_for(x) or reference
     return reference
+
+
+def dot_kernels(x: Tensor) -> ModuleType:
+    """Who computes `entry_dot`."""
+    return _compiled_for(x) or reference

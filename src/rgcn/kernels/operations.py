@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rgcn.kernels import dispatch, reference
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import SparsePattern, pointer_from_sorted
 
 
 class _GatherSum(torch.autograd.Function):
@@ -125,4 +125,35 @@ def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor) -> Tensor:
     x [pairs, K, in], weight [R, K, in, out], pointer [R + 1] → [pairs, K, out].
     """
     out: Tensor = _GroupedProduct.apply(x, weight, pointer)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _PairDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, i: Tensor, right: Tensor, j: Tensor) -> Tensor:
+        ctx.save_for_backward(left, i, right, j)
+        out: Tensor = dispatch.dot_kernels(left).entry_dot(i, j, left, right)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        left, i, right, j = ctx.saved_tensors
+        grad_left = _weighted_sum(i, len(left), gradient, j, right) if ctx.needs_input_grad[0] else None
+        grad_right = _weighted_sum(j, len(right), gradient, i, left) if ctx.needs_input_grad[2] else None
+        return grad_left, None, grad_right, None
+
+
+def _weighted_sum(row: Tensor, num_rows: int, value: Tensor, column: Tensor, x: Tensor) -> Tensor:
+    """out[n] = Σ_{e: row[e] = n} value[e] · x[column[e]], by sorting the rows: no two writers meet, no order varies."""
+    order = torch.argsort(row, stable=True)
+    pointer = pointer_from_sorted(row.index_select(0, order), num_rows)
+    return reference.gather_sum(pointer, column.index_select(0, order), value.index_select(0, order), x)
+
+
+def pair_dot(left: Tensor, i: Tensor, right: Tensor, j: Tensor) -> Tensor:
+    """out[e] = ⟨left[i[e]], right[j[e]]⟩, without writing the two gathered matrices out. Differentiable.
+
+    left [n, width], right [m, width], i and j int64 [entries] → [entries].
+    """
+    out: Tensor = _PairDot.apply(left, i, right, j)  # type: ignore[no-untyped-call]
     return out

@@ -22,7 +22,10 @@ class OneHotInput(nn.Module):
 
 
 class EmbeddingInput(nn.Module):
-    """A learned vector for each node: E [nodes, width]; nodes [n] → [n, width]."""
+    """A learned vector for each node: E [nodes, width]; nodes [n] → [n, width].
+
+    activated: add a bias and pass through ReLU, as the original link predictor does.
+    """
 
     def __init__(
         self,
@@ -31,13 +34,23 @@ class EmbeddingInput(nn.Module):
         init: Initializer,
         generator: torch.Generator,
         trained: Tensor | None = None,
+        activated: bool = False,
     ) -> None:
         super().__init__()
         self.rows = RowTable(init.draw((num_nodes, width), generator), trained)
+        self.bias = nn.Parameter(torch.zeros(width)) if activated else None
 
     def forward(self, nodes: Tensor) -> Tensor:
-        position = self.rows.position[nodes]
-        return self.rows.table_for(position).index_select(0, position)
+        position = self.rows.position.index_select(0, nodes)
+        rows = self.rows.table_for(position).index_select(0, position)
+        return self._activated(rows)
+
+    def all_nodes(self) -> Tensor:
+        """[nodes, width]: every node in order, without a lookup where all rows are trained."""
+        return self._activated(self.rows.trained if self.rows.all_trained else self.rows.values())
+
+    def _activated(self, rows: Tensor) -> Tensor:
+        return rows if self.bias is None else torch.relu(rows + self.bias)
 
 
 class FeatureInput(nn.Module):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
@@ -14,7 +15,7 @@ from rgcn.nn.decompositions import Decomposition, Full, OneHotSpace, OneHotWeigh
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.rows import RowTable
 
-Evaluation = Literal["auto", "horizontal", "vertical"]
+Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
 
 
 class RelationalGraphConv(nn.Module):
@@ -28,6 +29,8 @@ class RelationalGraphConv(nn.Module):
         inverse, self_loops: whether the adjacency has these edges; R⁺ = 2R + 1 with both.
         bias: whether to add b.
         init: how the weights begin; biases begin at zero.
+        self_loop_dropout: share of the self-loop's message dropped while training, number by number, as the original
+            link predictor does; needs a decomposition that sets the self-loop apart.
         evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.
         generator: source of randomness; None: a new one from PyTorch's current seed.
 
@@ -52,6 +55,7 @@ class RelationalGraphConv(nn.Module):
         self_loops: bool = True,
         bias: bool = True,
         init: Initializer | None = None,
+        self_loop_dropout: float = 0.0,
         evaluation: Evaluation = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
@@ -59,8 +63,11 @@ class RelationalGraphConv(nn.Module):
         self._set_up(in_features, out_features, num_relations, inverse, self_loops, evaluation)
         decomposition, init, generator = _defaults(decomposition, init, generator)
         apart = decomposition.self_loop_apart and self_loops
+        if self_loop_dropout and not apart:
+            raise ConfigError("self_loop_dropout needs a self-loop outside the decomposition: self_loop_apart=True")
+        self.self_loop_dropout = self_loop_dropout
         shape = WeightShape(self.num_edge_relations - apart, in_features, out_features)
-        self.weights: RelationWeights | OneHotWeights = decomposition.weights(shape, init, generator)
+        self.weights: RelationWeights | OneHotWeights[Any] = decomposition.weights(shape, init, generator)
         self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
         self.self_loop_rows: RowTable | None = None
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
@@ -101,7 +108,7 @@ class RelationalGraphConv(nn.Module):
         )
         decomposition, init, generator = _defaults(decomposition, init, generator)
         space = OneHotSpace.of(adjacency, training)
-        layer.self_loop, layer.self_loop_rows = None, None
+        layer.self_loop, layer.self_loop_rows, layer.self_loop_dropout = None, None, 0.0
         apart = decomposition.self_loop_apart and structure.has_self_loops
         rest = space.without_relation(structure.num_relations - 1) if apart else space
         layer.weights = decomposition.one_hot_weights(rest, out_features, init, generator)
@@ -146,6 +153,8 @@ class RelationalGraphConv(nn.Module):
             return weights(x, adjacency, self.evaluation)  # type: ignore[no-any-return]
         rest, pattern, value = adjacency.split_self_loops()
         own = gather_sum(pattern, value.to(x.dtype), x) @ self.self_loop.to(x.dtype)
+        if self.self_loop_dropout:
+            own = F.dropout(own, self.self_loop_dropout, self.training)
         return weights(x, rest, self.evaluation) + own  # type: ignore[no-any-return]
 
     def _one_hot(self, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:

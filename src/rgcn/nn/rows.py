@@ -31,8 +31,15 @@ class RowTable(nn.Module):
     def __len__(self) -> int:
         return self.position.numel()
 
+    @property
+    def all_trained(self) -> bool:
+        """Whether every row is a parameter; the trained part then holds them in the order they were given."""
+        return self.still.shape[0] == 0
+
     def table_for(self, positions: Tensor) -> Tensor:
         """The rows, in the order of `position`, up to the last one that `positions` needs."""
+        if self.all_trained:  # nothing to look up, and on a GPU nothing to wait for
+            return self.trained
         if positions.numel() == 0 or int(positions.max()) < len(self.trained):
             return self.trained
         return self.whole()

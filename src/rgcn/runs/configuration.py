@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rgcn.config import RunConfig, validated
+from rgcn.config import RUNS, RunConfig, validated
 from rgcn.errors import ConfigError, UnknownNameError
 
 
@@ -39,7 +39,10 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
         _apply(values, change)
     for key, value in (overrides or {}).items():
         _set(values, key.split("."), value)
-    config: RunConfig = validated(RunConfig, values, source=name)
+    task = values.get("task", "node-classification")
+    if task not in RUNS:
+        raise ConfigError(f"{name}: unknown task {task!r}; there are {', '.join(RUNS)}")
+    config: RunConfig = validated(RUNS[task], values, source=name)
     return config
 
 

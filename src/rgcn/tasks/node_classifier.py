@@ -15,11 +15,13 @@ from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, validated
-from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
+from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.nn import RelationalEncoder
+from rgcn.nn.encoder import FeatureInput
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.node_network import build_network
+from rgcn.tasks.settings import split_settings
 
 
 class NodePrediction(NamedTuple):
@@ -59,17 +61,9 @@ class NodeClassifier:
     """
 
     def __init__(self, model: str = "rgcn", *, seed: int = 0, prune: bool = False, **settings: Any) -> None:
-        model_fields = NodeModelConfig.model_fields.keys() - {"name"}  # `model` is its name here
-        training_fields = NodeTrainingConfig.model_fields.keys()
-        unknown = [key for key in settings if key not in model_fields and key not in training_fields]
-        if unknown:
-            known = sorted([*model_fields, *training_fields, "model", "seed", "prune"])
-            close = close_matches(unknown[0], known)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"NodeClassifier has no setting {unknown[0]!r}; {hint}")
-        in_model = {"name": model, **{k: v for k, v in settings.items() if k in model_fields}}
-        in_training = {k: v for k, v in settings.items() if k in training_fields}
-        self.model: NodeModelConfig = validated(NodeModelConfig, in_model, "NodeClassifier")
+        own = ("model", "seed", "prune")
+        in_model, in_training = split_settings("NodeClassifier", settings, NodeModelConfig, NodeTrainingConfig, own)
+        self.model: NodeModelConfig = validated(NodeModelConfig, {"name": model, **in_model}, "NodeClassifier")
         self.training: NodeTrainingConfig = validated(NodeTrainingConfig, in_training, "NodeClassifier")
         self.seed, self.prune = seed, prune
         self.history_: list[Epoch] = []
@@ -116,8 +110,9 @@ class NodeClassifier:
     @property
     def num_parameters_as_published_(self) -> int:
         """Numbers the same network has where every relation holds a row for every node, as the paper counts."""
-        labels, graph = self._labels, self.graph_
-        return published_parameters(self.model, graph.num_nodes, graph.num_relations, labels.num_classes)
+        graph, source = self.graph_, self.network_.source
+        inputs = source.features.shape[1] if isinstance(source, FeatureInput) else graph.num_nodes
+        return published_parameters(self.model, inputs, graph.num_relations, self._labels.num_classes)
 
     @property
     def _labels(self) -> NodeLabels:
@@ -152,7 +147,7 @@ class NodeClassifier:
         graph = replace(kg, labels=labels)
         graph = graph.prune(self.model.layers) if self.prune else graph
         device = choose_device(self.training.device)
-        self._graph, self.history_ = graph, []
+        self._graph, self._network, self.history_ = graph, None, []
         self._adjacency = RelationalAdjacency.from_graph(
             graph,
             inverse=self.model.inverse,
@@ -317,16 +312,16 @@ class NodeClassifier:
 
     def save(self, folder: str) -> None:
         """Write the model and its graph into a folder: safetensors and JSON, never pickle."""
-        from rgcn.tasks.storage import save_classifier
+        from rgcn.tasks.storage import save_model
 
-        save_classifier(self, folder)
+        save_model(self, folder)
 
     @classmethod
     def load(cls, folder: str) -> NodeClassifier:
         """Read what `save` wrote."""
-        from rgcn.tasks.storage import load_classifier
+        from rgcn.tasks.storage import load_model
 
-        return load_classifier(folder)
+        return load_model(folder, cls)
 
 
 class _EarlyStopping:
@@ -400,26 +395,29 @@ def _cuda_devices(device: torch.device) -> list[torch.device]:
     return [device] if device.type == "cuda" else []
 
 
-def published_parameters(config: NodeModelConfig, num_nodes: int, num_relations: int, num_classes: int) -> int:
+def published_parameters(config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int) -> int:
     """Numbers in the network where W_r of the first layer has a row for every node, as published code holds it.
+
+    num_inputs: the number of nodes, or of their features where these are given.
 
     >>> published_parameters(NodeModelConfig(), 8285, 45, 4)  # AIFB, RGCN: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
     12068804
     """
     relations = num_relations * (1 + config.inverse) + config.self_loops
-    total, width = 0, num_nodes
+    total, width = 0, num_inputs
     if config.name == "e-rgcn":
-        total, width = num_nodes * config.embedding, config.embedding
+        total, width = num_inputs * config.embedding, config.embedding
     for depth in range(config.layers):
         last = depth + 1 == config.layers
-        diagonal = config.name == "e-rgcn" and depth == 0 and not last
-        out = num_classes if last else config.embedding if diagonal else config.hidden
-        if diagonal:
+        embedded_first = config.name == "e-rgcn" and depth == 0
+        out = num_classes if last else config.embedding if embedded_first else config.hidden
+        if not last and (embedded_first or config.decomposition == "diagonal"):
             total += relations * width
         elif config.bases is not None:
             total += config.bases * width * out + relations * config.bases
         elif config.blocks is not None and out % config.blocks == 0:
-            total += (relations - 1) * width * out // config.blocks + width * out
+            apart = int(config.self_loops)  # the self-loop's matrix stays full
+            total += (relations - apart) * width * out // config.blocks + apart * width * out
         else:
             total += relations * width * out
         total += out if config.bias else 0

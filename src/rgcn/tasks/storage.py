@@ -4,59 +4,63 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, read_json, save_graph
 from rgcn.errors import DataError
 
 if TYPE_CHECKING:
+    from rgcn.tasks.link_predictor import LinkPredictor
     from rgcn.tasks.node_classifier import NodeClassifier
 
+Model = TypeVar("Model", "NodeClassifier", "LinkPredictor")
+
 FORMAT_VERSION = 1
+KINDS = {"NodeClassifier": "node-classifier", "LinkPredictor": "link-predictor"}
 
 
-def save_classifier(classifier: NodeClassifier, folder: str | Path) -> None:
-    """Write a fitted classifier into a folder."""
+def save_model(model: NodeClassifier | LinkPredictor, folder: str | Path) -> None:
+    """Write a fitted model into a folder."""
     from safetensors.torch import save
 
     import rgcn
 
     target = Path(folder)
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.network_.state_dict().items()}
-    save_graph(classifier.graph_, target / "graph")
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network_.state_dict().items()}
+    save_graph(model.graph_, target / "graph")
     write_atomically(target / "weights.safetensors", save(state))
     about: dict[str, Any] = {
         "format": "rgcn-model",
         "version": FORMAT_VERSION,
-        "kind": "node-classifier",
+        "kind": KINDS[type(model).__name__],
         "rgcn": rgcn.__version__,
-        "settings": classifier.get_params(),
-        "classes": classifier.classes_,
-        "graph": classifier.graph_.fingerprint,
+        "settings": model.get_params(),
+        "graph": model.graph_.fingerprint,
     }
     write_atomically(target / "model.json", json.dumps(about, indent=2) + "\n")
 
 
-def load_classifier(folder: str | Path) -> NodeClassifier:
-    """Read what `save_classifier` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
+def load_model(folder: str | Path, kind: type[Model]) -> Model:
+    """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from rgcn.tasks.node_classifier import NodeClassifier
-
     source = Path(folder)
     about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
-    if about["kind"] != "node-classifier":
-        raise DataError(f"{source}: holds a {about['kind']}, not a node classifier")
+    if about["kind"] != KINDS[kind.__name__]:
+        raise DataError(f"{source}: holds a {about['kind']}, not a {KINDS[kind.__name__]}")
     graph = load_graph(source / "graph")
-    # The saved graph is already pruned and its labels already split.
-    settings = {**about["settings"], "device": "auto", "prune": False}
-    classifier = NodeClassifier(**settings).prepare(graph)
+    settings = {**about["settings"], "device": "auto"}
+    pruned = settings.get("prune")
+    if pruned:  # the saved graph is already pruned, and its labels already split
+        settings["prune"] = False
+    model = kind(**settings).prepare(graph)
     try:
-        classifier.network_.load_state_dict(load_file(source / "weights.safetensors"))
+        model.network_.load_state_dict(load_file(source / "weights.safetensors"))
     except (SafetensorError, RuntimeError, FileNotFoundError) as error:
         raise DataError(f"{source / 'weights.safetensors'}: damaged, or of another model ({error})") from error
-    classifier.network_.eval()
-    classifier.prune = bool(about["settings"]["prune"])
-    return classifier
+    model.network_.eval()
+    if pruned:
+        model.prune = True  # type: ignore[attr-defined]
+    return model

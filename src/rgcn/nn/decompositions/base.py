@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.nn.initialization import Initializer
 
-Order = Literal["horizontal", "vertical"]
+Order = Literal["horizontal", "vertical", "edgewise"]
+
+PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
+# Numbers that an edgewise evaluation may hold: 1 GiB of float32.
+LARGEST_EDGEWISE = 2**28
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class RelationWeights(nn.Module, ABC):
     Both orders compute the same Σ_r A_r X W_r:
       horizontal  project each (relation, source) pair that occurs, then mix:  [A_1 … A_R] · [X W_1; …; X W_R]
       vertical    mix into each (relation, target) pair that occurs, then project:  Σ_r (A_r X) W_r
-    Neither ever holds relations × nodes × width.
+      edgewise    treat each edge as a pair of its own: nothing to sort or count first, for edges used only once
+    None ever holds relations × nodes × width.
     """
 
     @abstractmethod
@@ -55,6 +61,10 @@ class RelationWeights(nn.Module, ABC):
 
     @abstractmethod
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
+        """x [sources, in] → [targets, out]."""
+
+    @abstractmethod
+    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         """x [sources, in] → [targets, out]."""
 
     @abstractmethod
@@ -67,19 +77,47 @@ class RelationWeights(nn.Module, ABC):
 
     def forward(self, x: Tensor, adjacency: RelationalAdjacency, order: Order | Literal["auto"] = "auto") -> Tensor:
         chosen = self.cheapest(adjacency) if order == "auto" else order
-        return self.horizontal(x, adjacency) if chosen == "horizontal" else self.vertical(x, adjacency)
+        evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
+        return evaluate[chosen](x, adjacency)
 
     def cheapest(self, adjacency: RelationalAdjacency) -> Order:
-        """The order that costs less; horizontal when equal."""
-        horizontal, vertical = (self.cost(order, adjacency).total for order in ("horizontal", "vertical"))
+        """The order that costs less; horizontal when equal.
+
+        Where edges serve one step, counting their pairs would cost as much as it saves, and on a GPU it would have to
+        be waited for.
+        """
+        if adjacency.structure.transient and self.cost("edgewise", adjacency).numbers < LARGEST_EDGEWISE:
+            return "edgewise"
+        horizontal, vertical = (self.cost(order, adjacency).total for order in PAIRED)
         return "horizontal" if horizontal <= vertical else "vertical"
 
 
-class OneHotWeights(nn.Module, ABC):
+Prepared = TypeVar("Prepared")
+
+
+class OneHotWeights(nn.Module, ABC, Generic[Prepared]):
     """The matrices W_r of a layer without input features: X = I, and row j of W_r belongs to node j.
 
     H[i] = Σ over edges (i ← j, r) of A_r[i, j] · W_r[j]: a lookup. Only rows whose (relation, node) occurs are held.
+    Where the edges' rows are is found once for each structure and kept as long as the structure lives.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._prepared: weakref.WeakKeyDictionary[EdgeStructure, tuple[Tensor, Prepared]] = weakref.WeakKeyDictionary()
+
+    def prepared(self, structure: EdgeStructure, nodes: Tensor) -> Prepared:
+        """What `prepare` found for these edges and nodes."""
+        known = self._prepared.get(structure)
+        if known is not None and (known[0] is nodes or torch.equal(known[0], nodes)):
+            return known[1]
+        found = self.prepare(structure, nodes)
+        self._prepared[structure] = (nodes, found)
+        return found
+
+    @abstractmethod
+    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> Prepared:
+        """Where the rows of these edges stand, given which node each source is."""
 
     @abstractmethod
     def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
@@ -142,5 +180,5 @@ class Decomposition(ABC):
     @abstractmethod
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
-    ) -> OneHotWeights:
+    ) -> OneHotWeights[Any]:
         """Weights for one-hot inputs."""

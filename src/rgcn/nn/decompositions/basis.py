@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 
 import torch
@@ -32,26 +31,36 @@ class Basis(Decomposition):
     Rare relations have too few edges to learn a matrix of their own; sharing V_b lets them borrow from frequent ones.
     B · in · out + R⁺ · B numbers instead of R⁺ · in · out.
 
-    >>> Basis(30)
-    Basis(num_bases=30, self_loop_apart=False)
+    self_loop_apart    the self-loop has a full matrix of its own (the original link predictor)
+    separate_inverse   inverses have B bases of their own (likewise)
+    coefficient_init   how C begins; None: as the bases do
+
+    >>> Basis(30).num_bases
+    30
     """
 
     num_bases: int
     self_loop_apart: bool = False
+    separate_inverse: bool = False
+    coefficient_init: Initializer | None = None
 
     def __post_init__(self) -> None:
         if self.num_bases < 1:
             raise ConfigError(f"a basis decomposition needs at least one basis, not {self.num_bases}")
 
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BasisWeights:
-        bases = init.draw((self.num_bases, shape.in_features, shape.out_features), generator)
-        return BasisWeights(bases, init.draw((shape.relations, self.num_bases), generator))
+        sets = 2 if self.separate_inverse else 1
+        bases = init.draw((sets * self.num_bases, shape.in_features, shape.out_features), generator)
+        coefficients = (self.coefficient_init or init).draw((shape.relations, self.num_bases), generator)
+        return BasisWeights(bases, coefficients, self.separate_inverse)
 
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
     ) -> BasisRows:
+        if self.separate_inverse:
+            raise ConfigError("separate bases for inverses need input vectors: give embeddings or features")
         bases = init.draw((self.num_bases, space.num_nodes, out_features), generator)
-        coefficients = init.draw((space.num_relations, self.num_bases), generator)
+        coefficients = (self.coefficient_init or init).draw((space.num_relations, self.num_bases), generator)
         rows = RowTable(bases.transpose(0, 1).contiguous(), space.reached_nodes())
         return BasisRows(rows, coefficients)
 
@@ -59,14 +68,30 @@ class Basis(Decomposition):
 class BasisWeights(RelationWeights):
     """bases V [B, in, out] and coefficients C [relations, B]; no W_r is ever made.
 
+    With separate bases for inverses V is [2 B, in, out], of which relations use the first half and inverses the second;
+    a self-loop inside the decomposition counts as a relation.
+
     horizontal  (X V_b) for all b at once, combined for the (relation, source) pairs that occur, then mixed
     vertical    mixed into (relation, target) pairs, spread over the bases, then one product [targets, B · in] · V
     """
 
-    def __init__(self, bases: Tensor, coefficients: Tensor) -> None:
+    side: Tensor | None
+
+    def __init__(self, bases: Tensor, coefficients: Tensor, separate_inverse: bool = False) -> None:
         super().__init__()
         self.bases = nn.Parameter(bases)
         self.coefficients = nn.Parameter(coefficients)
+        side = None
+        if separate_inverse:  # [relations, 2, 1]: one where a relation uses that half
+            count = len(coefficients)
+            inverse = torch.zeros(count)
+            inverse[count // 2 : 2 * (count // 2)] = 1.0
+            side = torch.stack([1.0 - inverse, inverse], dim=1).unsqueeze(2)
+        self.register_buffer("side", side)
+
+    def all_coefficients(self) -> Tensor:
+        """[relations, bases]: zero for the half of the bases that a relation does not use."""
+        return self.coefficients if self.side is None else (self.coefficients.unsqueeze(1) * self.side).flatten(1)
 
     def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
@@ -74,19 +99,33 @@ class BasisWeights(RelationWeights):
         stacked = self.bases.to(x.dtype).transpose(0, 1).reshape(width_in, num_bases * width_out)
         projected = (x @ stacked).view(-1, num_bases, width_out)
         pairs = structure.source_pairs_by_node
-        rows = combine_bases(self.coefficients.to(x.dtype), projected, pairs.pointer, pairs.relation, pairs.node)
+        rows = combine_bases(self.all_coefficients().to(x.dtype), projected, pairs.pointer, pairs.relation, pairs.node)
         return gather_sum(structure.mix_source_pairs_by_node, adjacency.weight.to(x.dtype), rows)
 
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
         mixed = gather_sum(structure.mix_target_pairs_by_node, adjacency.weight.to(x.dtype), x)
         pairs = structure.target_pairs_by_node
-        spread = spread_bases(self.coefficients.to(x.dtype), mixed, pairs.pointer, pairs.relation, pairs.node)
+        spread = spread_bases(self.all_coefficients().to(x.dtype), mixed, pairs.pointer, pairs.relation, pairs.node)
         return spread.flatten(1) @ self.bases.to(x.dtype).flatten(0, 1)
+
+    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
+        structure = adjacency.structure
+        of_edge = (
+            self.all_coefficients().to(x.dtype).index_select(0, structure.relation)
+            * adjacency.weight.to(x.dtype)[:, None]
+        )
+        # Σ_e C[r_e, b] w_e x[source_e] for each basis, then one product with all of them
+        spread = [gather_sum(structure.pattern, of_edge[:, b].contiguous(), x) for b in range(self.bases.shape[0])]
+        return torch.cat(spread, dim=1) @ self.bases.to(x.dtype).flatten(0, 1)
 
     def cost(self, order: Order, adjacency: RelationalAdjacency) -> Cost:
         num_bases, width_in, width_out = self.bases.shape
         structure, edges = adjacency.structure, adjacency.num_edges
+        if order == "edgewise":
+            spread = num_bases * width_in
+            operations = edges * spread + adjacency.num_targets * spread * width_out
+            return Cost(operations, numbers=edges * spread + 2 * adjacency.num_targets * spread)
         if order == "horizontal":
             nodes, width, pairs = adjacency.num_sources, width_out, len(structure.source_pairs_by_node)
         else:
@@ -96,13 +135,13 @@ class BasisWeights(RelationWeights):
         return Cost(operations, numbers=2 * nodes * num_bases * width + 2 * pairs * width + edges * width)
 
     def dense(self) -> Tensor:
-        return torch.einsum("rb, bio -> rio", self.coefficients, self.bases)
+        return torch.einsum("rb, bio -> rio", self.all_coefficients(), self.bases)
 
     def extra_repr(self) -> str:
         return f"bases {list(self.bases.shape)}, coefficients {list(self.coefficients.shape)}"
 
 
-class BasisRows(OneHotWeights):
+class BasisRows(OneHotWeights[tuple[Pairs, SparsePattern]]):
     """Row j of each V_b, together, for each node: table [nodes, B, out]; coefficients C [relations, B].
 
     Node-major, so that all pairs of a node combine the same B rows while they are in the cache.
@@ -112,16 +151,15 @@ class BasisRows(OneHotWeights):
         super().__init__()
         self.rows = rows
         self.coefficients = nn.Parameter(coefficients)
-        self._pairs: weakref.WeakKeyDictionary[EdgeStructure, tuple[Pairs, SparsePattern]] = weakref.WeakKeyDictionary()
+
+    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> tuple[Pairs, SparsePattern]:
+        """The edges' (relation, row) pairs, and [targets, pairs]."""
+        position = self.rows.position[nodes[structure.source]]
+        pairs = structure.pairs_of(position, self.rows.table_for(position).shape[0], node_major=True)
+        return pairs, structure.targets_from(pairs)
 
     def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        structure = adjacency.structure
-        known = self._pairs.get(structure)
-        if known is None:
-            position = self.rows.position[nodes[structure.source]]
-            pairs = structure.pairs_of(position, self.rows.table_for(position).shape[0], node_major=True)
-            known = self._pairs[structure] = (pairs, structure.targets_from(pairs))
-        pairs, pattern = known
+        pairs, pattern = self.prepared(adjacency.structure, nodes)
         table = self.rows.trained if pairs.num_nodes == len(self.rows.trained) else self.rows.whole()
         rows = combine_bases(self.coefficients, table, pairs.pointer, pairs.relation, pairs.node)
         return gather_sum(pattern, adjacency.weight.to(table.dtype), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 
 import torch
@@ -49,7 +48,7 @@ class BlockDiagonal(Decomposition):
         return BlockRows(space, out_features, self.num_blocks, init, generator)
 
 
-class BlockRows(OneHotWeights):
+class BlockRows(OneHotWeights[tuple[SparsePattern, Tensor]]):
     """Row j of a block-diagonal W_r is zero outside the block that j lies in: out / B numbers for each pair (r, j).
 
     Nodes are cut into B runs of equal length (the last may be shorter); run k writes block k of the output.
@@ -66,20 +65,14 @@ class BlockRows(OneHotWeights):
         shape = (space.num_relations, num_blocks, self.run, out_features // num_blocks)
         self.rows = RowTable(init.draw(shape, generator, rows=len(space.relation)), space.reached)
         self.register_buffer("key", space.relation * space.num_nodes + space.node)
-        self._patterns: weakref.WeakKeyDictionary[EdgeStructure, tuple[SparsePattern, Tensor]]
-        self._patterns = weakref.WeakKeyDictionary()
 
     def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        structure = adjacency.structure
-        known = self._patterns.get(structure)
-        if known is None:
-            known = self._patterns[structure] = self._pattern(structure, nodes)
-        pattern, edge = known
+        pattern, edge = self.prepared(adjacency.structure, nodes)
         table = self.rows.trained if pattern.num_columns == len(self.rows.trained) else self.rows.whole()
         blocks = gather_sum(pattern, adjacency.weight.to(table.dtype).index_select(0, edge), table)
         return blocks.view(adjacency.num_targets, self.num_blocks * table.shape[1])
 
-    def _pattern(self, structure: EdgeStructure, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
+    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
         """[targets · B, rows of the table]: block k of target t is row t · B + k; and the edge behind each entry."""
         node = nodes[structure.source]
         position = self.rows.position[find_pairs(self.key, structure.relation * self.num_nodes + node)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class Diagonal(Decomposition):
 
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
-    ) -> OneHotWeights:
+    ) -> OneHotWeights[Any]:
         raise ConfigError(
             "diagonal weights need input vectors to scale: give embeddings or features, not one-hot nodes"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 
 import torch
@@ -50,13 +49,9 @@ class BlockWeights(RelationWeights):
         rows, columns = shape.in_features // num_blocks, shape.out_features // num_blocks
         size = (shape.relations, num_blocks, rows, columns)
         # Fans are those of the stack as the paper writes it: full matrices, vectors on a diagonal, or blocks.
-        stack = (
-            (shape.relations, num_blocks)
-            if num_blocks > 1 and rows == columns == 1
-            else size
-            if num_blocks > 1
-            else size[:1] + size[2:]
-        )
+        stack: tuple[int, ...] = size if num_blocks > 1 else size[:1] + size[2:]
+        if num_blocks > 1 and rows == columns == 1:
+            stack = size[:2]
         self.blocks = nn.Parameter(init.draw(stack, generator).reshape(size))
 
     def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
@@ -73,6 +68,15 @@ class BlockWeights(RelationWeights):
         projected = self._project(mixed, structure.target_pairs.pointer)
         return gather_sum(structure.collect_target_pairs, None, projected)
 
+    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
+        structure = adjacency.structure
+        _, num_blocks, width_in, _ = self.blocks.shape
+        # einsum: one small product an edge, with its relation's blocks
+        picked = gather_sum(structure.select_sources, None, x).view(-1, num_blocks, width_in)
+        blocks = self.blocks.to(x.dtype).index_select(0, structure.relation)
+        messages = torch.einsum("eki, ekio -> eko", picked, blocks).flatten(1)
+        return gather_sum(structure.sum_messages, adjacency.weight.to(x.dtype), messages)
+
     def _project(self, rows: Tensor, pointer: Tensor) -> Tensor:
         """rows [pairs, in] → [pairs, out]."""
         _, num_blocks, width_in, _ = self.blocks.shape
@@ -83,6 +87,9 @@ class BlockWeights(RelationWeights):
         _, num_blocks, rows, columns = self.blocks.shape
         width_in, width_out = num_blocks * rows, num_blocks * columns
         edges = adjacency.num_edges
+        if order == "edgewise":
+            moved = edges * (num_blocks * rows * columns + 2 * width_in + 2 * width_out)
+            return Cost(operations=edges * num_blocks * rows * columns, numbers=moved)
         structure = adjacency.structure
         pairs = len(structure.source_pairs) if order == "horizontal" else len(structure.target_pairs)
         mixed = edges * (width_out if order == "horizontal" else width_in)
@@ -100,7 +107,7 @@ class BlockWeights(RelationWeights):
         return f"{list(self.blocks.shape)}"
 
 
-class PairRows(OneHotWeights):
+class PairRows(OneHotWeights[SparsePattern]):
     """Row j of W_r for the pairs (r, j) that occur: [pairs, out] numbers instead of [relations, nodes, out]."""
 
     key: Tensor
@@ -110,17 +117,13 @@ class PairRows(OneHotWeights):
         self.num_relations, self.num_nodes = space.num_relations, space.num_nodes
         self.rows = RowTable(values, space.reached)
         self.register_buffer("key", space.relation * space.num_nodes + space.node)
-        self._patterns: weakref.WeakKeyDictionary[EdgeStructure, SparsePattern] = weakref.WeakKeyDictionary()
 
     def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        pattern = self._patterns.get(adjacency.structure)
-        if pattern is None:
-            pattern = self._pattern(adjacency.structure, nodes)
-            self._patterns[adjacency.structure] = pattern
+        pattern = self.prepared(adjacency.structure, nodes)
         table = self.rows.trained if pattern.num_columns == len(self.rows.trained) else self.rows.whole()
         return gather_sum(pattern, adjacency.weight.to(table.dtype), table)
 
-    def _pattern(self, structure: EdgeStructure, nodes: Tensor) -> SparsePattern:
+    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> SparsePattern:
         """[targets, rows of the table], one entry an edge."""
         position = self.rows.position[
             find_pairs(self.key, structure.relation * self.num_nodes + nodes[structure.source])

@@ -1,0 +1,256 @@
+"""The rank of each true triple among all triples that differ from it in one node.
+
+A triple (s, r, o) asks two questions, (s, r, ?) and (?, r, o); its rank under each is the place of its own score among
+the scores of all N nodes. Counting does it, nothing is sorted:
+
+    optimistic   1 + #(scores greater)
+    pessimistic  1 + #(scores greater) + #(other scores equal)
+    realistic    their mean: the expected place if ties were broken at random
+
+"Filtered" leaves out other answers known to be true. They are not masked in the scores: what they contributed is
+counted apart and subtracted, so that one pass gives raw and filtered ranks, under every treatment of ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.ranking.filters import Answers, FilterIndex
+
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+Direction = Literal["object", "subject"]
+ScoreAll = Callable[[Tensor, Tensor], Tensor]
+
+# On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
+# many nodes a block should still have rows enough to be worth reading all node vectors for.
+CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS = 24 << 20, 1 << 30, 1 << 30, 64
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What the ranks in one direction are made of, int64 [n] each.
+
+    greater, equal              nodes that score above the true one, and like it (itself among them)
+    known_greater, known_equal  how many of these are other known answers; None without a filter
+    """
+
+    greater: Tensor
+    equal: Tensor
+    known_greater: Tensor | None = None
+    known_equal: Tensor | None = None
+
+    def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
+        """float64 [n], on the CPU: 1 is best."""
+        if ties not in get_args(Ties):
+            raise ConfigError(f"unknown treatment of ties {ties!r}; there are {', '.join(get_args(Ties))}")
+        greater, equal = self.greater, self.equal
+        if filtered:
+            if self.known_greater is None or self.known_equal is None:
+                raise ConfigError("filtered ranks were asked for, but the triples were ranked without a filter")
+            greater, equal = greater - self.known_greater, equal - self.known_equal
+        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+        return (1.0 + greater.double() + share * (equal - 1).double()).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Ranks of triples int64 [n, 3] in both directions: `object` answers (s, r, ?), `subject` answers (?, r, o)."""
+
+    triples: Tensor
+    object: Counts
+    subject: Counts
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def rank(self, direction: Direction, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
+        """float64 [n] in the order of the triples."""
+        if direction not in get_args(Direction):
+            raise ConfigError(f"unknown direction {direction!r}; there are {', '.join(get_args(Direction))}")
+        return (self.object if direction == "object" else self.subject).rank(ties, filtered)
+
+
+@torch.no_grad()
+def rank_triples(
+    score_objects: ScoreAll,
+    score_subjects: ScoreAll,
+    triples: Tensor,
+    num_nodes: int,
+    filter: FilterIndex | None = None,
+    *,
+    memory_budget: int | None = None,
+) -> Ranks:
+    """Rank triples int64 [n, 3] against all nodes, also those that training never saw, in both directions.
+
+    score_objects   (subject int64 [q], relation int64 [q]) → scores [q, num_nodes]
+    score_subjects  (relation int64 [q], object int64 [q]) → scores [q, num_nodes]
+    filter          all known triples; None ranks raw only
+    memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
+                    scored); queries are scored in blocks of that size, equal queries of a block once
+
+    Encode the graph before, once: the functions are called for every block.
+
+    >>> table = torch.tensor([[0.1, 0.9, 0.5]])  # one relation, scores that depend on the answer alone
+    >>> train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]])
+    >>> known = FilterIndex.of(train, test, num_nodes=3, num_relations=1)
+    >>> ranks = rank_triples(lambda s, r: table[r], lambda r, o: table[r], test, 3, known)
+    >>> ranks.rank("object", filtered=False), ranks.rank("object")  # node 1 is known, and leaves the list
+    (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
+    """
+    _check(triples, num_nodes, filter)
+    subject, relation, object_ = triples.unbind(1)
+    known = None if filter is None else filter.to(triples.device)
+    num_relations = int(relation.max()) + 1 if known is None else known.num_relations
+    rank = _Ranker(num_nodes, num_relations, memory_budget)
+    return Ranks(
+        triples,
+        rank(score_objects, subject, relation, object_, None if known is None else known.objects),
+        rank(lambda o, r: score_subjects(r, o), object_, relation, subject, None if known is None else known.subjects),
+    )
+
+
+def _check(triples: Tensor, num_nodes: int, filter: FilterIndex | None) -> None:
+    if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
+        raise DataError(f"triples must be int64 [n, 3], not {triples.dtype} {list(triples.shape)}")
+    if len(triples) == 0:
+        raise DataError("there are no triples to rank")
+    if filter is not None and filter.num_nodes != num_nodes:
+        raise DataError(f"the filter is of {filter.num_nodes} nodes, the ranking of {num_nodes}")
+    low, high = triples.min(0).values.tolist(), triples.max(0).values.tolist()
+    if min(low) < 0 or max(high[0], high[2]) >= num_nodes:
+        raise DataError(f"a triple to rank refers to a node outside 0..{num_nodes - 1}")
+    if filter is not None and high[1] >= filter.num_relations:
+        raise DataError(f"a triple to rank refers to a relation outside 0..{filter.num_relations - 1}")
+
+
+class _Block(NamedTuple):
+    """Triples whose queries are scored together: scores [u, N]; the rest [c], a number for each triple.
+
+    Triple i has score scores[row[i], target[i]] and the known answers `begin[i] .. end[i]`.
+    """
+
+    scores: Tensor
+    row: Tensor
+    target: Tensor
+    begin: Tensor
+    end: Tensor
+    answers: Answers | None
+
+
+class _Ranker:
+    """Ranks in one direction: the query's node and relation are given, the target is asked for."""
+
+    def __init__(self, num_nodes: int, num_relations: int, memory_budget: int | None) -> None:
+        self.num_nodes, self.num_relations, self.memory_budget = num_nodes, num_relations, memory_budget
+
+    def __call__(
+        self, score: ScoreAll, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
+    ) -> Counts:
+        key = node * self.num_relations + relation
+        order = torch.argsort(key)  # equal queries side by side
+        key, target = key[order], target[order]
+        begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
+        parts = []
+        for first, last in self._blocks(begin, end):
+            queries, row = torch.unique_consecutive(key[first:last], return_inverse=True)
+            scores = score(queries // self.num_relations, queries % self.num_relations)
+            if scores.shape != (len(queries), self.num_nodes):
+                expected = [len(queries), self.num_nodes]
+                raise DataError(f"a score function returned {list(scores.shape)} where {expected} was asked for")
+            block = _Block(scores, row, target[first:last], begin[first:last], end[first:last], answers)
+            parts.append(_count(block))
+            del scores, block  # before the next block is scored, or two would be held at once
+        counts = torch.empty(len(order), 5, dtype=torch.int64, device=key.device)
+        counts[order] = torch.cat(parts)
+        if bool(counts[:, 4].any()):
+            bad = int((counts[:, 4] > 0).sum())
+            raise DataError(f"the scores of {bad} of {len(counts)} queries contain NaN: nothing can be ranked by them")
+        greater, equal, known_greater, known_equal, _ = counts.unbind(1)
+        if answers is None:
+            return Counts(greater, equal)
+        return Counts(greater, equal, known_greater, known_equal)
+
+    def _blocks(self, begin: Tensor, end: Tensor) -> Iterator[tuple[int, int]]:
+        """(first, last) of blocks of triples that fit the budget; at least one triple each."""
+        on_cpu = begin.device.type == "cpu"
+        budget = self.memory_budget
+        if budget is None:
+            rows = min(ENOUGH_ROWS * self.num_nodes * 4, LARGEST_BLOCK)
+            budget = max(CPU_BLOCK, rows) if on_cpu else ACCELERATOR_BLOCK
+        if on_cpu and _compiled() is not None:
+            cost = torch.full_like(begin, 4 * self.num_nodes)
+        else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
+            cost = 10 * self.num_nodes + 40 * (end - begin)
+        spent = torch.cumsum(cost, 0).cpu()
+        first, before = 0, 0
+        while first < len(spent):
+            last = int(torch.searchsorted(spent, before + budget, right=True))
+            last = max(last, first + 1)
+            yield first, last
+            first, before = last, int(spent[last - 1])
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    """The numba loop; None where numba does not run. Same counts, another speed."""
+    try:
+        from rgcn.ranking import _count
+    except ImportError:
+        return None
+    return _count
+
+
+def _count(block: _Block) -> Tensor:
+    """int64 [c, 5]: greater, equal, known greater, known equal, not a number."""
+    if block.scores.device.type == "cpu" and block.scores.dtype in (torch.float32, torch.float64) and _compiled():
+        return _count_compiled(block)
+    return _count_plainly(block)
+
+
+def _count_plainly(block: _Block) -> Tensor:
+    """In PyTorch, on any device."""
+    scores, row, target = block.scores, block.row, block.target[:, None]
+    if len(scores) != len(row):
+        scores = scores.index_select(0, row)
+    own = scores.gather(1, target)
+    counts = torch.zeros(len(row), 5, dtype=torch.int64, device=row.device)
+    counts[:, 0] = (scores > own).sum(1)
+    counts[:, 1] = (scores == own).sum(1)
+    counts[:, 4] = scores.isnan().sum(1)
+    if block.answers is not None:
+        of, node = block.answers.expand(block.begin, block.end)
+        other = node != block.target[of]
+        value, own = scores[of, node], own[of, 0]
+        counts[:, 2].index_add_(0, of, ((value > own) & other).long())
+        counts[:, 3].index_add_(0, of, ((value == own) & other).long())
+    return counts
+
+
+def _count_compiled(block: _Block) -> Tensor:
+    """In numba, on as many threads as PyTorch has."""
+    kernel = _compiled()
+    assert kernel is not None
+    out = torch.empty(len(block.row), 5, dtype=torch.int64)
+    answers = block.begin if block.answers is None else block.answers.node
+    tensors = (block.scores, block.row, block.target, block.begin, block.end, answers, out)
+    arrays: list[Any] = [tensor.contiguous().numpy() for tensor in tensors]
+    size, threads = len(block.row), torch.get_num_threads()
+    # Fewer comparisons than this are done before a second thread has woken up.
+    if threads == 1 or size * block.scores.shape[1] < 1_000_000:
+        kernel.count(0, size, *arrays)
+        return out
+    with ThreadPoolExecutor(threads) as pool:
+        cuts = [size * i // threads for i in range(threads + 1)]
+        for done in [pool.submit(kernel.count, i, j, *arrays) for i, j in pairwise(cuts)]:
+            done.result()
+    return out

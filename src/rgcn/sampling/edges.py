@@ -1,0 +1,129 @@
+"""Which training triples a step looks at: uniformly drawn ones, or a connected neighborhood of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rgcn.errors import ConfigError, DataError
+
+Seed = int | Sequence[int] | np.random.Generator
+# Half-edges are counted in 32 bits.
+MAX_TRIPLES = 2**30
+
+
+class EdgeSampler(ABC):
+    """Draws distinct training triples, a batch at a time.
+
+    Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
+    depend on the steps before; or give none and keep `state`, one integer, beside the checkpoint. A sampler reuses its
+    working memory: one thread at a time.
+    """
+
+    def __init__(self, num_triples: int, size: int, seed: Seed = 0) -> None:
+        if size < 1:
+            raise ConfigError(f"a batch needs at least one edge, not {size}")
+        if num_triples >= MAX_TRIPLES:
+            raise DataError(f"{num_triples:,} triples are more than the {MAX_TRIPLES:,} that can be sampled from")
+        self.num_triples = num_triples
+        self.size = min(size, num_triples)
+        self._state = _word(seed)
+
+    def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
+        """int64 [size]: numbers of distinct triples in the order drawn; all of them where the graph has no more."""
+        if seed is not None:
+            self._state = _word(seed)
+        out = np.empty(self.size, dtype=np.int64)
+        self._draw(self._state, out)
+        return out
+
+    def state(self) -> dict[str, int]:
+        """What the next draws depend on: plain integers, ready for JSON."""
+        return {"splitmix64": int(self._state[0])}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        """Continue exactly where another sampler of the same triples and size stood."""
+        if set(state) != {"splitmix64"}:
+            raise ConfigError(f"not the state of an edge sampler: {dict(state)!r}")
+        self._state[0] = state["splitmix64"]
+
+    @abstractmethod
+    def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+        """Fill `out` with distinct triple numbers and advance the state."""
+
+
+class UniformEdges(EdgeSampler):
+    """Every set of `size` triples is equally likely.
+
+    >>> import numpy as np
+    >>> triples = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 3]])
+    >>> sorted(UniformEdges(triples, size=5).sample(seed=1).tolist())
+    [0, 1, 2]
+    """
+
+    def __init__(self, triples: NDArray[np.int64] | Tensor, size: int, seed: Seed = 0) -> None:
+        super().__init__(len(_checked(triples)), size, seed)
+        self._deck = np.arange(self.num_triples, dtype=np.int32)
+        self._swaps = np.empty(self.size, dtype=np.int32)
+
+    def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+        from rgcn.sampling import _walk
+
+        _walk.uniform(state, self._deck, self._swaps, out)
+
+
+class NeighborhoodEdges(EdgeSampler):
+    """A batch that grows along edges, distributed exactly as in the original link predictor.
+
+    The original draws, for each edge, a seen node with probability proportional to its unpicked edges (none seen or
+    none left: any node that has unpicked edges, all alike), then one of that node's unpicked edges uniformly, and both
+    ends become seen. Weight times uniform choice cancel: each draw is a uniform half-edge among the unpicked ones that
+    touch a seen node. So an array of those half-edges does, at amortized constant time a draw, where the original
+    weighs all nodes for each edge. A triple (v, r, v) has two half-edges at v, there as here.
+
+    >>> import numpy as np
+    >>> chain = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 3], [3, 0, 4], [4, 0, 5]])
+    >>> batch = np.sort(NeighborhoodEdges(chain, num_nodes=6, size=3).sample(seed=7))
+    >>> np.diff(batch).tolist()  # three links in a row: the batch is connected
+    [1, 1]
+    """
+
+    def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
+        array = _checked(triples)
+        super().__init__(len(array), size, seed)
+        ends = array[:, [0, 2]].ravel()
+        if len(ends) and not (ends.min() >= 0 and ends.max() < num_nodes):
+            raise DataError(f"a triple refers to a node outside 0..{num_nodes - 1}")
+        degree = np.bincount(ends, minlength=num_nodes)
+        self._pointer = np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)
+        half_edge = np.argsort(ends, kind="stable")  # 2e: triple e seen from its subject; 2e + 1: from its object
+        self._incident = ((half_edge >> 1) << 32) | ends[half_edge ^ 1]
+        self._starts = np.flatnonzero(degree).astype(np.int32)
+        self._seen = np.empty(num_nodes, dtype=np.bool_)
+        self._picked = np.empty(len(array), dtype=np.bool_)
+        self._frontier = np.empty(len(ends), dtype=np.int64)
+
+    def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+        from rgcn.sampling import _walk
+
+        # The starts are shuffled by drawing from them; a copy, or a batch would depend on the batches before it.
+        scratch = (self._starts.copy(), self._seen, self._picked, self._frontier)
+        _walk.neighborhood(state, self._pointer, self._incident, *scratch, out)
+
+
+def _checked(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
+    array: NDArray[Any] = triples.cpu().numpy() if isinstance(triples, Tensor) else np.asarray(triples)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise DataError(f"triples must have shape [T, 3], not {list(array.shape)}")
+    return array.astype(np.int64, copy=False)
+
+
+def _word(seed: Seed) -> NDArray[np.uint64]:
+    """uint64 [1]: a well mixed word. numpy keeps SeedSequence as it is for good, a Generator's methods not."""
+    entropy = seed.bit_generator.random_raw(4).tolist() if isinstance(seed, np.random.Generator) else seed
+    return np.random.SeedSequence(entropy).generate_state(1, np.uint64).astype(np.uint64, copy=False)

@@ -1,0 +1,152 @@
+"""Triples that are probably false: true ones with their subject or object replaced by a random node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rgcn.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, eq=False)
+class KnownTriples:
+    """A set of triples that answers "which of these are in it?" for many at once, on any device.
+
+    keys int64 [T], sorted: (subject · relations + relation) · nodes + object
+
+    >>> known = KnownTriples.of(torch.tensor([[0, 0, 1], [2, 1, 0]]), num_nodes=3, num_relations=2)
+    >>> known.contains(torch.tensor([[0, 0, 1], [1, 0, 0], [2, 1, 0]]))
+    tensor([ True, False,  True])
+    """
+
+    keys: Tensor
+    num_nodes: int
+    num_relations: int
+
+    @classmethod
+    def of(cls, triples: Tensor, num_nodes: int, num_relations: int) -> KnownTriples:
+        """The set of triples int64 [T, 3]; duplicates do no harm."""
+        if num_nodes * num_nodes * num_relations >= 2**63:
+            raise DataError(f"{num_nodes:,} nodes and {num_relations:,} relations are too many to number their triples")
+        subject, relation, object_ = triples.unbind(1)
+        keys = (subject * num_relations + relation) * num_nodes + object_
+        return cls(torch.sort(keys).values, num_nodes, num_relations)
+
+    def __len__(self) -> int:
+        return self.keys.numel()
+
+    def to(self, device: torch.device | str) -> KnownTriples:
+        return KnownTriples(self.keys.to(device), self.num_nodes, self.num_relations)
+
+    def contains(self, triples: Tensor) -> Tensor:
+        """bool [n]: which of the triples int64 [n, 3] are known. Nothing waits for the device."""
+        subject, relation, object_ = triples.unbind(1)
+        if len(self) == 0:
+            return torch.zeros_like(subject, dtype=torch.bool)
+        keys = (subject * self.num_relations + relation) * self.num_nodes + object_
+        place = torch.searchsorted(self.keys, keys).clamp_(max=len(self) - 1)
+        return self.keys.index_select(0, place) == keys
+
+
+@dataclass(frozen=True, eq=False)
+class Negatives:
+    """Corrupted triples in the fewest numbers: which positive, which side of it, and by which node it is replaced.
+
+    positive int64 [m]  number of the positive; negatives of the same positive stand together, `rate` of them
+    node     int64 [m]  the node put in
+    is_head  bool  [m]  whether it replaces the subject (else the object)
+
+    A scorer can use node, is_head and the positives' own rows directly; `triples` writes the triples out.
+    """
+
+    positive: Tensor
+    node: Tensor
+    is_head: Tensor
+
+    def __len__(self) -> int:
+        return self.node.numel()
+
+    def triples(self, positives: Tensor) -> Tensor:
+        """int64 [m, 3]: the corrupted triples, given the positives [n, 3] they were made from."""
+        subject, relation, object_ = positives.index_select(0, self.positive).unbind(1)
+        subject = torch.where(self.is_head, self.node, subject)
+        object_ = torch.where(self.is_head, object_, self.node)
+        return torch.stack([subject, relation, object_], dim=1)
+
+
+def corrupt(
+    positives: Tensor,
+    num_nodes: int,
+    *,
+    rate: int = 10,
+    head_probability: float = 0.5,
+    generator: torch.Generator | None = None,
+    known: KnownTriples | None = None,
+    rounds: int = 10,
+) -> Negatives:
+    """`rate` negatives for each positive int64 [n, 3], drawn on the positives' device.
+
+    The replacing node is uniform over all nodes, so that by chance a negative may be true, as in the original. With
+    `known`, such hits are drawn again, at most `rounds` times; those that hit every time stay as they are (a subject
+    that is linked to every node has no negative). Without `known` nothing waits for the device, and with it nothing
+    waits for an accelerator.
+
+    >>> positives = torch.tensor([[0, 0, 1], [1, 0, 2]])
+    >>> negatives = corrupt(positives, 5, rate=3, generator=torch.Generator().manual_seed(0))
+    >>> negatives.positive
+    tensor([0, 0, 0, 1, 1, 1])
+    >>> negatives.triples(positives).shape
+    torch.Size([6, 3])
+    """
+    if rate < 1 or num_nodes < 1 or not 0.0 <= head_probability <= 1.0:
+        raise ConfigError(
+            f"negatives need a rate of at least 1, a node, and a probability: rate = {rate}, num_nodes = {num_nodes}, "
+            f"head_probability = {head_probability}"
+        )
+    device, total = positives.device, len(positives) * rate
+    positive = torch.arange(total, device=device) // rate
+    node = torch.randint(num_nodes, (total,), generator=generator, device=device)
+    is_head = torch.rand(total, generator=generator, device=device) < head_probability
+    negatives = Negatives(positive, node, is_head)
+    if known is None:
+        return negatives
+    redraw = _redraw_some if device.type == "cpu" else _redraw_blindly
+    return redraw(negatives, positives, known, num_nodes, generator, rounds)
+
+
+def _redraw_some(
+    negatives: Negatives,
+    positives: Tensor,
+    known: KnownTriples,
+    num_nodes: int,
+    generator: torch.Generator | None,
+    rounds: int,
+) -> Negatives:
+    """Look again only at those that hit: few after the first round."""
+    node = negatives.node.clone()
+    hits = torch.nonzero(known.contains(negatives.triples(positives))).squeeze(1)
+    for _ in range(rounds):
+        if hits.numel() == 0:
+            break
+        node[hits] = torch.randint(num_nodes, (hits.numel(),), generator=generator, device=node.device)
+        again = Negatives(negatives.positive[hits], node[hits], negatives.is_head[hits])
+        hits = hits[known.contains(again.triples(positives))]
+    return Negatives(negatives.positive, node, negatives.is_head)
+
+
+def _redraw_blindly(
+    negatives: Negatives,
+    positives: Tensor,
+    known: KnownTriples,
+    num_nodes: int,
+    generator: torch.Generator | None,
+    rounds: int,
+) -> Negatives:
+    """The same without asking how many hit: an accelerator would rather draw them all than wait for the answer."""
+    for _ in range(rounds):
+        hit = known.contains(negatives.triples(positives))
+        fresh = torch.randint(num_nodes, hit.shape, generator=generator, device=hit.device)
+        negatives = Negatives(negatives.positive, torch.where(hit, fresh, negatives.node), negatives.is_head)
+    return negatives

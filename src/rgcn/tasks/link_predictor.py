@@ -1,0 +1,384 @@
+"""Link prediction: fit on triples, rank exactly, ask for missing triples by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkModelConfig, LinkTrainingConfig, validated
+from rgcn.errors import ConfigError, DataError, NotFittedError
+from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.ranking import FilterIndex, RankingReport, rank_triples, summarize
+from rgcn.ranking.ranks import Ties
+from rgcn.tasks.devices import choose_device
+from rgcn.tasks.link_network import LinkNetwork, build_link_network
+from rgcn.tasks.link_training import LinkTrainer
+from rgcn.tasks.settings import split_settings
+
+
+class ScoredTriple(NamedTuple):
+    """A triple by name, its score, the score as a probability, and whether the graph already has it."""
+
+    subject: str
+    relation: str
+    object: str
+    score: float
+    probability: float
+    known: bool
+
+
+@dataclass(frozen=True)
+class LinkEpoch:
+    """What training did up to a step; the loss is the mean since the report before."""
+
+    number: int
+    loss: float
+    valid_mrr: float | None
+    seconds: float
+
+
+class LinkPredictor:
+    """RGCN, c-RGCN or plain DistMult for link prediction.
+
+    Keyword arguments are the fields of `rgcn.config.LinkModelConfig` (with `model` for its name) and of
+    `LinkTrainingConfig`.
+
+    >>> import rgcn
+    >>> kg = rgcn.load("world")
+    >>> lp = rgcn.LinkPredictor(model="c-rgcn", embedding=16, bottleneck=4, epochs=2, seed=0).fit(kg)
+    >>> 0.0 < lp.evaluate(kg, split="test")["mrr"] <= 1.0
+    True
+    >>> [triple.object for triple in lp.predict(subject="Peru", relation="borders", k=2)] != []
+    True
+    """
+
+    def __init__(self, model: str = "rgcn", *, seed: int = 0, **settings: Any) -> None:
+        in_model, in_training = split_settings(
+            "LinkPredictor", settings, LinkModelConfig, LinkTrainingConfig, own=("model", "seed")
+        )
+        self.model: LinkModelConfig = validated(LinkModelConfig, {"name": model, **in_model}, "LinkPredictor")
+        self.training: LinkTrainingConfig = validated(LinkTrainingConfig, in_training, "LinkPredictor")
+        self.seed = seed
+        self.history_: list[LinkEpoch] = []
+        self._graph: KnowledgeGraph | None = None
+        self._adjacency: RelationalAdjacency | None = None
+        self._network: LinkNetwork | None = None
+        self._encoded: Tensor | None = None
+        self._filter: FilterIndex | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every setting by name, as the constructor takes them."""
+        settings = {"model": self.model.name, "seed": self.seed}
+        return {**settings, **self.model.model_dump(exclude={"name"}), **self.training.model_dump()}
+
+    def set_params(self, **settings: Any) -> LinkPredictor:
+        """Change settings; the predictor must then be fitted again."""
+        LinkPredictor.__init__(self, **{**self.get_params(), **settings})
+        return self
+
+    @property
+    def graph_(self) -> KnowledgeGraph:
+        """The graph the predictor was fitted on."""
+        if self._graph is None:
+            raise NotFittedError("this predictor has not been fitted: call fit(kg) first")
+        return self._graph
+
+    @property
+    def network_(self) -> LinkNetwork:
+        """The network."""
+        if self._network is None:
+            raise NotFittedError("this predictor has not been fitted: call fit(kg) first")
+        return self._network
+
+    @property
+    def num_parameters_(self) -> int:
+        """Numbers that training may change."""
+        return sum(p.numel() for p in self.network_.parameters())
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._graph is None else f"fitted on {self._graph!r}"
+        return f"LinkPredictor({self.model.name!r}, {state})"
+
+    # -- learning ----------------------------------------------------------------------------------------
+
+    def fit(self, kg: KnowledgeGraph, on_epoch: Callable[[LinkEpoch], None] | None = None) -> LinkPredictor:
+        """Learn from the training triples (all of them, where the graph has no split). Test triples are not read.
+
+        on_epoch is called about a hundred times, and after each measurement on the validation triples.
+        """
+        trainer = self.prepare(kg).trainer()
+        self._encoded = None
+        cuda = [trainer.triples.device] if trainer.triples.is_cuda else []
+        with torch.random.fork_rng(devices=cuda):
+            torch.manual_seed(self.seed)
+            self._train(trainer, on_epoch)
+        self.network_.eval()
+        return self
+
+    def prepare(self, kg: KnowledgeGraph) -> LinkPredictor:
+        """Everything before the first step: check the triples, build the operator and the untrained network."""
+        if not len(kg.split_triples("train")):
+            raise DataError("the graph has no training triples")
+        if kg.num_nodes < 2:
+            raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
+        if self.training.evaluate_every is not None and not _has(kg, "valid"):
+            raise DataError(
+                "evaluate_every needs validation triples, and the graph has none: read it with a valid split"
+            )
+        device = choose_device(self.training.device)
+        self._graph, self.history_, self._encoded, self._filter = kg, [], None, None
+        self._adjacency = RelationalAdjacency.from_graph(
+            kg,
+            split="train",
+            inverse=self.model.inverse,
+            self_loops=self.model.self_loops,
+            normalization=self.model.normalization,
+            aggregation=self.model.aggregation,
+            device=device,
+        )
+        sizes = kg.num_nodes, kg.num_relations
+        network = build_link_network(self.model, self.training, *sizes, self._adjacency, self.seed)
+        self._network = network.to(device)
+        return self
+
+    def trainer(self) -> LinkTrainer:
+        """What takes the steps, for loops of one's own; after `prepare`."""
+        assert self._adjacency is not None
+        return LinkTrainer(self.network_, self._triples("train"), self._adjacency, self.model, self.training, self.seed)
+
+    def _train(self, trainer: LinkTrainer, on_epoch: Callable[[LinkEpoch], None] | None) -> None:
+        settings, network = self.training, self.network_
+        best, best_mrr, waited = None, -1.0, 0
+        report_every = max(1, settings.epochs // 100)
+        since: list[Tensor] = []
+        start = time.perf_counter()
+        network.train()
+        for number, loss in enumerate(trainer.losses(), start=1):
+            since.append(loss)
+            measure = settings.evaluate_every is not None and (
+                number % settings.evaluate_every == 0 or number == settings.epochs
+            )
+            if not (measure or number % report_every == 0 or number == settings.epochs):
+                continue
+            mean = float(torch.stack(since).mean())
+            since.clear()
+            if not np.isfinite(mean):
+                raise DataError(f"the loss is not finite by epoch {number}: lower the learning rate, or set clip to 1")
+            mrr = None
+            if measure:
+                mrr = self.evaluate(split="valid")["mrr"]
+                network.train()
+                waited += 1
+                if mrr > best_mrr:
+                    best_mrr, waited = mrr, 0
+                    best = {k: v.detach().clone() for k, v in network.state_dict().items()}
+            self.history_.append(LinkEpoch(number, mean, mrr, time.perf_counter() - start))
+            if on_epoch is not None:
+                on_epoch(self.history_[-1])
+            if settings.patience is not None and waited >= settings.patience:
+                break
+        self._encoded = None
+        if best is not None:
+            network.load_state_dict(best)
+
+    # -- measuring ---------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        kg: KnowledgeGraph | None = None,
+        split: str = "test",
+        *,
+        ties: Ties = "realistic",
+        filtered: bool = True,
+        memory_budget: int | None = None,
+    ) -> dict[str, Any]:
+        """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
+
+        The graph is encoded once. Filtered ranks leave out every other known triple, of training, validation and test.
+        """
+        report = self.rank(kg, split, ties=ties, filtered=filtered, memory_budget=memory_budget)
+        names = self.graph_.relations
+        return {
+            **report.both.as_dict(),
+            "by_direction": {"object": report.object.as_dict(), "subject": report.subject.as_dict()},
+            "by_relation": {names[r]: metrics.as_dict() for r, metrics in report.by_relation.items()},
+        }
+
+    def rank(
+        self,
+        kg: KnowledgeGraph | None = None,
+        split: str = "test",
+        *,
+        ties: Ties = "realistic",
+        filtered: bool = True,
+        memory_budget: int | None = None,
+    ) -> RankingReport:
+        """The metrics behind `evaluate`, by relation number."""
+        graph = self.graph_ if kg is None else self._same_names(kg)
+        if not _has(graph, split):
+            raise DataError(f"the graph has no {split} triples to rank")
+        nodes, decoder = self.encoded(), self.network_.decoder
+        ranks = rank_triples(
+            lambda s, r: decoder.score_objects(nodes.index_select(0, s), r, nodes),
+            lambda r, o: decoder.score_subjects(r, nodes.index_select(0, o), nodes),
+            self._triples(split, graph),
+            graph.num_nodes,
+            self._known(graph) if filtered else None,
+            memory_budget=memory_budget,
+        )
+        return summarize(ranks, ties=ties, filtered=filtered)
+
+    def encoded(self) -> Tensor:
+        """[N, d']: every node's vector from the whole training graph, nothing dropped; computed once after training."""
+        network = self.network_
+        if self._encoded is not None and not network.training:
+            return self._encoded
+        network.eval()
+        with torch.no_grad():
+            self._encoded = network.encode(self._adjacency)
+        return self._encoded
+
+    def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
+        assert self._adjacency is not None
+        rows = (graph or self.graph_).split_triples(split)
+        return torch.from_numpy(np.array(rows)).to(self._adjacency.device)
+
+    def _known(self, graph: KnowledgeGraph) -> FilterIndex:
+        """All known triples, of every split."""
+        if graph is not self.graph_:
+            return self._filter_of(graph)
+        if self._filter is None:
+            self._filter = self._filter_of(graph)
+        return self._filter
+
+    def _filter_of(self, graph: KnowledgeGraph) -> FilterIndex:
+        every = self._triples("all", graph)
+        return FilterIndex.of(every, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
+
+    def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        if kg is self._graph:
+            return kg
+        if kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations:
+            raise DataError("the graph has other nodes or relations than the one the predictor was fitted on")
+        return kg
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        *,
+        subject: str | int | None = None,
+        relation: str | int,
+        object: str | int | None = None,
+        k: int = 10,
+        known: str = "mark",
+    ) -> list[ScoredTriple]:
+        """The k best objects of (subject, relation, ?) or subjects of (?, relation, object), best first.
+
+        known: "mark" shows triples the graph already has as such, "drop" leaves them out.
+        """
+        if (subject is None) == (object is None):
+            raise ConfigError("give either a subject or an object; the other is what is asked for")
+        if k < 1 or known not in ("mark", "drop"):
+            raise ConfigError(f'k is at least 1 and known is "mark" or "drop"; got k = {k}, known = {known!r}')
+        graph, nodes, decoder = self.graph_, self.encoded(), self.network_.decoder
+        r = torch.tensor([graph.relations.id(relation)], device=nodes.device)
+        given = torch.tensor([graph.nodes.id(subject if object is None else object)], device=nodes.device)  # type: ignore[arg-type]
+        with torch.no_grad():
+            row = nodes.index_select(0, given)
+            for_objects = object is None
+            scores = decoder.score_objects(row, r, nodes) if for_objects else decoder.score_subjects(r, row, nodes)
+        index = self._known(graph)
+        answers = index.objects_of(given, r)[1] if for_objects else index.subjects_of(r, given)[1]
+        if known == "drop":
+            scores[0, answers] = -torch.inf
+        best = torch.topk(scores[0], min(k, graph.num_nodes))
+        already = set(answers.tolist())
+        fixed, name = graph.nodes[int(given)], graph.relations[int(r)]
+        return [
+            ScoredTriple(
+                fixed if for_objects else graph.nodes[node],
+                name,
+                graph.nodes[node] if for_objects else fixed,
+                score,
+                _sigmoid(score),
+                node in already,
+            )
+            for score, node in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            if score > -np.inf
+        ]
+
+    def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
+        """Scores of given triples, by name or id."""
+        graph = self.graph_
+        rows = [(graph.nodes.id(s), graph.relations.id(r), graph.nodes.id(o)) for s, r, o in triples]
+        if not rows:
+            raise DataError("no triples were given")
+        ids = torch.tensor(rows, dtype=torch.int64)
+        return self._scored(ids, known=None)
+
+    def doubtful(self, kg: KnowledgeGraph | None = None, k: int = 20) -> list[ScoredTriple]:
+        """The known triples the model finds least likely, least likely first: candidates for mistakes in the data."""
+        graph = self.graph_ if kg is None else self._same_names(kg)
+        if k < 1:
+            raise ConfigError(f"k is at least 1, not {k}")
+        triples = self._triples("all", graph)
+        worst = torch.topk(self._scores(triples), min(k, len(triples)), largest=False).indices
+        return self._scored(triples[worst].cpu(), known=True)
+
+    def _scores(self, triples: Tensor) -> Tensor:
+        nodes, decoder = self.encoded(), self.network_.decoder
+        with torch.no_grad():
+            parts = [
+                decoder.score(nodes.index_select(0, s), r, nodes.index_select(0, o))
+                for s, r, o in (part.unbind(1) for part in torch.split(triples.to(nodes.device), 2**17))
+            ]
+        return torch.cat(parts)
+
+    def _scored(self, triples: Tensor, known: bool | None) -> list[ScoredTriple]:
+        scores = self._scores(triples).tolist()
+        everything = set() if known is not None else set(map(tuple, self.graph_.triples.tolist()))
+        return [
+            ScoredTriple(s, r, o, score, _sigmoid(score), tuple(ids) in everything if known is None else known)
+            for (s, r, o), ids, score in zip(self.graph_.named(triples.numpy()), triples.tolist(), scores, strict=True)
+        ]
+
+    # -- keeping -----------------------------------------------------------------------------------------
+
+    def save(self, folder: str) -> None:
+        """Write the model and its graph into a folder: safetensors and JSON, never pickle."""
+        from rgcn.tasks.storage import save_model
+
+        save_model(self, folder)
+
+    @classmethod
+    def load(cls, folder: str) -> LinkPredictor:
+        """Read what `save` wrote."""
+        from rgcn.tasks.storage import load_model
+
+        return load_model(folder, cls)
+
+
+def repeated_across_splits(kg: KnowledgeGraph) -> int:
+    """How many triples stand in more than one split: a test triple that is also trained on proves nothing."""
+    if kg.triple_splits is None:
+        return 0
+    seen = [set(map(tuple, kg.split_triples(split).tolist())) for split in SPLITS]
+    return len((seen[0] & seen[1]) | (seen[0] & seen[2]) | (seen[1] & seen[2]))
+
+
+def _has(kg: KnowledgeGraph, split: str) -> bool:
+    if split in ("train", "all"):
+        return len(kg.split_triples(split)) > 0
+    return kg.triple_splits is not None and len(kg.split_triples(split)) > 0
+
+
+def _sigmoid(score: float) -> float:
+    return float(1.0 / (1.0 + np.exp(-np.clip(score, -60.0, 60.0))))

@@ -1,0 +1,210 @@
+"""One training step of link prediction: edges, negatives, scores, loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkModelConfig, LinkTrainingConfig
+from rgcn.kernels import pair_dot
+from rgcn.nn.decoders import BilinearDecoder
+from rgcn.sampling import EdgeSampler, KnownTriples, Negatives, NeighborhoodEdges, UniformEdges, corrupt, prefetched
+from rgcn.tasks.link_network import LinkNetwork
+
+
+class Scores(NamedTuple):
+    """Scores of the positives [n] and of their negatives [n · rate], and the mean squares of what was scored."""
+
+    positive: Tensor
+    negative: Tensor
+    squares: Tensor
+
+
+def score_batch(decoder: BilinearDecoder, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Scores:
+    """Scores of positives int64 [n, 3] and negatives, given all nodes' vectors [N, d'].
+
+    A negative shares two of its three parts with its positive, so the product of those two, the query, is made once for
+    each positive and side; a negative's score is then the dot product of a query and a node.
+    """
+    subject, relation, object_ = positives.unbind(1)
+    subjects, objects = nodes.index_select(0, subject), nodes.index_select(0, object_)
+    for_object, constant_object = decoder.object_queries(subjects, relation)
+    for_subject, constant_subject = decoder.subject_queries(relation, objects)
+    positive = (for_object * objects).sum(1)
+    queries = torch.cat([for_object, for_subject])
+    which = negatives.positive + negatives.is_head * len(positives)
+    negative = pair_dot(queries, which, nodes, negatives.node)
+    if constant_object is not None and constant_subject is not None:
+        positive = positive + constant_object
+        negative = negative + torch.cat([constant_object, constant_subject]).index_select(0, which)
+    return Scores(positive, negative, _mean_squares(decoder, nodes, positives, negatives))
+
+
+def _mean_squares(decoder: BilinearDecoder, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Tensor:
+    """mean s² + mean r² + mean o² over all scored triples, from how often each node and relation was scored.
+
+    The sum over triples of |s|² is the sum over nodes of their count times |v|²: no triple is written out for it.
+    """
+    rate = len(negatives) // max(len(positives), 1)
+    # In each negative one of the two ends is the positive's own.
+    kept_object = rate - (~negatives.is_head).view(-1, rate).sum(1) if rate else torch.zeros_like(positives[:, 0])
+    kept_subject = rate - kept_object
+    counts = torch.zeros(len(nodes), dtype=nodes.dtype, device=nodes.device)
+    counts.index_add_(0, positives[:, 0], (1 + kept_subject).to(nodes.dtype))
+    counts.index_add_(0, positives[:, 2], (1 + kept_object).to(nodes.dtype))
+    counts.index_add_(0, negatives.node, torch.ones_like(negatives.node, dtype=nodes.dtype))
+    total = len(positives) + len(negatives)
+    vectors = nodes[:, : decoder.width]
+    relation_counts = torch.zeros(len(decoder.relation), dtype=nodes.dtype, device=nodes.device)
+    relation_counts.index_add_(0, positives[:, 1], torch.full_like(counts[:1], 1.0 + rate).expand(len(positives)))
+    ends = (counts @ vectors.square()).sum() / vectors.shape[1]
+    relations = (relation_counts @ decoder.relation.square()).sum() / decoder.relation.shape[1]
+    return (ends + relations) / total
+
+
+class LinkTrainer:
+    """Draws batches and takes steps. All randomness follows from the seed; nothing waits for the device in a step."""
+
+    def __init__(
+        self,
+        network: LinkNetwork,
+        triples: Tensor,
+        adjacency: RelationalAdjacency,
+        model: LinkModelConfig,
+        training: LinkTrainingConfig,
+        seed: int,
+    ) -> None:
+        """triples int64 [T, 3]: the training triples, on the device; adjacency: their operator."""
+        self.network, self.triples, self.adjacency = network, triples, adjacency
+        self.model, self.training = model, training
+        self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
+        self.generator = torch.Generator(device=triples.device).manual_seed(seed)
+        self.known = None
+        if training.filtered_negatives:
+            self.known = KnownTriples.of(triples, self.num_nodes, self.num_relations)
+        self.sampler = _sampler(training, triples, self.num_nodes, seed)
+        self.optimizer = torch.optim.Adam(
+            network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
+        )
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, learning_rate_factor(training))
+
+    def losses(self) -> Iterator[Tensor]:
+        """Take a step at a time, `epochs` of them, and yield each one's loss (on the device, not waited for)."""
+        with_sampler = self.sampler is not None
+        batches = prefetched(self._draw_batch) if with_sampler else None
+        try:
+            for _ in range(self.training.epochs):
+                yield self.step(
+                    self.triples if batches is None else next(batches).to(self.triples.device, non_blocking=True)
+                )
+        finally:
+            if batches is not None:
+                batches.close()  # type: ignore[attr-defined]
+
+    def _draw_batch(self) -> Tensor:
+        """int64 [batch, 3], drawn on the CPU while the device is busy."""
+        assert self.sampler is not None
+        chosen = torch.from_numpy(self.sampler.sample())
+        batch = self._host_triples.index_select(0, chosen)
+        return batch.pin_memory() if self.triples.is_cuda else batch
+
+    @property
+    def _host_triples(self) -> Tensor:
+        if not hasattr(self, "_on_host"):
+            self._on_host = self.triples.cpu()
+        return self._on_host
+
+    def step(self, positives: Tensor) -> Tensor:
+        """One step on these positive triples int64 [n, 3]; returns the loss before it."""
+        training, network = self.training, self.network
+        negatives = corrupt(
+            positives,
+            self.num_nodes,
+            rate=training.negatives,
+            head_probability=training.head_probability,
+            generator=self.generator,
+            known=self.known,
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        nodes = network.encode(self._message_graph(positives))
+        scores = score_batch(network.decoder, nodes, positives, negatives)
+        loss = batch_loss(scores) + training.penalty * scores.squares
+        loss.backward()  # type: ignore[no-untyped-call]
+        if training.clip is not None:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), training.clip)
+        self.optimizer.step()
+        self.scheduler.step()
+        return loss.detach()
+
+    def _message_graph(self, positives: Tensor) -> RelationalAdjacency | None:
+        """The operator of the edges that carry messages in this step.
+
+        Edges are dropped before inverses are added and before normalizing: a dropped edge leaks through neither.
+        """
+        if self.model.name == "distmult":
+            return None
+        training, on_edges = self.training, self.training.self_loop_dropout_on == "edge"
+        loop_rate = training.self_loop_dropout if on_edges else 0.0
+        if self.sampler is None:
+            if not (training.edge_dropout or loop_rate):
+                return self.adjacency
+            mask = self.adjacency.draw_mask(training.edge_dropout, loop_rate, self.generator)
+            return self.adjacency.masked(mask)
+        keep = max(1, round(len(positives) * (1.0 - training.edge_dropout)))
+        order = torch.rand(len(positives), generator=self.generator, device=positives.device).argsort()
+        sampled = RelationalAdjacency.from_triples(
+            positives.index_select(0, order[:keep]),
+            self.num_nodes,
+            self.num_relations,
+            inverse=self.model.inverse,
+            self_loops=self.model.self_loops,
+            normalization=self.model.normalization,
+            aggregation=self.model.aggregation,
+            transient=True,
+        )
+        return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
+
+
+def batch_loss(scores: Scores) -> Tensor:
+    """Binary cross-entropy, the mean over positives and negatives alike."""
+    logits = torch.cat([scores.positive, scores.negative])
+    truth = torch.zeros_like(logits)
+    truth[: len(scores.positive)] = 1.0
+    return F.binary_cross_entropy_with_logits(logits, truth)
+
+
+def learning_rate_factor(training: LinkTrainingConfig) -> Callable[[int], float]:
+    """Factor on the learning rate at each step (from 0).
+
+    >>> cosine = learning_rate_factor(LinkTrainingConfig(epochs=100, schedule="cosine", warmup=10))
+    >>> [round(cosine(step), 3) for step in (0, 9, 10, 55, 99)]
+    [0.1, 1.0, 1.0, 0.5, 0.0]
+    """
+    import math
+
+    def factor(step: int) -> float:
+        if step < training.warmup:
+            return (step + 1) / training.warmup
+        if training.schedule == "cosine":
+            done = (step - training.warmup) / max(1, training.epochs - training.warmup)
+            return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+        if training.schedule == "step":
+            return float(training.step_factor ** ((step - training.warmup) // training.step_every))
+        return 1.0
+
+    return factor
+
+
+def _sampler(training: LinkTrainingConfig, triples: Tensor, num_nodes: int, seed: int) -> EdgeSampler | None:
+    """None where every step sees the whole graph."""
+    if training.batch_edges is None:
+        return None
+    array = triples.cpu().numpy()
+    if training.sampling == "uniform":
+        return UniformEdges(array, training.batch_edges, seed)
+    return NeighborhoodEdges(array, num_nodes, training.batch_edges, seed)

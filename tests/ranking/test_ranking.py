@@ -1,0 +1,302 @@
+"""The ranker against a definition in loops, against PyKEEN's recorded answers, and at its edges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.nn.decoders import DistMult
+from rgcn.ranking import FilterIndex, Ranks, rank_metrics, rank_triples, summarize
+from rgcn.ranking import ranks as ranks_module
+
+TIES = ("optimistic", "pessimistic", "realistic")
+Triple = tuple[int, int, int]
+
+
+def rank_table(table: Tensor, triples: Tensor, filter: FilterIndex | None, **options: Any) -> Ranks:
+    """Ranks under scores looked up in a table [subject, relation, object]."""
+    return rank_triples(lambda s, r: table[s, r], lambda r, o: table[:, r, o].T, triples, len(table), filter, **options)
+
+
+def naive_rank(scores: list[float], target: int, others: set[int], ties: str) -> float:
+    """Sort the candidates, and look at which places the target's score stands."""
+    candidates = [score for node, score in enumerate(scores) if node == target or node not in others]
+    places = [i + 1 for i, score in enumerate(sorted(candidates, reverse=True)) if score == scores[target]]
+    return {"optimistic": places[0], "pessimistic": places[-1], "realistic": (places[0] + places[-1]) / 2}[ties]
+
+
+def naive_ranks(table: Tensor, triples: list[Triple], known: set[Triple], ties: str) -> tuple[list[float], list[float]]:
+    by_object, by_subject = [], []
+    for s, r, o in triples:
+        objects = {b for a, q, b in known if (a, q) == (s, r)}
+        subjects = {a for a, q, b in known if (q, b) == (r, o)}
+        by_object.append(naive_rank(table[s, r].tolist(), o, objects, ties))
+        by_subject.append(naive_rank(table[:, r, o].tolist(), s, subjects, ties))
+    return by_object, by_subject
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Tensor, list[Triple], list[Triple], int]:
+    """(scores with ties, triples to rank, known triples, memory budget), with duplicates in both lists."""
+    nodes, relations = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    value = st.sampled_from([-float("inf"), -1.0, 0.0, 0.5, 2.0, float("inf")])
+    size = nodes * relations * nodes
+    values = draw(st.lists(value, min_size=size, max_size=size))
+    triple = st.tuples(st.integers(0, nodes - 1), st.integers(0, relations - 1), st.integers(0, nodes - 1))
+    triples = draw(st.lists(triple, min_size=1, max_size=12))
+    known = draw(st.lists(triple, max_size=20))
+    table = torch.tensor(values, dtype=draw(st.sampled_from([torch.float32, torch.float64])))
+    return table.view(nodes, relations, nodes), triples, known, draw(st.sampled_from([1, 100, 10_000]))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(ranks_module, "_compiled", lambda: None)
+
+    @settings(max_examples=150, deadline=None)
+    @given(cases())
+    def check(case: tuple[Tensor, list[Triple], list[Triple], int]) -> None:
+        table, triples, known, budget = case
+        filter = FilterIndex.of(
+            torch.tensor(known, dtype=torch.int64).view(-1, 3), num_nodes=len(table), num_relations=table.shape[1]
+        )
+        ranks = rank_table(table, torch.tensor(triples), filter, memory_budget=budget)
+        for ties in TIES:
+            for filtered in (True, False):
+                expected = naive_ranks(table, triples, set(known) if filtered else set(), ties)
+                assert ranks.rank("object", ties, filtered).tolist() == expected[0]  # type: ignore[arg-type]
+                assert ranks.rank("subject", ties, filtered).tolist() == expected[1]  # type: ignore[arg-type]
+
+    check()
+
+
+def test_metrics_equal_pykeens() -> None:
+    recorded = json.loads((Path(__file__).parent / "pykeen_fixture.json").read_text(encoding="utf-8"))
+    table = torch.tensor(recorded["scores"], dtype=torch.float32)
+    train, valid, test = (torch.tensor(recorded[split]) for split in ("train", "valid", "test"))
+    filter = FilterIndex.of(train, valid, test, num_nodes=len(table), num_relations=table.shape[1])
+    ranks = rank_table(table, test, filter)
+    for setting, by_ties in recorded["expected"].items():
+        for ties, by_side in by_ties.items():
+            report = summarize(ranks, ties=ties, filtered=setting == "filtered", hits_at=(1, 3, 5, 10)).as_dict()
+            for side, expected in by_side.items():
+                ours = {metric: report[side][metric] for metric in expected}
+                assert ours == pytest.approx(expected, rel=1e-6), (setting, ties, side)
+
+
+# -- traps other implementations fell into ----------------------------------------------------------------
+
+
+def test_a_validation_triple_missing_from_the_filter_is_counted_against_the_model() -> None:
+    table = torch.tensor([[[0.0, 3.0, 2.0, 1.0]]]).expand(4, 1, 4)
+    train, valid, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]]), torch.tensor([[0, 0, 3]])
+    size = {"num_nodes": 4, "num_relations": 1}
+    whole = rank_table(table, test, FilterIndex.of(train, valid, test, **size))
+    without = rank_table(table, test, FilterIndex.of(train, test, **size))
+    assert whole.rank("object").item() == 1.0
+    assert without.rank("object").item() == 2.0
+    assert whole.rank("object", filtered=False).item() == 3.0
+
+
+def test_nodes_that_training_never_saw_are_ranked_and_ranked_against() -> None:
+    train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 3], [3, 0, 1]])  # 2 and 3 are unseen
+    table = torch.zeros(4, 1, 4)
+    table[:, :, 2] = 1.0
+    ranks = rank_table(table, test, FilterIndex.of(train, test, num_nodes=4, num_relations=1))
+    assert len(ranks) == 2
+    assert summarize(ranks).both.count == 4
+    # 2 is above 3; 0 ties with it; 1 is a known answer
+    assert ranks.rank("object", "optimistic")[0].item() == 2.0
+    assert ranks.rank("object", "pessimistic")[0].item() == 3.0
+
+
+def test_a_model_that_gives_every_node_the_same_score_is_not_rewarded() -> None:
+    test = torch.tensor([[0, 0, 1]])
+    ranks = rank_table(torch.zeros(101, 1, 101), test, FilterIndex.of(test, num_nodes=101, num_relations=1))
+    assert ranks.rank("object").item() == 51.0
+
+
+def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(30, 2, 30, generator=generator)
+    triples = torch.randint(2, (200, 3), generator=generator)
+    triples[:, 2] = torch.randint(30, (200,), generator=generator)
+    asked: list[tuple[int, int]] = []
+
+    def score_objects(s: Tensor, r: Tensor) -> Tensor:
+        assert s.numel() * 30 * 4 <= 1000
+        asked.extend(zip(s.tolist(), r.tolist(), strict=True))
+        return table[s, r]
+
+    filter = FilterIndex.of(triples, num_nodes=30, num_relations=2)
+    small = rank_triples(score_objects, lambda r, o: table[:, r, o].T, triples, 30, filter, memory_budget=1000)
+    assert set(asked) == {(s, r) for s, r, _ in triples.tolist()}
+    asked.clear()
+    monolithic = rank_table(table, triples, filter)
+    assert torch.equal(small.rank("object"), monolithic.rank("object"))
+    assert torch.equal(small.rank("subject"), monolithic.rank("subject"))
+
+    calls: list[int] = []
+
+    def count_rows(s: Tensor, r: Tensor) -> Tensor:
+        calls.append(s.numel())
+        return table[s, r]
+
+    rank_triples(count_rows, lambda r, o: table[:, r, o].T, triples, 30, filter)
+    assert calls == [4]  # 200 triples, but two subjects and two relations
+
+
+# -- metrics ----------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(2, 60).map(lambda n: n / 2), min_size=1, max_size=30),
+    st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True),
+)
+def test_metrics_equal_the_definition(ranks: list[float], hits_at: list[int]) -> None:
+    metrics = rank_metrics(torch.tensor(ranks, dtype=torch.float64), hits_at)
+    assert metrics.count == len(ranks)
+    assert metrics.mrr == pytest.approx(sum(1 / rank for rank in ranks) / len(ranks), rel=1e-12)
+    assert metrics.mean_rank == pytest.approx(sum(ranks) / len(ranks), rel=1e-12)
+    for k in hits_at:
+        assert metrics.hits[k] == pytest.approx(sum(rank <= k for rank in ranks) / len(ranks), rel=1e-12)
+
+
+def test_the_report_splits_by_direction_and_relation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(6, 4, 6, generator=generator)
+    triples = torch.tensor([[0, 0, 1], [1, 0, 2], [3, 2, 4], [5, 2, 5], [2, 2, 0]])
+    ranks = rank_table(table, triples, FilterIndex.of(triples, num_nodes=6, num_relations=4))
+    report = summarize(ranks, hits_at=(1, 100))
+    by_object, by_subject = ranks.rank("object"), ranks.rank("subject")
+    assert report.object.mrr == pytest.approx((1 / by_object).mean().item(), rel=1e-12)
+    assert report.subject.mrr == pytest.approx((1 / by_subject).mean().item(), rel=1e-12)
+    assert report.both.mrr == pytest.approx((report.object.mrr + report.subject.mrr) / 2, rel=1e-12)
+    assert list(report.by_relation) == [0, 2]  # relations without a triple are not invented
+    assert report.by_relation[2].count == 6
+    both = torch.cat([by_object[2:], by_subject[2:]])
+    assert report.by_relation[2].mean_rank == pytest.approx(both.mean().item(), rel=1e-12)
+    assert report.both.hits[100] == 1.0  # k larger than the graph
+    assert json.loads(json.dumps(report.as_dict()))["both"]["hits@100"] == 1.0
+
+
+# -- the filter -------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), max_size=30))
+def test_the_filter_knows_exactly_the_answers(known: list[Triple]) -> None:
+    cut = len(known) // 2
+    parts = [torch.tensor(part, dtype=torch.int64).view(-1, 3) for part in (known[:cut], known[cut:])]
+    filter = FilterIndex.of(*parts, num_nodes=5, num_relations=3)
+    queries = torch.cartesian_prod(torch.arange(5), torch.arange(3))
+    node, relation = queries.unbind(1)
+    row, answer = filter.objects_of(node, relation)
+    pairs = [(*queries[i].tolist(), a) for i, a in zip(row.tolist(), answer.tolist(), strict=True)]
+    assert pairs == sorted(set(known))
+    row, answer = filter.subjects_of(relation, node)
+    pairs = [(a, *queries[i].flip(0).tolist()) for i, a in zip(row.tolist(), answer.tolist(), strict=True)]
+    assert sorted(pairs) == sorted(set(known))
+    assert len(pairs) == len(set(known))
+
+
+def test_too_many_nodes_to_number_are_refused() -> None:
+    with pytest.raises(DataError, match="too many"):
+        FilterIndex.of(torch.zeros(0, 3, dtype=torch.int64), num_nodes=2**31, num_relations=3)
+
+
+# -- bad input --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("place", [1, 2])
+def test_nan_scores_are_an_error(compiled: bool, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(ranks_module, "_compiled", lambda: None)
+    table = torch.zeros(3, 1, 3)
+    table[0, 0, place] = float("nan")  # the target itself, or another node
+    with pytest.raises(DataError, match="1 of 2 queries contain NaN"):
+        rank_table(table, torch.tensor([[0, 0, 1], [1, 0, 1]]), None)
+
+
+def test_what_cannot_be_ranked_is_refused() -> None:
+    table = torch.zeros(3, 2, 3)
+    filter = FilterIndex.of(torch.tensor([[0, 0, 1]]), num_nodes=3, num_relations=2)
+    with pytest.raises(DataError, match="no triples"):
+        rank_table(table, torch.zeros(0, 3, dtype=torch.int64), filter)
+    with pytest.raises(DataError, match="node outside"):
+        rank_table(table, torch.tensor([[0, 0, 3]]), filter)
+    with pytest.raises(DataError, match="relation outside"):
+        rank_table(table, torch.tensor([[0, 2, 1]]), filter)
+    with pytest.raises(DataError, match="int64"):
+        rank_table(table, torch.tensor([[0, 0, 1]]).float(), filter)
+    with pytest.raises(DataError, match="nodes"):
+        rank_table(torch.zeros(4, 2, 4), torch.tensor([[0, 0, 1]]), filter)
+    with pytest.raises(DataError, match="returned"):
+        rank_triples(lambda s, r: table[s, r, :2], lambda r, o: table[:, r, o].T, torch.tensor([[0, 0, 1]]), 3)
+
+
+def test_unknown_choices_are_named() -> None:
+    ranks = rank_table(torch.zeros(2, 1, 2), torch.tensor([[0, 0, 1]]), None)
+    with pytest.raises(ConfigError, match="without a filter"):
+        ranks.rank("object")
+    with pytest.raises(ConfigError, match="ties"):
+        ranks.rank("object", "lucky", filtered=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="direction"):
+        ranks.rank("tail", filtered=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="at least 1"):
+        summarize(ranks, filtered=False, hits_at=(0,))
+    with pytest.raises(DataError, match="no ranks"):
+        rank_metrics(torch.zeros(0))
+
+
+def test_half_precision_scores_can_be_ranked() -> None:
+    table = torch.tensor([[[0.0, 1.0, 2.0]]], dtype=torch.bfloat16).expand(3, 1, 3)
+    ranks = rank_table(table, torch.tensor([[0, 0, 1]]), None)
+    assert ranks.rank("object", filtered=False).item() == 2.0
+
+
+def test_several_threads_count_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    nodes = torch.randn(9000, 8, generator=generator)
+    decoder = DistMult(3, 8, generator=generator)
+    triples = torch.stack([torch.randint(high, (300,), generator=generator) for high in (9000, 3, 9000)], dim=1)
+    filter = FilterIndex.of(triples, num_nodes=9000, num_relations=3)
+
+    def ranks() -> Ranks:
+        return rank_triples(
+            lambda s, r: decoder.score_objects(nodes[s], r, nodes),
+            lambda r, o: decoder.score_subjects(r, nodes[o], nodes),
+            triples,
+            9000,
+            filter,
+        )
+
+    several, threads = ranks(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = ranks()
+    finally:
+        torch.set_num_threads(threads)
+    # The product itself may round differently on another number of threads; a rank then moves by a place or two.
+    assert (several.rank("object") - one.rank("object")).abs().max() <= 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_ranks_on_a_gpu_are_those_on_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randint(5, (20, 3, 20), generator=generator).float()
+    triples = torch.stack([torch.randint(high, (50,), generator=generator) for high in (20, 3, 20)], dim=1)
+    filter = FilterIndex.of(triples, num_nodes=20, num_relations=3)
+    here = rank_table(table, triples, filter)
+    there = rank_table(table.cuda(), triples.cuda(), filter)
+    assert torch.equal(here.rank("object"), there.rank("object"))
+    assert torch.equal(here.rank("subject"), there.rank("subject"))

@@ -1,0 +1,475 @@
+"""The classifier: that it learns, what it reads, that it is the same every time, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rgcn.adjacency import ReceptiveField
+from rgcn.data.world import load_world
+from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
+from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.tasks import NodeClassifier
+
+CLASSES = ("fruit", "stone")
+
+
+def shelf(num_items=40, **attributes):
+    """Items of two classes, told apart by what they are made of and where they lie; a third are for testing."""
+    triples, train, test = [], {}, {}
+    for i in range(num_items):
+        kind = CLASSES[i % 2]
+        triples.append((f"item{i}", "made_of", f"{kind} stuff"))
+        triples.append((f"item{i}", "lies_on", f"board{i // 4}"))
+        triples.append((f"board{i // 4}", "holds", f"item{i}"))
+        (test if i % 3 == 0 else train)[f"item{i}"] = kind
+    return KnowledgeGraph.from_triples(triples, labels=train, test_labels=test, **attributes)
+
+
+def fitted(kg=None, model="rgcn", **settings):
+    settings = {"epochs": 15, "seed": 3, **settings}
+    return NodeClassifier(model, **settings).fit(shelf() if kg is None else kg)
+
+
+def weights(classifier):
+    return classifier.network_.state_dict()
+
+
+def same_bits(one, other):
+    one, other = weights(one), weights(other)
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+MODELS = {
+    "full": {},
+    "basis": {"decomposition": "basis", "bases": 3},
+    "block": {"decomposition": "block", "blocks": 4},
+    "three layers": {"layers": 3},
+    "mean of nodes": {"normalization": "node", "aggregation": "mean", "learning_rate": 0.05},
+    "dropout": {"dropout": 0.2, "edge_dropout": 0.2, "self_loop_dropout": 0.1},
+    "pruned": {"prune": True},
+    "decayed": {"weight_decay": 5e-4},
+    "e-rgcn": {"model": "e-rgcn"},
+    "e-rgcn, pruned": {"model": "e-rgcn", "prune": True, "embedding": 8},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_learns_a_graph_in_which_a_neighbor_tells_the_class(name):
+    classifier = fitted(epochs=40, **MODELS[name])
+    assert classifier.score(split="train") == 1.0
+    assert classifier.score(split="test") == 1.0
+    assert classifier.score(shelf()) == 1.0
+    assert classifier.history_[-1].loss < classifier.history_[0].loss
+
+
+@pytest.mark.parametrize("name", ["full", "basis", "block", "dropout", "e-rgcn"])
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name):
+    kg = shelf()
+    one, same, other = (fitted(kg, seed=seed, **MODELS[name]) for seed in (3, 3, 4))
+    assert same_bits(one, same)
+    assert not same_bits(one, other)
+    names = list(kg.nodes)
+    assert np.array_equal(one.predict_proba(names), same.predict_proba(names))
+    assert [e.loss for e in one.history_] == [e.loss for e in same.history_]
+
+
+def test_fitting_neither_uses_nor_changes_pytorchs_own_random_state():
+    torch.manual_seed(0)
+    one = fitted(dropout=0.5)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    assert torch.equal(torch.rand(1), after)
+    torch.manual_seed(99)
+    assert same_bits(fitted(dropout=0.5), one)
+
+
+@pytest.mark.parametrize("settings", [{}, {"validation": 0.3, "patience": 3}, {"prune": True}], ids=str)
+def test_classes_of_test_nodes_are_never_read_while_fitting(settings):
+    kg = shelf()
+    honest = fitted(kg, **settings)
+    testing = kg.labels.splits == SPLITS.index("test")
+    garbage = kg.labels.classes.copy()
+    garbage[testing] = np.random.default_rng(0).integers(0, 2, testing.sum())
+    assert not np.array_equal(garbage, kg.labels.classes)
+    other = fitted(replace(kg, labels=replace(kg.labels, classes=garbage)), **settings)
+    assert same_bits(honest, other)
+    assert [e.valid_loss for e in honest.history_] == [e.valid_loss for e in other.history_]
+
+
+def test_fits_the_world():
+    kg = load_world()
+    classifier = NodeClassifier(seed=0, epochs=25).fit(kg)
+    assert classifier.score(kg, split="test") > 0.5  # eleven regions
+    assert [p.node for p in classifier.predict(["Switzerland"])] == ["Switzerland"]
+
+
+# -- asking --------------------------------------------------------------------------------------------
+
+
+def test_predictions_carry_the_node_its_class_and_every_probability():
+    classifier = fitted()
+    one, two = classifier.predict(["item0", 2])
+    assert (one.node, two.node) == ("item0", classifier.graph_.nodes[2])
+    assert one.label == max(one.probabilities, key=one.probabilities.get)
+    assert one.probability == pytest.approx(one.probabilities[one.label])
+    assert list(one.probabilities) == classifier.classes_ == list(shelf().labels.names)
+
+
+def test_probabilities_sum_to_one_in_the_order_of_the_classes():
+    classifier = fitted()
+    nodes, classes = classifier.graph_.labels.of("train")
+    table = classifier.predict_proba(nodes.tolist())
+    assert table.shape == (len(nodes), 2)
+    np.testing.assert_allclose(table.sum(1), 1, rtol=1e-5)
+    assert np.array_equal(table.argmax(1), classes)
+
+
+def test_the_answer_for_a_node_does_not_depend_on_who_else_is_asked_for():
+    classifier = fitted()
+    everyone = classifier.predict_proba(range(classifier.graph_.num_nodes))
+    repeated = classifier.predict_proba(["item5", "item1", "item5"])
+    ids = classifier.graph_.nodes.ids(["item5", "item1", "item5"])
+    np.testing.assert_allclose(repeated, everyone[ids], rtol=1e-5, atol=1e-6)
+
+
+def test_asking_for_no_nodes_in_particular_answers_for_all_but_literals():
+    kg = shelf()
+    kinds = np.zeros(kg.num_nodes)
+    kinds[[1, 2]] = 1
+    predictions = fitted(replace(kg, node_kinds=kinds), epochs=2).predict()
+    assert [p.node for p in predictions] == [n for i, n in enumerate(kg.nodes) if i not in (1, 2)]
+
+
+def test_an_unknown_node_is_answered_with_close_names():
+    with pytest.raises(UnknownNameError, match="Did you mean 'fruit stuff'"):
+        fitted(epochs=1).predict(["fruit stuf"])
+
+
+def test_a_single_name_instead_of_a_list_is_refused():
+    with pytest.raises(DataError, match="list of names"):
+        fitted(epochs=1).predict("item0")
+
+
+def test_score_is_the_share_of_right_answers_by_class_name():
+    classifier = fitted()
+    kg = shelf()
+    swapped = replace(kg, labels=replace(kg.labels, classes=1 - kg.labels.classes))
+    assert classifier.score(kg) == 1.0
+    assert classifier.score(swapped) == 0.0
+    renamed = kg.with_labels({"test": {"item0": "fruit", "item3": "stone", "item6": "water", "item9": "fruit"}})
+    assert classifier.score(renamed) == 0.5
+
+
+def test_embeddings_are_the_states_of_a_layer():
+    classifier = fitted(layers=3, hidden=6)
+    count = classifier.graph_.num_nodes
+    assert classifier.embeddings().shape == (count, 6)
+    assert classifier.embeddings(["item1", "item0"], layer=0).shape == (2, 6)
+    assert (classifier.embeddings(layer=-2) >= 0).all()
+    logits = classifier.embeddings(layer=-1)
+    assert logits.shape == (count, 2)
+    expected = torch.softmax(torch.from_numpy(logits), 1).numpy()
+    np.testing.assert_allclose(classifier.predict_proba(range(count)), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="3 layers"):
+        classifier.embeddings(layer=3)
+
+
+def test_epochs_are_reported_as_they_pass():
+    seen = []
+    classifier = NodeClassifier(epochs=3).fit(shelf(), on_epoch=seen.append)
+    assert seen == classifier.history_
+    assert [e.number for e in seen] == [1, 2, 3]
+    assert seen[0].valid_loss is None
+
+
+# -- settings ------------------------------------------------------------------------------------------
+
+
+def test_settings_come_back_as_they_went_in():
+    classifier = NodeClassifier("e-rgcn", seed=5, prune=True, embedding=12, epochs=7, weight_decay=0.1)
+    params = classifier.get_params()
+    assert (params["model"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
+    assert NodeClassifier(**params).get_params() == params
+    changed = classifier.set_params(epochs=9, model="rgcn")
+    assert changed is classifier
+    assert changed.get_params() == {**params, "epochs": 9, "model": "rgcn"}
+
+
+def test_changed_settings_need_a_new_fit():
+    classifier = fitted(epochs=2)
+    classifier.set_params(hidden=4)
+    with pytest.raises(NotFittedError):
+        classifier.predict(["item0"])
+    assert "not fitted" in repr(classifier)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"hiden": 3}, "no setting 'hiden'; did you mean 'hidden'"),
+        ({"modell": "rgcn"}, "did you mean 'model'"),
+        ({"learnin_rate": 3}, "did you mean 'learning_rate'"),
+        ({"name": "e-rgcn"}, "no setting 'name'"),
+        ({"hidden": 0}, "hidden"),
+        ({"model": "gcn"}, "'rgcn' or 'e-rgcn'"),
+        ({"decomposition": "basis"}, "`bases` goes with"),
+    ],
+    ids=str,
+)
+def test_unknown_and_impossible_settings_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        NodeClassifier(**settings)
+
+
+def test_a_setting_at_odds_with_the_graph_is_refused():
+    with pytest.raises(ConfigError, match="the graph has none"):
+        NodeClassifier(input="features").fit(shelf())
+    with pytest.raises(ConfigError, match="diagonal"):
+        NodeClassifier(decomposition="diagonal").fit(shelf())
+    with pytest.raises(ConfigError, match="patience needs a validation split"):
+        NodeClassifier(patience=3).fit(shelf())
+    with pytest.raises(ConfigError, match="holds out none"):
+        NodeClassifier(validation=0.001).fit(shelf())
+
+
+def test_unusable_labels_are_refused():
+    bare = replace(shelf(), labels=None)
+    with pytest.raises(DataError, match="no labels"):
+        NodeClassifier().fit(bare)
+    with pytest.raises(DataError, match="no training labels"):
+        NodeClassifier().fit(bare.with_labels({"test": {"item0": "fruit"}}))
+    with pytest.raises(DataError, match="one class, 'fruit'"):
+        NodeClassifier().fit(bare.with_labels({"train": {"item0": "fruit"}, "test": {"item1": "stone"}}))
+    with pytest.raises(DataError, match="no labels to score"):
+        fitted(epochs=1).score(bare)
+    with pytest.raises(DataError, match="no labels in split 'valid'"):
+        fitted(epochs=1).score(split="valid")
+    with pytest.raises(DataError, match="unknown split"):
+        fitted(epochs=1).score(split="dev")
+    with pytest.raises(DataError, match="no nodes"):
+        fitted(epochs=1).predict([])
+
+
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "embeddings"])
+def test_a_classifier_that_was_not_fitted_says_so(ask):
+    with pytest.raises(NotFittedError, match=r"fit\(kg\) first"):
+        getattr(NodeClassifier(), ask)(["item0"])
+    with pytest.raises(NotFittedError):
+        NodeClassifier().score()
+
+
+# -- validation and early stopping ---------------------------------------------------------------------
+
+
+def splits_of(classifier):
+    labels = classifier.graph_.labels
+    return {split: labels.of(split) for split in SPLITS}
+
+
+def test_validation_labels_are_held_out_class_by_class_and_never_from_the_test_split():
+    kg = shelf(120)
+    before, after = kg.labels, splits_of(fitted(kg, epochs=1, validation=0.25))
+    assert np.array_equal(before.of("test")[0], after["test"][0])
+    together = np.concatenate([after["train"][0], after["valid"][0]])
+    assert sorted(together) == sorted(before.of("train")[0])
+    for label in (0, 1):
+        total = (before.of("train")[1] == label).sum()
+        assert (after["valid"][1] == label).sum() == round(0.25 * total)
+
+
+def test_the_validation_split_of_the_data_is_used_as_it_is():
+    kg = load_world()
+    classifier = NodeClassifier(epochs=1, validation=0.5).fit(kg)
+    assert classifier.graph_.labels.counts() == kg.labels.counts()
+    assert classifier.history_[0].valid_loss is not None
+
+
+def test_every_class_keeps_a_label_to_learn_from():
+    after = splits_of(fitted(shelf(12), epochs=1, validation=0.95))
+    assert set(after["train"][1]) == {0, 1}
+
+
+def test_early_stopping_goes_back_to_the_best_epoch():
+    kg = load_world()
+    settings = {"seed": 1, "learning_rate": 0.05}
+    classifier = NodeClassifier(epochs=60, patience=4, **settings).fit(kg)
+    losses = [e.valid_loss for e in classifier.history_]
+    best = int(np.argmin(losses))
+    assert len(losses) < 60
+    assert len(losses) == best + 1 + 4
+    # The validation loss of an epoch is taken after its step: training for just so many epochs gives the same weights.
+    straight = NodeClassifier(epochs=best + 1, **settings).fit(kg)
+    assert same_bits(classifier, straight)
+    table = torch.from_numpy(classifier.predict_proba(kg.labels.of("valid")[0].tolist()))
+    loss = F.nll_loss(table.log(), torch.from_numpy(kg.labels.of("valid")[1].copy()))
+    assert float(loss) == pytest.approx(min(losses), rel=1e-4)
+
+
+# -- what enters the loss ------------------------------------------------------------------------------
+
+
+def by_hand(classifier, kg, steps, loss_of, **adam):
+    """Steps of plain Adam in float64 on a loss written out; the classifier is prepared, not fitted."""
+    network = classifier.prepare(kg).network_.double()
+    nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
+    field = ReceptiveField.of(classifier._adjacency, nodes, classifier.model.layers)
+    optimizer = torch.optim.Adam(network.parameters(), lr=classifier.training.learning_rate, **adam)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of(network, network(field), classes).backward()
+        optimizer.step()
+    return network.state_dict()
+
+
+def by_the_library(classifier, kg, steps):
+    network = classifier.prepare(kg).network_.double()
+    step = classifier.training_step()
+    for _ in range(steps):
+        step()
+    return network.state_dict()
+
+
+def assert_same_weights(one, other, tolerance=1e-8):
+    assert one.keys() == other.keys()
+    for key in one:
+        torch.testing.assert_close(one[key], other[key], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("settings", [{}, {"decomposition": "basis", "bases": 3}, {"model": "e-rgcn"}], ids=str)
+@pytest.mark.parametrize("steps", [1, 10])
+def test_l2_penalty_is_this_times_the_sum_of_squares_of_the_first_layers_weights(settings, steps):
+    kg = shelf()
+    # So large that it matters after a few steps.
+    classifier = NodeClassifier(l2_penalty=0.05, **settings)
+
+    def loss_of(network, logits, classes):
+        first = network.layers[0]
+        squares = sum(p.square().sum() for name, p in first.named_parameters() if name != "bias")
+        return F.cross_entropy(logits, classes) + 0.05 * squares
+
+    penalized = by_the_library(classifier, kg, steps)
+    assert_same_weights(penalized, by_hand(classifier, kg, steps, loss_of))
+    plain = by_the_library(NodeClassifier(weight_decay=1e-12, **settings), kg, steps)
+    assert any(not torch.allclose(plain[k], penalized[k], atol=1e-6) for k in plain)
+
+
+def test_weight_decay_is_adams_own_on_every_parameter():
+    kg = shelf()
+    classifier = NodeClassifier("e-rgcn", weight_decay=0.005)
+
+    def loss_of(network, logits, classes):
+        return F.cross_entropy(logits, classes)
+
+    assert_same_weights(by_the_library(classifier, kg, 5), by_hand(classifier, kg, 5, loss_of, weight_decay=0.005))
+
+
+def test_decay_reaches_every_row_also_those_no_training_edge_touches():
+    kg = KnowledgeGraph.from_triples(
+        [("a", "r", "b"), ("c", "r", "b"), ("far", "r", "away")], labels={"a": "x", "b": "y"}
+    )
+    decayed = NodeClassifier(l2_penalty=0.1, epochs=5).fit(kg)
+    start = NodeClassifier(l2_penalty=0.1, epochs=5).prepare(kg)
+    moved = (decayed.network_.layers[0].dense_weight() - start.network_.layers[0].dense_weight()).abs().sum(2)
+    occurs = start.network_.layers[0].dense_weight().abs().sum(2) > 0
+    assert (moved[occurs] > 0).all()
+
+
+def test_balanced_classes_weigh_n_over_classes_times_count():
+    kg = shelf()
+    unbalanced = {f"item{i}": CLASSES[i % 2] for i in range(20) if i % 2 or i < 6}
+    kg = kg.with_labels({"train": unbalanced, "test": {"item30": "fruit", "item31": "water"}})
+    classifier = NodeClassifier(class_weights="balanced", weight_decay=1e-9)
+
+    def loss_of(network, logits, classes):
+        counts = torch.bincount(classes, minlength=3)
+        assert counts.tolist() == [3, 10, 0]
+        weight = torch.tensor([13 / (3 * 3), 13 / (3 * 10), 0.0], dtype=torch.float64)
+        losses = F.cross_entropy(logits, classes, reduction="none")
+        return (losses * weight[classes]).sum() / weight[classes].sum()
+
+    # the library's class weights are float32 constants: the network is trained in float32 there
+    network = classifier.prepare(kg).network_
+    step = classifier.training_step()
+    for _ in range(5):
+        step()
+    ours = {k: v.double() if v.is_floating_point() else v for k, v in network.state_dict().items()}
+    assert_same_weights(ours, by_hand(classifier, kg, 5, loss_of, weight_decay=1e-9), tolerance=1e-3)
+
+
+# -- other inputs --------------------------------------------------------------------------------------
+
+
+def test_features_are_what_nodes_bring():
+    kg = shelf()
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(kg.num_nodes, 5)).astype(np.float32)
+    kg = replace(kg, features=features)
+    classifier = fitted(kg, epochs=40)
+    assert classifier.network_.layers[0].in_features == 5
+    assert classifier.score(split="train") > 0.9
+    assert not same_bits(classifier, fitted(replace(kg, features=features + 1), epochs=40))
+    assert fitted(kg, epochs=1, input="one-hot").network_.layers[0].is_one_hot
+
+
+def test_weights_of_edges_are_heard():
+    kg = shelf()
+    weights_ = np.random.default_rng(0).uniform(0.1, 2, len(kg))
+    plain, ones, weighted = (fitted(replace(kg, edge_weights=w)) for w in (None, np.ones(len(kg)), weights_))
+    assert same_bits(plain, ones)
+    assert not same_bits(plain, weighted)
+
+
+def test_an_edge_of_weight_zero_is_as_if_it_were_not_there():
+    kg = shelf()
+    features = np.random.default_rng(0).normal(size=(kg.num_nodes, 5))
+    mute = kg.triples[:, 1] == kg.relations["made_of"]
+    silent = replace(kg, features=features, edge_weights=np.where(mute, 0.0, 1.0))
+    moved = silent.triples.copy()
+    moved[mute, 2] = moved[mute, 2][::-1]
+    nodes = [f"item{i}" for i in range(40)]
+    one, other = (fitted(graph).predict_proba(nodes) for graph in (silent, replace(silent, triples=moved)))
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    heard = fitted(replace(silent, edge_weights=None)).predict_proba(nodes)
+    assert np.abs(one - heard).max() > 0.01
+
+
+def test_number_of_parameters_as_published_is_that_of_a_network_with_all_rows():
+    kg = shelf()
+    nodes, relations = kg.num_nodes, 2 * 3 + 1
+    full = NodeClassifier().prepare(kg)
+    assert full.num_parameters_as_published_ == relations * nodes * 16 + 16 + relations * 16 * 2 + 2
+    assert full.num_parameters_ < full.num_parameters_as_published_
+    basis = NodeClassifier(decomposition="basis", bases=3, l2_penalty=1e-9).prepare(kg)
+    assert basis.num_parameters_as_published_ == basis.num_parameters_
+    for settings in ({}, {"layers": 3}, {"inverse": False}, {"bias": False}):
+        embedded = NodeClassifier("e-rgcn", weight_decay=1e-9, **settings).prepare(kg)
+        assert embedded.num_parameters_as_published_ == embedded.num_parameters_
+    featured = replace(kg, features=np.ones((nodes, 16)))
+    for settings in (
+        {},
+        {"decomposition": "diagonal"},
+        {"decomposition": "block", "blocks": 4},
+        {"decomposition": "block", "blocks": 2, "self_loops": False},
+    ):
+        with_features = NodeClassifier(**settings).prepare(featured)
+        assert with_features.num_parameters_as_published_ == with_features.num_parameters_
+
+
+def test_labelled_nodes_nobody_speaks_to_can_still_be_trained_on():
+    kg = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "b")], labels={"a": "x", "c": "y"})
+    for settings in ({}, {"decomposition": "basis", "bases": 2}, {"decomposition": "block", "blocks": 2}):
+        classifier = NodeClassifier(inverse=False, self_loops=False, epochs=2, **settings).fit(kg)
+        assert classifier.predict_proba(["a", "b", "c"]).shape == (3, 2)
+
+
+def test_after_a_fit_that_failed_the_classifier_answers_nothing():
+    classifier = fitted(replace(shelf(), features=np.ones((shelf().num_nodes, 16))), decomposition="diagonal")
+    with pytest.raises(ConfigError, match="diagonal"):
+        classifier.fit(shelf(20))  # no features: diagonal weights have nothing to scale
+    with pytest.raises(NotFittedError):
+        classifier.predict(["item0"])

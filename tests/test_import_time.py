@@ -1,0 +1,38 @@
+"""`import rgcn` must not wait for PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(statement):
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def test_importing_the_package_brings_in_neither_pytorch_nor_numba():
+    loaded = modules_after("import rgcn")
+    assert "rgcn" in loaded
+    assert not {"torch", "numba", "numpy", "pydantic"} & loaded
+
+
+def test_graphs_and_configuration_need_no_pytorch():
+    loaded = modules_after("import rgcn; rgcn.KnowledgeGraph; import rgcn.config")
+    assert "rgcn.graph" in loaded
+    assert not {"torch", "numba"} & loaded
+
+
+def test_public_names_arrive_when_asked_for():
+    statement = "import rgcn; [getattr(rgcn, name) for name in rgcn.__all__ if name not in ('load', 'read')]"
+    assert "torch" in modules_after(statement)
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error():
+    import rgcn
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = rgcn.nothing
