@@ -42,6 +42,12 @@ class Pairs:
         return self.relation.numel()
 
     @cached_property
+    def bounds(self) -> list[int]:
+        """`pointer` on the host: asked of the device once, not in every step."""
+        numbers: list[int] = self.pointer.tolist()
+        return numbers
+
+    @cached_property
     def select(self) -> SparsePattern:
         rows = torch.arange(len(self) + 1, device=self.node.device)
         return SparsePattern(rows, self.node, self.num_nodes)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rgcn.cli import data, train
+from rgcn.cli import data, reproduce, train
 
 app = typer.Typer(
     name="rgcn",
@@ -36,4 +36,5 @@ def common(
 
 app.command("train")(train.train)
 app.command("configs")(train.list_configurations)
+app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(data.app, name="data")

@@ -11,7 +11,7 @@ threads, and partial sums are added in order, so that the result is bit for bit 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -52,14 +52,14 @@ def coefficient_gradient(
     return partial.sum(0)
 
 
-def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor) -> Tensor:
+def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
     out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
-    bounds = np.linspace(0, x.shape[0], PIECES + 1).astype(np.int64)
-    _in_pieces(_grouped_product, bounds, out.numel() * x.shape[2], *_arrays(x, weight, pointer), out.numpy())
+    pieces = np.linspace(0, x.shape[0], PIECES + 1).astype(np.int64)
+    _in_pieces(_grouped_product, pieces, out.numel() * x.shape[2], *_arrays(x, weight, pointer), out.numpy())
     return out
 
 
-def grouped_outer(x: Tensor, gradient: Tensor, pointer: Tensor) -> Tensor:
+def grouped_outer(x: Tensor, gradient: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
     out = x.new_empty(pointer.numel() - 1, x.shape[1], x.shape[2], gradient.shape[2])
     work = x.numel() * gradient.shape[2]
     _in_pieces(_grouped_outer, _balanced(pointer), work, *_arrays(x, gradient, pointer), out.numpy())

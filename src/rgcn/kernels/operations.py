@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ class _GatherSum(torch.autograd.Function):
         value, x = ctx.saved_tensors
         grad_value = grad_x = None
         if ctx.needs_input_grad[1]:
-            grad_value = reference.entry_dot(pattern.row, pattern.column, gradient, x)
+            grad_value = dispatch.dot_kernels(x).entry_dot(pattern.row, pattern.column, gradient, x)
         if ctx.needs_input_grad[2]:
             transposed = pattern.transpose
             moved = None if value is None else value.index_select(0, transposed.order)
@@ -101,30 +102,31 @@ def spread_bases(coefficients: Tensor, rows: Tensor, pointer: Tensor, relation: 
 
 class _GroupedProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, pointer: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, pointer: Tensor, bounds: Sequence[int] | None) -> Tensor:
         ctx.save_for_backward(x, weight, pointer)
-        out: Tensor = dispatch.product_kernels(x, weight).grouped_product(x, weight, pointer)
+        ctx.bounds = bounds
+        out: Tensor = dispatch.product_kernels(x, weight).grouped_product(x, weight, pointer, bounds)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, weight, pointer = ctx.saved_tensors
         kernels = dispatch.product_kernels(x, weight)
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_x = kernels.grouped_product(gradient, weight.transpose(2, 3), pointer)
+            grad_x = kernels.grouped_product(gradient, weight.transpose(2, 3), pointer, ctx.bounds)
         if ctx.needs_input_grad[1]:
-            grad_weight = kernels.grouped_outer(x, gradient, pointer)
-        return grad_x, grad_weight, None
+            grad_weight = kernels.grouped_outer(x, gradient, pointer, ctx.bounds)
+        return grad_x, grad_weight, None, None
 
 
-def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor) -> Tensor:
+def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
     """out[p, k] = x[p, k] @ weight[r, k] for each pair p of relation r; pairs sorted by relation. Differentiable.
 
-    x [pairs, K, in], weight [R, K, in, out], pointer [R + 1] → [pairs, K, out].
+    x [pairs, K, in], weight [R, K, in, out], pointer [R + 1], bounds its numbers on the host → [pairs, K, out].
     """
-    out: Tensor = _GroupedProduct.apply(x, weight, pointer)  # type: ignore[no-untyped-call]
+    out: Tensor = _GroupedProduct.apply(x, weight, pointer, bounds)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -136,6 +138,7 @@ class _PairDot(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         left, i, right, j = ctx.saved_tensors
         grad_left = _weighted_sum(i, len(left), gradient, j, right) if ctx.needs_input_grad[0] else None

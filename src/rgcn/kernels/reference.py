@@ -6,6 +6,7 @@ pairs belong to a node) or by relation (then `pointer` [relations + 1] says whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -72,22 +73,23 @@ def coefficient_gradient(
     return out
 
 
-def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor) -> Tensor:
+def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
     """out[p, k, :] = x[p, k, :] @ weight[r, k] for each pair p of relation r.
 
-    x [pairs, K, in], weight [R, K, in, out], pairs sorted by relation, pointer [R + 1] → [pairs, K, out].
+    x [pairs, K, in], weight [R, K, in, out], pairs sorted by relation, pointer [R + 1] → [pairs, K, out]. `bounds` are
+    pointer's numbers on the host, if known: asking a GPU for them means waiting for it.
     """
     if weight.shape[2:] == (1, 1):  # a diagonal: no product, a scaling
         counts = pointer[1:] - pointer[:-1]
         return x * torch.repeat_interleave(weight.squeeze(3), counts, dim=0, output_size=x.shape[0])
     out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
-    for relation, (begin, end) in _groups(pointer):
+    for relation, (begin, end) in _groups(pointer, bounds):
         rows = x[begin:end].transpose(0, 1)  # [K, pairs of r, in]
         out[begin:end] = torch.bmm(rows, weight[relation]).transpose(0, 1)
     return out
 
 
-def grouped_outer(x: Tensor, gradient: Tensor, pointer: Tensor) -> Tensor:
+def grouped_outer(x: Tensor, gradient: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
     """out[r, k] = Σ_{pairs p of r} x[p, k, :]ᵀ gradient[p, k, :]: the gradient of `grouped_product`'s weight.
 
     x [pairs, K, in], gradient [pairs, K, out] → [R, K, in, out].
@@ -96,12 +98,12 @@ def grouped_outer(x: Tensor, gradient: Tensor, pointer: Tensor) -> Tensor:
         pairs = torch.arange(x.shape[0], device=x.device)
         return gather_sum(pointer, pairs, None, (x * gradient).flatten(1)).view(-1, x.shape[1], 1, 1)
     out = x.new_zeros(pointer.numel() - 1, x.shape[1], x.shape[2], gradient.shape[2])
-    for relation, (begin, end) in _groups(pointer):
+    for relation, (begin, end) in _groups(pointer, bounds):
         out[relation] = torch.bmm(x[begin:end].permute(1, 2, 0), gradient[begin:end].transpose(0, 1))
     return out
 
 
-def _groups(pointer: Tensor) -> list[tuple[int, tuple[int, int]]]:
+def _groups(pointer: Tensor, bounds: Sequence[int] | None) -> list[tuple[int, tuple[int, int]]]:
     """(relation, (begin, end)) of each relation that has pairs."""
-    bounds = pointer.tolist()
+    bounds = pointer.tolist() if bounds is None else bounds
     return [(r, (b, e)) for r, (b, e) in enumerate(pairwise(bounds)) if e > b]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from rgcn.kernels import pair_dot
 from rgcn.nn.decoders import BilinearDecoder
 from rgcn.sampling import EdgeSampler, KnownTriples, Negatives, NeighborhoodEdges, UniformEdges, corrupt, prefetched
 from rgcn.tasks.link_network import LinkNetwork
+from rgcn.tasks.recording import StepRecording
 
 
 class Scores(NamedTuple):
@@ -88,39 +90,56 @@ class LinkTrainer:
         if training.filtered_negatives:
             self.known = KnownTriples.of(triples, self.num_nodes, self.num_relations)
         self.sampler = _sampler(training, triples, self.num_nodes, seed)
+        # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
+        on_gpu = triples.is_cuda
+        self.learning_rate = torch.tensor(training.learning_rate, device=triples.device) if on_gpu else None
         self.optimizer = torch.optim.Adam(
-            network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
+            network.parameters(),
+            lr=training.learning_rate if self.learning_rate is None else self.learning_rate,
+            weight_decay=training.weight_decay,
+            fused=True,
+            capturable=on_gpu,
         )
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, learning_rate_factor(training))
+        self.factor = learning_rate_factor(training)
+        self.steps_taken = 0
+        self.recording = StepRecording(self._step, self.generator) if on_gpu else None
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss (on the device, not waited for)."""
-        with_sampler = self.sampler is not None
-        batches = prefetched(self._draw_batch) if with_sampler else None
+        batches = self.batches()
         try:
             for _ in range(self.training.epochs):
-                yield self.step(
-                    self.triples if batches is None else next(batches).to(self.triples.device, non_blocking=True)
-                )
+                yield self.step(next(batches))
         finally:
-            if batches is not None:
-                batches.close()  # type: ignore[attr-defined]
+            batches.close()
 
-    def _draw_batch(self) -> Tensor:
-        """int64 [batch, 3], drawn on the CPU while the device is busy."""
-        assert self.sampler is not None
-        chosen = torch.from_numpy(self.sampler.sample())
-        batch = self._host_triples.index_select(0, chosen)
-        return batch.pin_memory() if self.triples.is_cuda else batch
+    def batches(self) -> Generator[Tensor, None, None]:
+        """Positive triples int64 [n, 3] on the device, without end: all of them, or drawn ahead on the CPU."""
+        if self.sampler is None:
+            while True:
+                yield self.triples
+        on_host, on_gpu = self.triples.cpu(), self.triples.is_cuda
+        sampler = self.sampler
 
-    @property
-    def _host_triples(self) -> Tensor:
-        if not hasattr(self, "_on_host"):
-            self._on_host = self.triples.cpu()
-        return self._on_host
+        def draw() -> Tensor:
+            batch = on_host.index_select(0, torch.from_numpy(sampler.sample()))
+            return batch.pin_memory() if on_gpu else batch
+
+        for batch in prefetched(draw):
+            yield batch.to(self.triples.device, non_blocking=True)
 
     def step(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""
+        rate = self.training.learning_rate * self.factor(self.steps_taken)
+        if self.learning_rate is None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+        else:
+            self.learning_rate.fill_(rate)
+        self.steps_taken += 1
+        return self._step(positives) if self.recording is None else self.recording(positives)
+
+    def _step(self, positives: Tensor) -> Tensor:
         training, network = self.training, self.network
         negatives = corrupt(
             positives,
@@ -131,17 +150,16 @@ class LinkTrainer:
             known=self.known,
         )
         self.optimizer.zero_grad(set_to_none=True)
-        nodes = network.encode(self._message_graph(positives))
+        nodes = network.encode(self.message_graph(positives))
         scores = score_batch(network.decoder, nodes, positives, negatives)
         loss = batch_loss(scores) + training.penalty * scores.squares
         loss.backward()  # type: ignore[no-untyped-call]
         if training.clip is not None:
             torch.nn.utils.clip_grad_norm_(network.parameters(), training.clip)
         self.optimizer.step()
-        self.scheduler.step()
         return loss.detach()
 
-    def _message_graph(self, positives: Tensor) -> RelationalAdjacency | None:
+    def message_graph(self, positives: Tensor) -> RelationalAdjacency | None:
         """The operator of the edges that carry messages in this step.
 
         Edges are dropped before inverses are added and before normalizing: a dropped edge leaks through neither.
@@ -185,7 +203,6 @@ def learning_rate_factor(training: LinkTrainingConfig) -> Callable[[int], float]
     >>> [round(cosine(step), 3) for step in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
     """
-    import math
 
     def factor(step: int) -> float:
         if step < training.warmup:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
 from rgcn.errors import DataError
 from rgcn.kernels import gather_sum, grouped_product
 from rgcn.nn.decompositions.base import (
@@ -58,14 +58,14 @@ class BlockWeights(RelationWeights):
         structure = adjacency.structure
         pairs = structure.source_pairs
         picked = gather_sum(pairs.select, None, x)
-        projected = self._project(picked, pairs.pointer)
+        projected = self._project(picked, pairs)
         return gather_sum(structure.mix_source_pairs, adjacency.weight.to(x.dtype), projected)
 
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
         pattern, edge = structure.mix_target_pairs
         mixed = gather_sum(pattern, adjacency.weight.to(x.dtype).index_select(0, edge), x)
-        projected = self._project(mixed, structure.target_pairs.pointer)
+        projected = self._project(mixed, structure.target_pairs)
         return gather_sum(structure.collect_target_pairs, None, projected)
 
     def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
@@ -77,11 +77,11 @@ class BlockWeights(RelationWeights):
         messages = torch.einsum("eki, ekio -> eko", picked, blocks).flatten(1)
         return gather_sum(structure.sum_messages, adjacency.weight.to(x.dtype), messages)
 
-    def _project(self, rows: Tensor, pointer: Tensor) -> Tensor:
+    def _project(self, rows: Tensor, pairs: Pairs) -> Tensor:
         """rows [pairs, in] → [pairs, out]."""
         _, num_blocks, width_in, _ = self.blocks.shape
         blocks = self.blocks.to(rows.dtype)
-        return grouped_product(rows.view(-1, num_blocks, width_in), blocks, pointer).flatten(1)
+        return grouped_product(rows.view(-1, num_blocks, width_in), blocks, pairs.pointer, pairs.bounds).flatten(1)
 
     def cost(self, order: Order, adjacency: RelationalAdjacency) -> Cost:
         _, num_blocks, rows, columns = self.blocks.shape

@@ -1,10 +1,11 @@
-"""Full runs of link prediction, a result file each: metrics, seeds, seconds, peak memory, hardware, configuration.
+"""Full runs of shipped configurations, a result file each: metrics, seeds, seconds, memory, hardware, configuration.
 
-    python benchmarks/link_prediction.py rgcn/lp-wn18 c-rgcn/lp-wn18 --out results
-    python benchmarks/link_prediction.py rgcn/lp-fb-toy --seeds 10 --jobs 5 --out results
+    python benchmarks/published_runs.py rgcn/nc-aifb e-rgcn/nc-aifb --seeds 10
+    python benchmarks/published_runs.py rgcn/lp-wn18 c-rgcn/lp-wn18
+    python benchmarks/published_runs.py rgcn/lp-fb-toy --seeds 10 --jobs 2
 
 Every seed that runs is reported. A test split is read once, after the last step; which weights are kept is decided on
-validation triples. `--graphs FOLDER` reads graphs saved there by `--save-graphs` instead of asking the registry, for
+validation data. `--graphs FOLDER` reads graphs saved there by `--save-graphs` instead of asking the registry, for
 machines that have neither a network nor the readers' libraries.
 """
 
@@ -69,40 +70,43 @@ def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> di
     result = train(config, graph)
     row = result.as_dict()
     model: Any = result.model
-    row["history"] = [[e.number, round(e.loss, 5), e.valid_mrr] for e in model.history_ if e.valid_mrr is not None]
-    row["seconds_in_steps"] = model.history_[-1].seconds
+    if config.task == "link-prediction":
+        row["history"] = [[e.number, round(e.loss, 5), e.valid_mrr] for e in model.history_ if e.valid_mrr is not None]
     if torch.cuda.is_available():
         row["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     row["configuration"] = config.model_dump(mode="json")
-    print(
-        f"{name} seed {seed}: test MRR {row['metrics']['test']['mrr']:.4f} in {row['seconds']:.1f} s", file=sys.stderr
-    )
+    metric, value = measured(row)
+    print(f"{name} seed {seed}: {metric} {value:.4f} in {row['seconds']:.1f} s", file=sys.stderr)
     return row
+
+
+def measured(row: dict[str, Any]) -> tuple[str, float]:
+    """Name and value of a run's main test metric."""
+    name = "accuracy" if row["task"] == "node-classification" else "mrr"
+    return f"test_{name}", row["metrics"]["test"][name]
 
 
 def write_result(name: str, rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
     configuration = rows[0].pop("configuration")
     for row in rows[1:]:
         row.pop("configuration")
-    values = [row["metrics"]["test"]["mrr"] for row in rows]
+    metric, values = measured(rows[0])[0], [measured(row)[1] for row in rows]
     spread = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     content = {
-        "command": "python benchmarks/link_prediction.py " + " ".join(sys.argv[1:]),
+        "command": "python benchmarks/published_runs.py " + " ".join(sys.argv[1:]),
         "date": time.strftime("%F"),
         "hardware": hardware(),
         "runs_at_a_time": given.jobs,
-        "test_mrr": {"mean": statistics.mean(values), "standard_error": spread, "runs": len(values)},
+        metric: {"mean": statistics.mean(values), "standard_error": spread, "runs": len(values)},
         "configuration": configuration,
         "runs": rows,
     }
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / f"{name.replace('/', '-')}{given.tag}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print(
-        f"{name}: test MRR {statistics.mean(values):.4f} ± {spread or 0:.4f} over {len(values)} → {path.name}",
-        flush=True,
-    )
+    mean = statistics.mean(values)
+    print(f"{name}: {metric} {mean:.4f} ± {spread or 0:.4f} over {len(values)} → {path.name}", flush=True)
 
 
 def hardware() -> dict[str, Any]:

@@ -1,0 +1,92 @@
+"""Milliseconds of one training step of link prediction, and whether anything in it waits for the device.
+
+python benchmarks/link_step.py rgcn/lp-wn18 c-rgcn/lp-wn18 rgcn/lp-fb-toy [--graphs FOLDER] [--profile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from rgcn.data.graph_store import load_graph
+from rgcn.runs import load_configuration, load_data
+from rgcn.runs.training import make_model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("configurations", nargs="+")
+    parser.add_argument("--graphs", type=Path, help="folder of saved graphs instead of the registry")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    for name in given.configurations:
+        config = load_configuration(name)
+        graph = load_data(config.data) if given.graphs is None else load_graph(given.graphs / str(config.data.dataset))
+        print(
+            json.dumps({"configuration": name, **measure(make_model(config).prepare(graph).trainer(), given)}),
+            flush=True,
+        )
+
+
+def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def]
+    cuda = trainer.triples.is_cuda
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    batches = trainer.batches()
+    for _ in range(5):
+        trainer.step(next(batches))
+    wait()
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(given.steps):
+        start = time.perf_counter()
+        trainer.step(next(batches))
+        wait()
+        seconds.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    for _ in range(given.steps):
+        trainer.step(next(batches))
+    wait()
+    flowing = (time.perf_counter() - start) / given.steps
+    figures: dict[str, object] = {
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "median_ms": 1e3 * statistics.median(seconds),
+        "flowing_ms": 1e3 * flowing,
+    }
+    if cuda:
+        figures["peak_gpu_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        figures["waits_for_device"] = waits(trainer, next(batches))
+    if given.profile:
+        with torch.profiler.profile() as profile:
+            for _ in range(5):
+                trainer.step(next(batches))
+            wait()
+        key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+        print(profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=60))
+    batches.close()
+    return figures
+
+
+def waits(trainer, batch) -> str | None:  # type: ignore[no-untyped-def]
+    """The first operation of a step that would wait for the device, or None."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trainer.step(batch)
+    except RuntimeError as error:
+        import traceback
+
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "rgcn" in f.filename]
+        return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line}"
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return None
+
+
+if __name__ == "__main__":
+    main()
