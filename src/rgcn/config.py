@@ -212,6 +212,8 @@ class LinkModelConfig(Section):
         width = self.bottleneck if self.name == "c-rgcn" else self.embedding
         if self.blocks is not None and width % self.blocks:
             raise ValueError(f"a width of {width} does not divide into {self.blocks} blocks")
+        if self.input == "one-hot" and self.name != "rgcn":
+            raise ValueError(f"{self.name} learns embeddings: `input: one-hot` goes with rgcn")
         if self.separate_inverse_bases and not (self.decomposition == "basis" and self.inverse):
             raise ValueError("`separate_inverse_bases` goes with `decomposition: basis` and `inverse: true`")
         return self

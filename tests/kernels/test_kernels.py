@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgcn.kernels import combine_bases, cpu, dispatch, gather_sum, grouped_product, reference, spread_bases
+from rgcn.kernels import combine_bases, cpu, dispatch, gather_sum, grouped_product, pair_dot, reference, spread_bases
 from rgcn.sparse import SparsePattern, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
@@ -163,6 +163,50 @@ def test_transposed_pattern_is_the_transposed_matrix():
     assert torch.equal(dense(transposed.pattern, value[transposed.order]), dense(pattern, value).T)
 
 
+# -- entry_dot, and pair_dot on top of it --------------------------------------------------------------
+
+
+def dot_arguments(entries, left=4, right=6, width=5, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(entries)
+    i, j = (torch.randint(n, (entries,), generator=generator) for n in (left, right))
+    return i, j, numbers(left, width, dtype=dtype), numbers(right, width, dtype=dtype, seed=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 3, 16, 200])
+@pytest.mark.parametrize("entries", [0, 1, 7, 3000])
+def test_compiled_entry_dot_equals_the_reference(entries, width, dtype):
+    assert_same_as_reference("entry_dot", dot_arguments(entries, width=width, dtype=dtype), dtype)
+
+
+def test_entry_dot_takes_strided_tensors_and_any_number_of_threads(monkeypatch, restore_threads):
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    i, j, left, right = dot_arguments(500, dtype=torch.float32)
+    torch.set_num_threads(1)
+    alone = cpu.entry_dot(i, j, left, right)
+    assert torch.equal(cpu.entry_dot(i, j, left.T.contiguous().T, right.T.contiguous().T), alone)
+    for threads in (2, 5):
+        torch.set_num_threads(threads)
+        assert torch.equal(cpu.entry_dot(i, j, left, right), alone)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("entries", [0, 1, 40])
+def test_pair_dot_is_a_dot_product_for_each_entry_and_so_are_its_gradients(entries, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(dispatch, "_compiled_for", lambda tensor: None)
+    i, j, left, right = dot_arguments(entries)
+    left.requires_grad_()
+    right.requires_grad_()
+    out = pair_dot(left, i, right, j)
+    a_rows, b_rows = left.detach(), right.detach()
+    expected = [sum(float(a_rows[a, k] * b_rows[b, k]) for k in range(5)) for a, b in zip(i, j, strict=True)]
+    torch.testing.assert_close(out, torch.tensor(expected, dtype=torch.float64))
+    assert torch.autograd.gradcheck(lambda a, b: pair_dot(a, i, b, j), (left, right))
+    assert torch.autograd.gradcheck(lambda a: pair_dot(a, i, right.detach(), j), (left,))
+    assert torch.autograd.gradcheck(lambda b: pair_dot(left.detach(), i, b, j), (right,))
+
+
 # -- gradients -----------------------------------------------------------------------------------------
 
 
@@ -201,6 +245,7 @@ def test_second_derivatives_are_refused_and_never_silently_zero():
         (lambda x: combine_bases(x, numbers(2, 2, 3), *where), leaf(2, 2)),
         (lambda x: spread_bases(x, numbers(2, 3), *where), leaf(2, 2)),
         (lambda x: grouped_product(x, numbers(2, 1, 2, 2), where[0]), leaf(2, 1, 2)),
+        (lambda x: pair_dot(x, torch.tensor([0, 1, 1]), numbers(2, 3), torch.tensor([1, 0, 1])), leaf(2, 3)),
     ):
         (gradient,) = torch.autograd.grad(out(x).square().sum(), x, create_graph=True)
         with pytest.raises(RuntimeError, match=r"once_differentiable|differentiate twice"):

@@ -129,3 +129,13 @@ def test_the_same_on_a_gpu() -> None:
     decoder, nodes = decoder.cuda(), vectors.cuda()
     prepared = decoder.prepare(nodes)
     torch.testing.assert_close(decoder.score_objects(prepared[s.cuda()], r.cuda(), prepared).cpu(), expected)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_a_width_of_one_is_a_width(biases: bool) -> None:
+    decoder = DistMult(2, 1, 3, biases=biases)
+    nodes, every = decoder.prepare(torch.randn(3, 1)), torch.tensor([0, 1, 2])
+    relation = torch.tensor([0, 1, 0])
+    diagonal = decoder.score(nodes, relation, nodes)
+    torch.testing.assert_close(decoder.score_objects(nodes, relation, nodes)[every, every], diagonal)
+    torch.testing.assert_close(decoder.score_subjects(relation, nodes, nodes)[every, every], diagonal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -20,12 +21,19 @@ DECOMPOSITIONS = {
     "basis": (Basis(3), 6, 4),
     "one basis": (Basis(1), 5, 9),
     "basis, self-loop apart": (Basis(2, self_loop_apart=True), 3, 5),
+    "basis, inverses apart": (Basis(2, separate_inverse=True), 4, 3),
+    "basis, both apart": (Basis(2, self_loop_apart=True, separate_inverse=True), 4, 6),
     "blocks": (BlockDiagonal(2), 6, 4),
     "blocks, self-loop too": (BlockDiagonal(3, self_loop_apart=False), 6, 9),
     "diagonal": (Diagonal(), 6, 6),
 }
-LAYERS = [(name, evaluation) for name in DECOMPOSITIONS for evaluation in ("horizontal", "vertical", "auto")]
-LAYERS += [(name, "one-hot") for name in DECOMPOSITIONS if name != "diagonal"]
+LAYERS = [
+    (name, evaluation) for name in DECOMPOSITIONS for evaluation in ("horizontal", "vertical", "edgewise", "auto")
+]
+WITH_ONE_HOT = [
+    name for name in DECOMPOSITIONS if name not in ("diagonal", "basis, inverses apart", "basis, both apart")
+]
+LAYERS += [(name, "one-hot") for name in WITH_ONE_HOT]
 
 
 def operator_of(graph, dtype=torch.float64):
@@ -40,6 +48,8 @@ def operator_of(graph, dtype=torch.float64):
 
 def layer_of(name, evaluation, graph, adjacency, dtype=torch.float64):
     decomposition, width_in, width_out = DECOMPOSITIONS[name]
+    if not graph.inverse and isinstance(decomposition, Basis):  # no inverses, no bases of their own
+        decomposition = replace(decomposition, separate_inverse=False)
     generator = torch.Generator().manual_seed(graph.seed)
     if evaluation == "one-hot":
         layer = RelationalGraphConv.one_hot(adjacency, width_out, decomposition=decomposition, generator=generator)
@@ -143,17 +153,42 @@ def test_a_graph_without_triples_gives_the_self_loops_share_and_the_bias(name, e
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
 @given(graph=small_graphs())
 @settings(max_examples=5)
-def test_horizontal_vertical_and_auto_agree(name, graph):
+def test_horizontal_vertical_edgewise_and_auto_agree(name, graph):
     adjacency = operator_of(graph)
     x = None
     outs = []
-    for evaluation in ("horizontal", "vertical", "auto"):
+    for evaluation in ("horizontal", "vertical", "edgewise", "auto"):
         layer = layer_of(name, evaluation, graph, adjacency)
         if x is None:
             x = torch.randn(graph.num_nodes, layer.in_features, dtype=torch.float64)
         outs.append(layer(x, adjacency))
-    torch.testing.assert_close(outs[0], outs[1], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(outs[0], outs[2], rtol=1e-10, atol=1e-10)
+    for other in outs[1:]:
+        torch.testing.assert_close(outs[0], other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_edges_for_one_step_are_evaluated_one_by_one_and_give_the_same(name):
+    graph = SmallGraph(AWKWARD, 8, 3, seed=3)
+    lasting = operator_of(graph)
+    passing = RelationalAdjacency.from_triples(
+        graph.tensor(), 8, 3, edge_weights=graph.triple_weights(), transient=True, **graph.choices()
+    )
+    layer = layer_of(name, "auto", graph, lasting)
+    rest = passing.split_self_loops()[0]
+    for adjacency in (passing, rest, passing.masked(torch.ones(len(AWKWARD) + 8)), passing.to(torch.float64)):
+        assert adjacency.structure.transient
+        assert layer.weights.cheapest(adjacency) == "edgewise"
+    assert layer.weights.cheapest(lasting) in ("horizontal", "vertical")
+    x = torch.randn(8, layer.in_features, dtype=torch.float64)
+    torch.testing.assert_close(layer(x, passing), layer(x, lasting), rtol=1e-10, atol=1e-10)
+
+
+def test_edgewise_evaluation_is_not_taken_where_it_would_hold_too_much(monkeypatch):
+    graph = SmallGraph(AWKWARD, 8, 3)
+    passing = RelationalAdjacency.from_triples(graph.tensor(), 8, 3, transient=True)
+    layer = RelationalGraphConv(4, 4, 3)
+    monkeypatch.setattr("rgcn.nn.decompositions.base.LARGEST_EDGEWISE", 10)
+    assert layer.weights.cheapest(passing) in ("horizontal", "vertical")
 
 
 # -- the weights themselves ----------------------------------------------------------------------------
@@ -272,6 +307,7 @@ class LargestTensor(TorchDispatchMode):
     ("decomposition", "evaluation"),
     [
         *product((Full(), Basis(4), BlockDiagonal(8), Diagonal()), ("horizontal", "vertical", "auto")),
+        *product((Basis(4), Diagonal()), ("edgewise",)),
         *product((Full(), Basis(4), BlockDiagonal(8)), ("one-hot",)),
     ],
     ids=str,
@@ -301,7 +337,7 @@ def test_no_tensor_of_relations_times_nodes_times_width_is_ever_made(decompositi
 # -- restriction of the rows of a one-hot layer --------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in DECOMPOSITIONS if n != "diagonal"])
+@pytest.mark.parametrize("name", WITH_ONE_HOT)
 def test_a_part_of_the_graph_gives_the_rows_of_the_whole(name):
     graph = SmallGraph(AWKWARD, 8, 3, seed=5)
     adjacency = operator_of(graph)
@@ -311,7 +347,7 @@ def test_a_part_of_the_graph_gives_the_rows_of_the_whole(name):
     torch.testing.assert_close(layer(None, smaller, sources), layer(None, adjacency)[targets], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", [n for n in DECOMPOSITIONS if n != "diagonal"])
+@pytest.mark.parametrize("name", WITH_ONE_HOT)
 def test_no_targets_give_no_rows(name):
     graph = SmallGraph([(0, 0, 1)], 2, 1, self_loops=False, inverse=False)
     adjacency = operator_of(graph)

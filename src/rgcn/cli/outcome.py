@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rgcn.errors import local_name
@@ -22,7 +23,7 @@ def print_outcome(result: RunResult) -> None:
     parameters = f"{counted:,} parameters" + (f" ({stored:,} of them stored)" if stored != counted else "")
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"[bold]{values['model']}[/] on [bold]{values['dataset']}[/], seed {values['seed']}: "
+        f"[bold]{values['model']}[/] on [bold]{escape(values['dataset'])}[/], seed {values['seed']}: "
         f"{values['epochs']} epochs in {values['seconds']:.2f} s, {parameters}"
     )
     if isinstance(result.model, NodeClassifier):
@@ -31,8 +32,8 @@ def print_outcome(result: RunResult) -> None:
         _print_classes(result.model)
     else:
         for split, metrics in values["metrics"].items():
-            shown = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items() if name != "count")
-            console.print(f"{split:<6} {shown}   ({metrics['count']:,} filtered queries)")
+            figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items() if name != "count")
+            console.print(f"{split:<6} {figures}   ({metrics['count']:,} filtered queries)")
         _print_links(result.model)
 
 
@@ -44,7 +45,7 @@ def _majority(classifier: NodeClassifier) -> str:
     if not len(test):
         return ""
     most = np.bincount(labels.of("train")[1]).argmax()
-    return f"   (always {local_name(labels.names[int(most)])!r}: test {float((test == most).mean()):.2%})"
+    return f"   (always {escape(repr(local_name(labels.names[int(most)])))}: test {float((test == most).mean()):.2%})"
 
 
 def _print_classes(classifier: NodeClassifier) -> None:
@@ -62,10 +63,10 @@ def _print_classes(classifier: NodeClassifier) -> None:
         truth = labels.names[true_class]
         right = prediction.label == truth
         table.add_row(
-            local_name(prediction.node),
-            f"[{'green' if right else 'red'}]{local_name(prediction.label)}[/]",
+            _shown(prediction.node),
+            f"[{'green' if right else 'red'}]{_shown(prediction.label)}[/]",
             f"{prediction.probability:.0%}",
-            "" if right else local_name(truth),
+            "" if right else _shown(truth),
         )
     Console(highlight=False).print(table)
 
@@ -87,9 +88,9 @@ def _print_links(predictor: LinkPredictor) -> None:
             p for p in predictor.predict(subject=s, relation=r, k=len(trained) + 3) if _new(graph, p.object, trained)
         ]
         answer = graph.nodes[o]
-        words = [f"[green]{local_name(p.object)}[/]" if p.object == answer else local_name(p.object) for p in best[:3]]
-        question = f"{local_name(graph.nodes[s])} —{local_name(graph.relations[r])}→ ?"
-        table.add_row(question, ", ".join(words), local_name(answer))
+        words = [f"[green]{_shown(p.object)}[/]" if p.object == answer else _shown(p.object) for p in best[:3]]
+        question = f"{_shown(graph.nodes[s])} —{_shown(graph.relations[r])}→ ?"
+        table.add_row(question, ", ".join(words), _shown(answer))
     Console(highlight=False).print(table)
 
 
@@ -106,6 +107,11 @@ def _objects(triples: NDArray[np.int64]) -> dict[tuple[int, int], set[int]]:
 
 def _new(graph: KnowledgeGraph, name: str, trained: set[int]) -> bool:
     return graph.nodes.id(name) not in trained
+
+
+def _shown(name: str) -> str:
+    """A name in short, and such that no part of it is taken for markup."""
+    return escape(local_name(name))
 
 
 def _spread(length: int) -> NDArray[np.int64]:

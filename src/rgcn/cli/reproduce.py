@@ -44,4 +44,6 @@ def show_tensor_statistics(
             figures = [f"{row[side][statistic]:.4f}" for side in ("tf_rgcn", "torch_rgcn", "ours")]
             last = statistic == "std"
             table.add_row(label, statistic, *figures, verdict if last else "", end_section=last)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.width = max(console.width, 100)  # the columns are figures: a narrow page would cut them off
+    console.print(table)

@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.nn.decompositions import Decomposition, Full, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
+from rgcn.nn.decompositions import (
+    Basis,
+    Decomposition,
+    Full,
+    OneHotSpace,
+    OneHotWeights,
+    RelationWeights,
+    WeightShape,
+)
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.rows import RowTable
 
@@ -62,6 +70,8 @@ class RelationalGraphConv(nn.Module):
         super().__init__()
         self._set_up(in_features, out_features, num_relations, inverse, self_loops, evaluation)
         decomposition, init, generator = _defaults(decomposition, init, generator)
+        if isinstance(decomposition, Basis) and decomposition.separate_inverse and not inverse:
+            raise ConfigError("separate bases for inverses need inverses: inverse=True")
         apart = decomposition.self_loop_apart and self_loops
         if self_loop_dropout and not apart:
             raise ConfigError("self_loop_dropout needs a self-loop outside the decomposition: self_loop_apart=True")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
+from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, Full, Initializer, RelationalGraphConv
 from rgcn.nn.decoders import BilinearDecoder, DistMult
 from rgcn.nn.decompositions import Decomposition
@@ -40,6 +41,8 @@ def build_link_network(
     init = Initializer(model.init, model.gain)
     one_hot = model.name == "rgcn" and model.input == "one-hot"
     activated = model.name == "rgcn" and model.activated_input
+    if one_hot and training.self_loop_dropout_on == "message" and training.self_loop_dropout:
+        raise ConfigError("one-hot nodes have no self-loop message to drop numbers of: self_loop_dropout_on=edge")
     source = None
     if not one_hot:
         source = EmbeddingInput(num_nodes, model.embedding, init, generator, activated=activated)

@@ -137,6 +137,8 @@ class LinkTrainer:
         else:
             self.learning_rate.fill_(rate)
         self.steps_taken += 1
+        if not self.network.training:  # measured in between; what was encoded then is no longer so
+            self.network.train()
         return self._step(positives) if self.recording is None else self.recording(positives)
 
     def _step(self, positives: Tensor) -> Tensor:

@@ -96,22 +96,23 @@ class BilinearDecoder(Decoder):
     def object_queries(self, subject: Tensor, relation: Tensor) -> tuple[Tensor, Tensor | None]:
         """(query [n, d'], constant [n] or None): f(s, r, o) = ⟨query, o⟩ + constant for any object row o [d']."""
         query = self.object_query(self._vectors(subject), self.relation_vectors(relation))
-        return self._with_biases(query, relation, subject[:, -2], bias_column=1)
+        return self._with_biases(query, relation, subject, is_subject=True)
 
     def subject_queries(self, relation: Tensor, object: Tensor) -> tuple[Tensor, Tensor | None]:
         """(query [n, d'], constant [n] or None): f(s, r, o) = ⟨query, s⟩ + constant for any subject row s [d']."""
         query = self.subject_query(self.relation_vectors(relation), self._vectors(object))
-        return self._with_biases(query, relation, object[:, -1], bias_column=0)
+        return self._with_biases(query, relation, object, is_subject=False)
 
     def _with_biases(
-        self, query: Tensor, relation: Tensor, own: Tensor, bias_column: int
+        self, query: Tensor, relation: Tensor, node: Tensor, is_subject: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The query with columns for the nodes' biases, and the biases of its own node [n] and relation."""
+        """The query with columns for the nodes' biases, and the biases of its own node [n, d'] and relation."""
         if self.relation_bias is None:
             return query, None
         # A query's last two numbers pick, of a node's two biases, the one of the side it stands on.
-        chosen = torch.zeros_like(query[:, :2])
-        chosen[:, bias_column] = 1.0
+        chosen = query.new_zeros(len(query), 2)
+        chosen[:, 1 if is_subject else 0] = 1.0
+        own = node[:, -2 if is_subject else -1]
         return torch.cat([query, chosen], dim=1), own + self.relation_bias.index_select(0, relation)
 
     def penalty(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:

@@ -1,0 +1,117 @@
+"""Link prediction from the command line: `rgcn train` and `rgcn reproduce tensor-statistics`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rgcn.tasks import LinkPredictor
+
+REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
+
+
+def rgcn(*arguments):
+    command = [sys.executable, "-c", "from rgcn.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def split_files(tmp_path):
+    """Three splits, with names that a terminal's markup would trip over."""
+    rows = [f"[p{i}]\tr[/]\t[/q{i % 3}]\n" for i in range(12)]
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    (folder / "train.txt").write_text("".join(rows[:8]))
+    (folder / "valid.txt").write_text("".join(rows[8:10]))
+    (folder / "test.txt").write_text("".join(rows[10:]))
+    config = {
+        "task": "link-prediction",
+        "data": {"path": str(folder)},
+        "model": {"name": "distmult", "embedding": 4},
+        "training": {"epochs": 4, "device": "cpu"},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    return tmp_path
+
+
+@pytest.mark.parametrize("model", ["rgcn", "c-rgcn", "distmult"])
+def test_json_of_a_link_predictor(model):
+    changes = ("--set", "training.epochs=3", "--set", "model.embedding=16", "--set", "training.evaluate_every=2")
+    done = rgcn("train", f"{model}/lp-world", *changes, "--seed", 1, "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    assert (result["task"], result["model"], result["dataset"]) == ("link-prediction", model, "world")
+    assert (result["seed"], result["epochs"]) == (1, 3)
+    assert result["parameters"] == result["stored_parameters"] > 2363 * 16
+    assert set(result["metrics"]) == {"valid", "test"}
+    for metrics in result["metrics"].values():
+        assert set(metrics) == {"mrr", "hits@1", "hits@3", "hits@10", "mean_rank", "count"}
+        assert 0 < metrics["mrr"] <= 1
+
+
+def test_a_person_sees_figures_and_answers_by_name_whatever_the_names(split_files):
+    out = split_files / "run"
+    done = rgcn("train", split_files / "mine.yaml", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "mrr" in done.stdout
+    assert "4 filtered queries" in done.stdout
+    assert "[p10] —r[/]→ ?" in done.stdout
+    assert "[/q1]" in done.stdout
+    assert "epoch 4/4  loss" in done.stderr
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["number"] for line in lines] == [1, 2, 3, 4]
+    kept = json.loads((out / "result.json").read_text())
+    loaded = LinkPredictor.load(out / "model")
+    assert loaded.rank(split="test").both.as_dict() == kept["metrics"]["test"]
+
+
+def test_a_graph_without_splits_trains_and_shows_training_triples(tmp_path):
+    (tmp_path / "graph.tsv").write_text("".join(f"n{i}\tr\tn{i + 1}\n" for i in range(5)))
+    config = {"task": "link-prediction", "data": {"path": str(tmp_path / "graph.tsv")}, "training": {"epochs": 2}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    done = rgcn("train", tmp_path / "mine.yaml", "--quiet", "--set", "model.embedding=4")
+    assert done.returncode == 0, done.stderr
+    assert "5 of 5 train triples" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "rgcn/lp-wrld"], "rgcn/lp-world"),
+        (["train", "c-rgcn/lp-world", "--set", "model.bottelneck=3"], "bottleneck"),
+        (["train", "c-rgcn/lp-world", "--set", "training.evaluate_every=null", "--set", "training.patience=2"], "eval"),
+    ],
+)
+def test_mistakes_are_said_in_a_sentence(arguments, words):
+    done = rgcn(*arguments)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.skipif(not (REAL_MIRROR / "fb-toy").is_dir(), reason="no mirror of the real data sets")
+def test_tensor_statistics_as_a_table_and_as_json():
+    done = rgcn("reproduce", "tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert len(rows) == 7
+    assert all(row["within"] for row in rows if "initial" in row["tensor"])
+    done = rgcn("reproduce", "tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR)
+    assert done.returncode == 0, done.stderr
+    assert "Torch-RGCN" in done.stdout
+    assert "0.2771" in done.stdout
+    assert "DistMult, output" in done.stdout
+
+
+def test_no_seed_is_no_table():
+    done = rgcn("reproduce", "tensor-statistics", "--seeds", 0)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,297 @@
+"""A training step of link prediction against the definition: scores, penalty, loss, edges that carry messages."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from naive import SmallGraph, naive_adjacency
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkTrainingConfig
+from rgcn.graph import KnowledgeGraph
+from rgcn.nn.decoders import DistMult
+from rgcn.sampling import Negatives, corrupt
+from rgcn.tasks import LinkPredictor
+from rgcn.tasks.link_training import Scores, batch_loss, learning_rate_factor, score_batch
+
+NODES, RELATIONS, WIDTH = 7, 3, 4
+
+
+def decoder_and_nodes(biases):
+    generator = torch.Generator().manual_seed(1)
+    decoder = DistMult(RELATIONS, WIDTH, NODES, biases=biases, generator=generator).double()
+    if biases:
+        decoder.node_bias.data.normal_(generator=generator)
+        decoder.relation_bias.data.normal_(generator=generator)
+    vectors = torch.randn(NODES, WIDTH, generator=generator, dtype=torch.float64)
+    return decoder, vectors.requires_grad_()
+
+
+def random_triples(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randint(n, (count,), generator=generator) for n in (NODES, RELATIONS, NODES)], 1)
+
+
+def naive_scores(decoder, vectors, triples):
+    scores = []
+    for s, r, o in triples.tolist():
+        score = sum(vectors[s, i] * decoder.relation[r, i] * vectors[o, i] for i in range(WIDTH))
+        if decoder.node_bias is not None:
+            score = score + decoder.node_bias[s, 0] + decoder.relation_bias[r] + decoder.node_bias[o, 1]
+        scores.append(score)
+    return torch.stack(scores)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize(("count", "rate", "heads"), [(5, 3, 0.5), (1, 1, 0.5), (4, 2, 0.0), (4, 2, 1.0)])
+def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count, rate, heads):
+    decoder, vectors = decoder_and_nodes(biases)
+    positives = random_triples(count)
+    generator = torch.Generator().manual_seed(2)
+    negatives = corrupt(positives, NODES, rate=rate, head_probability=heads, generator=generator)
+    every = torch.cat([positives, negatives.triples(positives)])
+    scores = score_batch(decoder, decoder.prepare(vectors), positives, negatives)
+    expected = naive_scores(decoder, vectors, every)
+    ours = torch.cat([scores.positive, scores.negative])
+    torch.testing.assert_close(ours, expected)
+
+    inputs = [vectors, *decoder.parameters()]
+    cotangent = torch.randn(len(every), generator=generator, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad(ours, inputs, cotangent, retain_graph=True),
+        torch.autograd.grad(expected, inputs, cotangent, retain_graph=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+    nodes = decoder.prepare(vectors)
+    s, r, o = every.unbind(1)
+    penalty = decoder.penalty(nodes[s], r, nodes[o])
+    torch.testing.assert_close(scores.squares, penalty)
+    inputs = [vectors, decoder.relation]
+    for a, b in zip(torch.autograd.grad(scores.squares, inputs), torch.autograd.grad(penalty, inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_loss_is_the_mean_over_positives_and_negatives_alike():
+    positive, negative = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0, -1.0, 0.0])
+    terms = [math.log1p(math.exp(-x)) for x in positive.tolist()] + [math.log1p(math.exp(x)) for x in negative.tolist()]
+    assert batch_loss(Scores(positive, negative, torch.zeros(()))).item() == pytest.approx(sum(terms) / 6)
+
+
+# -- learning rates ------------------------------------------------------------------------------------
+
+
+def factors(steps, **settings):
+    factor = learning_rate_factor(LinkTrainingConfig(**settings))
+    return [factor(step) for step in steps]
+
+
+def test_schedules():
+    assert factors(range(5), epochs=5) == [1.0] * 5
+    assert factors((0, 1, 2, 3, 4), epochs=5, warmup=4) == [0.25, 0.5, 0.75, 1.0, 1.0]
+    halves = factors((0, 1, 2, 3, 4, 5), epochs=6, schedule="step", step_every=2, step_factor=0.5)
+    assert halves == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    assert factors((1, 2, 3, 4), epochs=6, schedule="step", step_every=2, warmup=2) == [1.0, 1.0, 1.0, 0.5]
+    cosine = factors(range(11), epochs=10, schedule="cosine")
+    assert cosine[0] == 1.0
+    assert cosine[5] == pytest.approx(0.5)
+    assert cosine[10] == pytest.approx(0.0)
+    assert cosine == sorted(cosine, reverse=True)
+    assert factors((0, 50), epochs=3, schedule="cosine", warmup=100) == [0.01, 0.51]
+
+
+def test_the_optimizer_is_given_the_scheduled_rate():
+    predictor = LinkPredictor("distmult", embedding=4, epochs=4, schedule="step", step_every=1, learning_rate=0.1)
+    trainer = predictor.prepare(chains()).trainer()
+    rates = [float(trainer.optimizer.param_groups[0]["lr"]) for _ in trainer.losses()]
+    assert rates == pytest.approx([0.1, 0.05, 0.025, 0.0125])
+
+
+# -- edges that carry messages -------------------------------------------------------------------------
+
+
+def chains(length=20):
+    triples = [(f"n{i}", f"r{i % 3}", f"n{(i * 7 + 1) % length}") for i in range(length)]
+    return KnowledgeGraph.from_triples([*triples, ("n0", "r0", "n5"), ("n3", "r1", "n3")])
+
+
+def trainer_of(kg, model="rgcn", **settings):
+    settings = {"embedding": 4, "epochs": 2, "device": "cpu", **settings}
+    return LinkPredictor(model, **settings).prepare(kg).trainer()
+
+
+def edges_of(adjacency):
+    """(data edges with weight, inverse edges with weight, self-loops with weight), as sets of triples."""
+    s, r = adjacency.structure, adjacency.structure.num_data_relations
+    rows = zip(s.source.tolist(), s.relation.tolist(), s.target.tolist(), s.direction.tolist(), strict=True)
+    out = [[], [], []]
+    for (a, k, b, d), weight in zip(rows, adjacency.weight.tolist(), strict=True):
+        if weight:
+            out[d].append((a, k, b) if d == 0 else (b, k - r, a) if d == 1 else a)
+    return [sorted(part) for part in out]
+
+
+@pytest.mark.parametrize("sampling", ["neighborhood", "uniform"])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.5, 0.9])
+def test_sampled_messages_pass_over_a_part_of_the_sampled_edges_and_leak_no_other(sampling, rate):
+    kg = chains()
+    trainer = trainer_of(kg, batch_edges=10, sampling=sampling, edge_dropout=rate, self_loop_dropout=0.0)
+    batches = trainer.batches()
+    seen = set()
+    for _ in range(5):
+        positives = next(batches)
+        assert positives.shape == (10, 3)
+        adjacency = trainer.message_graph(positives)
+        along, inverse, loops = edges_of(adjacency)
+        assert len(along) == max(1, round(10 * (1 - rate)))
+        assert inverse == along  # nothing dropped comes back by its inverse
+        remaining = [tuple(row) for row in positives.tolist()]
+        for edge in along:
+            remaining.remove(edge)  # each is one of the sampled, as often as it was sampled
+        assert loops == list(range(kg.num_nodes))
+        graph = SmallGraph(along, kg.num_nodes, kg.num_relations)  # normalized over what was kept, nothing else
+        torch.testing.assert_close(adjacency.to_dense().double(), naive_adjacency(graph), rtol=1e-6, atol=1e-6)
+        seen.add(tuple(along))
+    batches.close()
+    assert len(seen) > 1
+
+
+def test_sampled_steps_drop_self_loops_at_their_own_rate():
+    kg = chains(200)
+    trainer = trainer_of(kg, batch_edges=50, edge_dropout=0.0, self_loop_dropout=0.2)
+    positives = next(trainer.batches())
+    kept = [len(edges_of(trainer.message_graph(positives))[2]) for _ in range(20)]
+    assert sum(kept) / (20 * 200) == pytest.approx(0.8, abs=0.03)
+    apart = {"decomposition": "block", "blocks": 2, "self_loop_dropout_on": "message"}
+    trainer = trainer_of(kg, batch_edges=50, self_loop_dropout=0.2, **apart)
+    assert len(edges_of(trainer.message_graph(positives))[2]) == 200
+    trainer = trainer_of(kg, self_loop_dropout=0.2, edge_dropout=0.0, **apart)
+    assert trainer.message_graph(positives) is trainer.adjacency
+
+
+def test_whole_graph_steps_drop_a_triple_with_its_inverse_and_normalize_again():
+    kg = chains(60)
+    trainer = trainer_of(kg, edge_dropout=0.3, self_loop_dropout=0.1)
+    positives = next(trainer.batches())
+    assert positives is trainer.triples
+    every = sorted(map(tuple, kg.triples.tolist()))
+    shares = []
+    for _ in range(10):
+        adjacency = trainer.message_graph(positives)
+        along, inverse, loops = edges_of(adjacency)
+        assert along == inverse
+        assert set(along) <= set(every)
+        expected = naive_adjacency(SmallGraph(along, kg.num_nodes, kg.num_relations))
+        missing = sorted(set(range(60)) - set(loops))
+        expected[-1, missing, missing] = 0
+        torch.testing.assert_close(adjacency.to_dense().double(), expected, rtol=1e-6, atol=1e-6)
+        shares.append((len(along) / len(every), len(loops) / 60))
+    assert sum(a for a, _ in shares) / 10 == pytest.approx(0.7, abs=0.08)
+    assert sum(b for _, b in shares) / 10 == pytest.approx(0.9, abs=0.06)
+    nothing_dropped = trainer_of(kg, edge_dropout=0.0, self_loop_dropout=0.0)
+    assert nothing_dropped.message_graph(positives) is nothing_dropped.adjacency
+
+
+def test_whole_graph_messages_equal_the_naive_operator_of_what_was_kept():
+    kg = chains()
+    trainer = trainer_of(kg, edge_dropout=0.5, self_loop_dropout=0.0, normalization="direction")
+    adjacency = trainer.message_graph(trainer.triples)
+    graph = SmallGraph(edges_of(adjacency)[0], kg.num_nodes, kg.num_relations, normalization="direction")
+    torch.testing.assert_close(adjacency.to_dense().double(), naive_adjacency(graph), rtol=1e-6, atol=1e-6)
+
+
+def test_distmult_passes_no_messages():
+    trainer = trainer_of(chains(), "distmult", batch_edges=5)
+    assert trainer.message_graph(trainer.triples) is None
+
+
+def test_a_batch_larger_than_the_graph_is_the_graph():
+    kg = chains()
+    for sampling in ("uniform", "neighborhood"):
+        trainer = trainer_of(kg, batch_edges=10_000, sampling=sampling)
+        batches = trainer.batches()
+        assert sorted(next(batches).tolist()) == sorted(kg.triples.tolist())
+        batches.close()
+        assert all(torch.isfinite(loss) for loss in trainer.losses())
+
+
+# -- a step --------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_adam_on_loss_and_penalty(monkeypatch):
+    """One step, retold: the same draws, the definition of the loss, plain Adam."""
+    kg = chains()
+    settings = {"edge_dropout": 0.0, "self_loop_dropout": 0.0, "penalty": 0.3, "decoder_biases": True, "clip": 0.05}
+    trainer, twin = (trainer_of(kg, **settings) for _ in range(2))
+    loss = trainer.step(trainer.triples)
+
+    network, positives = twin.network, twin.triples
+    negatives = corrupt(positives, kg.num_nodes, rate=10, generator=twin.generator)
+    every = torch.cat([positives, negatives.triples(positives)])
+    s, r, o = every.unbind(1)
+    nodes = network.encode(twin.adjacency)
+    scores = network.decoder.score(nodes[s], r, nodes[o])
+    truth = (torch.arange(len(every)) < len(positives)).float()
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(scores, truth)
+    expected = expected + 0.3 * network.decoder.penalty(nodes[s], r, nodes[o])
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    expected.backward()
+    norm = torch.stack([p.grad.norm() for p in network.parameters()]).norm()
+    assert norm > 0.05
+    for (name, ours), parameter in zip(trainer.network.named_parameters(), network.parameters(), strict=True):
+        clipped = parameter.grad * (0.05 / norm)
+        torch.testing.assert_close(ours.grad, clipped, rtol=1e-3, atol=1e-6, msg=name)
+    total = torch.stack([p.grad.norm() for p in trainer.network.parameters()]).norm()
+    assert float(total) == pytest.approx(0.05, rel=1e-3)
+
+
+def test_filtered_negatives_are_no_training_triples(monkeypatch):
+    kg = chains()
+    trainer = trainer_of(kg, filtered_negatives=True)
+    known = set(map(tuple, kg.triples.tolist()))
+    drawn = []
+
+    def spy(*arguments, **options):
+        drawn.append(corrupt(*arguments, **options))
+        return drawn[-1]
+
+    monkeypatch.setattr("rgcn.tasks.link_training.corrupt", spy)
+    trainer.step(trainer.triples)
+    (negatives,) = drawn
+    assert isinstance(negatives, Negatives)
+    assert not known & set(map(tuple, negatives.triples(trainer.triples).tolist()))
+
+
+def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is_forgotten():
+    kg = chains()
+    predictor = LinkPredictor("rgcn", embedding=4, epochs=5, device="cpu").prepare(kg)
+    trainer = predictor.trainer()
+    trainer.step(trainer.triples)
+    before = predictor.encoded()
+    assert not predictor.network_.training
+    trainer.step(trainer.triples)
+    assert predictor.network_.training
+    assert not torch.equal(predictor.encoded(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("batch", [None, 10])
+def test_recorded_steps_on_a_gpu_are_the_steps_that_were_asked_for(batch):
+    kg = chains()
+    settings = {"batch_edges": batch, "epochs": 8, "device": "cuda", "schedule": "cosine"}
+    recorded, plain = (trainer_of(kg, **settings) for _ in range(2))
+    plain.recording = None
+    ours, theirs = ([float(x) for x in t.losses()] for t in (recorded, plain))
+    assert recorded.recording.graph is not None
+    assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+def test_the_operator_of_a_step_is_marked_as_passing():
+    trainer = trainer_of(chains(), batch_edges=10)
+    adjacency = trainer.message_graph(trainer.triples[:10])
+    assert isinstance(adjacency, RelationalAdjacency)
+    assert adjacency.structure.transient
+    assert not trainer.adjacency.structure.transient
