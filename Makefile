@@ -19,6 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## Train on the embedded graph and show predictions
 	$(BIN)/rgcn train rgcn/nc-world
+	$(BIN)/rgcn train rgcn/lp-world
 
 test: lint types  ## Lint, check types, run every test
 	$(BIN)/python -m pytest

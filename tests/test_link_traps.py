@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import torch
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
-from rgcn.sampling import NeighborhoodEdges
 from rgcn.tasks import LinkPredictor
 
 TRAIN, VALID, TEST = 0, 1, 2
@@ -151,21 +148,3 @@ def test_a_sampler_returns_when_the_graph_is_smaller_than_the_batch(sampling):
     kg = KnowledgeGraph.from_triples(rows)
     predictor = LinkPredictor(epochs=3, batch_edges=30_000, sampling=sampling, **SMALL).fit(kg)
     assert all(np.isfinite(epoch.loss) for epoch in predictor.history_)
-
-
-def test_a_sampled_edge_costs_the_same_in_a_graph_a_hundred_times_larger():
-    def seconds(nodes):
-        generator = np.random.default_rng(0)
-        triples = np.stack([generator.integers(0, high, 4 * nodes) for high in (nodes, 5, nodes)], 1)
-        sampler = NeighborhoodEdges(triples, nodes, 300, 0)
-        sampler.sample()
-        times = []
-        for _ in range(15):
-            start = time.perf_counter()
-            sampler.sample()
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    seconds(1000)
-    small, large = seconds(1000), seconds(100_000)
-    assert large < 30 * small + 1e-3  # a |V|-way draw an edge would take a hundred times as long

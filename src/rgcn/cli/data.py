@@ -199,7 +199,9 @@ def _counts(dataset: Dataset) -> Counts:
 def _download(dataset: Dataset) -> str:
     if dataset.embedded:
         return "none"
-    return f"{dataset.download_size / 1_000_000:.1f} MB"
+    return (
+        f"~{dataset.download_size / 1_000_000:.2g} MB"  # an estimate: archives are not measured before they are fetched
+    )
 
 
 def _description(dataset: Dataset, where: str) -> dict[str, Any]:

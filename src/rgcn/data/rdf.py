@@ -85,8 +85,8 @@ def _term_names(blank_prefix: str, relabel: bool) -> Callable[[str], str]:
 def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     """The columns subject, relation, object of serialized quads.
 
-    Having pyoxigraph write N-Quads and polars split them takes half the time of asking each quad in Python for its
-    terms; in that canonical form a single space stands between terms, and only literals contain others.
+    Having pyoxigraph write N-Quads and polars split them spares asking each quad in Python for its terms; in that
+    canonical form a single space stands between terms, and only literals contain others.
     """
     import polars as pl
 

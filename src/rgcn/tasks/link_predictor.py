@@ -16,7 +16,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, validated
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.ranking import FilterIndex, RankingReport, rank_triples, summarize
+from rgcn.ranking import FilterIndex, RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.link_network import LinkNetwork, build_link_network
@@ -110,7 +110,7 @@ class LinkPredictor:
     # -- learning ----------------------------------------------------------------------------------------
 
     def fit(self, kg: KnowledgeGraph, on_epoch: Callable[[LinkEpoch], None] | None = None) -> LinkPredictor:
-        """Learn from the training triples (all of them, where the graph has no split). Test triples are not read.
+        """Learn from the training triples (all of them, where the graph has no split), never from test triples.
 
         on_epoch is called about a hundred times, and after each measurement on the validation triples.
         """
@@ -166,6 +166,8 @@ class LinkPredictor:
     def _train(self, trainer: LinkTrainer, on_epoch: Callable[[LinkEpoch], None] | None) -> None:
         settings, network = self.training, self.network_
         best, best_mrr, waited = None, -1.0, 0
+        # Which weights are kept must not depend on test triples, not even through what the filter leaves out.
+        without_test = None if settings.evaluate_every is None else self._filter_of(self.graph_, "train", "valid")
         report_every = max(1, settings.epochs // 100)
         since: list[Tensor] = []
         start = time.perf_counter()
@@ -183,7 +185,7 @@ class LinkPredictor:
                 raise DataError(f"the loss is not finite by epoch {number}: lower the learning rate, or set clip to 1")
             mrr = None
             if measure:
-                mrr = self.evaluate(split="valid")["mrr"]
+                mrr = self._validation_mrr(without_test)
                 network.train()
                 waited += 1
                 if mrr > best_mrr:
@@ -234,16 +236,24 @@ class LinkPredictor:
         graph = self.graph_ if kg is None else self._same_names(kg)
         if not _has(graph, split):
             raise DataError(f"the graph has no {split} triples to rank")
+        ranks = self._ranks(graph, split, self._known(graph) if filtered else None, memory_budget)
+        return summarize(ranks, ties=ties, filtered=filtered)
+
+    def _validation_mrr(self, known: FilterIndex | None) -> float:
+        return summarize(self._ranks(self.graph_, "valid", known)).both.mrr
+
+    def _ranks(
+        self, graph: KnowledgeGraph, split: str, known: FilterIndex | None, memory_budget: int | None = None
+    ) -> Ranks:
         nodes, decoder = self.encoded(), self.network_.decoder
-        ranks = rank_triples(
+        return rank_triples(
             lambda s, r: decoder.score_objects(nodes.index_select(0, s), r, nodes),
             lambda r, o: decoder.score_subjects(r, nodes.index_select(0, o), nodes),
             self._triples(split, graph),
             graph.num_nodes,
-            self._known(graph) if filtered else None,
+            known,
             memory_budget=memory_budget,
         )
-        return summarize(ranks, ties=ties, filtered=filtered)
 
     def encoded(self) -> Tensor:
         """[N, d']: every node's vector from the whole training graph, nothing dropped; computed once after training."""
@@ -268,9 +278,10 @@ class LinkPredictor:
             self._filter = self._filter_of(graph)
         return self._filter
 
-    def _filter_of(self, graph: KnowledgeGraph) -> FilterIndex:
-        every = self._triples("all", graph)
-        return FilterIndex.of(every, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
+    def _filter_of(self, graph: KnowledgeGraph, *splits: str) -> FilterIndex:
+        """The triples of the given splits, or of all."""
+        known = [self._triples(split, graph) for split in splits or ("all",)]
+        return FilterIndex.of(*known, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is self._graph:
