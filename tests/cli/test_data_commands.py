@@ -98,3 +98,11 @@ def test_stats_of_nothing_known_suggests_names() -> None:
         run("stats", "aifbb")
     with pytest.raises(ConfigError, match="are for files"):
         run("stats", "aifb", "--format", "nt")
+
+
+def test_skipped_lines_are_counted_and_shown(tmp_path):
+    (tmp_path / "g.nt").write_text("<http://a> <http://p> <http://b> .\nbroken\n")
+    done = CliRunner().invoke(app, ["stats", str(tmp_path / "g.nt"), "--skip-bad-lines"])
+    assert done.exit_code == 0
+    assert "skipped 1 bad line:" in done.stderr
+    assert "g.nt:2" in done.stderr

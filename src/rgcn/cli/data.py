@@ -108,6 +108,7 @@ def show_statistics(
 ) -> None:
     """Show a graph in numbers: entities, relations, triples, labels, degrees and relation frequencies."""
     graph = _graph(source, labels or [], file_format, skip_bad_lines, mirror, offline)
+    report_skipped(graph)
     statistics = graph.statistics()
     if as_json:
         typer.echo(json.dumps({"name": graph.name or source, **statistics.as_dict()}, indent=2, ensure_ascii=False))
@@ -122,6 +123,15 @@ def show_statistics(
 
 
 # -- reading -----------------------------------------------------------------------------------------------
+
+
+def report_skipped(graph: KnowledgeGraph) -> None:
+    """Say on standard error how many lines were left out while reading, and which the first ones were."""
+    count = graph.metadata.get("skipped_lines", 0)
+    if count:
+        typer.echo(f"skipped {count:,} bad line{'s' if count > 1 else ''}:", err=True)
+        for example in graph.metadata.get("skipped_examples", ()):
+            typer.echo(f"  {example}", err=True)
 
 
 def _graph(

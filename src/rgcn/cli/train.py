@@ -32,6 +32,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Train a model, measure it on every split, and show some of its predictions."""
+    from rgcn.cli.data import report_skipped
     from rgcn.cli.outcome import print_outcome
     from rgcn.runs import load_configuration, load_data
     from rgcn.runs import train as run
@@ -41,6 +42,7 @@ def train(
     config = load_configuration(configuration, changes or [], given)
     graph = load_data(config.data, mirror)
     if not quiet:
+        report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
     with _progress(config.training.epochs, quiet) as on_epoch:
         result = run(config, graph, out, on_epoch)

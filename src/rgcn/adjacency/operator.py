@@ -1,232 +1,23 @@
-"""The heart: all the matrices A_r of a graph as one linear operator.
-
-From triples (s, r, o) over N nodes and R relations it makes edges: s → o under r; its inverse o → s under r + R; and
-for each node a self-loop under the last relation. H = Σ_r A_r X W_r then sums, for each target node, over its edges.
-"""
+"""The operator itself: edges with weights, normalized; dropping edges, and restricting to some rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rgcn.adjacency.structure import EdgeStructure, edge_order
 from rgcn.errors import ConfigError, DataError
-from rgcn.sparse import SparsePattern, pointer_from_sorted
+from rgcn.sparse import SparsePattern
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """The (relation, node) pairs that occur among the edges, and how the edges use them.
-
-    relation, node int64 [P]; `pointer` says which pairs belong to each relation (relation-major order, [R⁺ + 1]) or to
-    each node (node-major order, [n + 1]). `select` [P, n] picks each pair's node; `edge_pair` [E] is an edge's pair.
-    """
-
-    relation: Tensor
-    node: Tensor
-    pointer: Tensor
-    edge_pair: Tensor
-    num_nodes: int
-
-    def __len__(self) -> int:
-        return self.relation.numel()
-
-    @cached_property
-    def bounds(self) -> list[int]:
-        """`pointer` on the host: asked of the device once, not in every step."""
-        numbers: list[int] = self.pointer.tolist()
-        return numbers
-
-    @cached_property
-    def select(self) -> SparsePattern:
-        rows = torch.arange(len(self) + 1, device=self.node.device)
-        return SparsePattern(rows, self.node, self.num_nodes)
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeStructure:
-    """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
-
-    target, relation, source, origin int64 [E]. `origin` is the number of the triple an edge came from (a triple and its
-    inverse share it), or num_triples + node for a self-loop. num_triples and num_nodes are those of the whole graph,
-    also where the structure is a part of it.
-    """
-
-    target: Tensor
-    relation: Tensor
-    source: Tensor
-    origin: Tensor
-    num_targets: int
-    num_sources: int
-    num_relations: int
-    num_data_relations: int
-    has_inverse: bool
-    has_self_loops: bool
-    num_triples: int
-    num_nodes: int
-    transient: bool = False
-    """Whether the edges are used for one step only: then nothing is worth preparing that must be waited for."""
-
-    @property
-    def num_edges(self) -> int:
-        return self.target.numel()
-
-    @cached_property
-    def pattern(self) -> SparsePattern:
-        """[targets, sources], one entry an edge, in edge order."""
-        return SparsePattern.from_sorted_rows(self.target, self.source, (self.num_targets, self.num_sources))
-
-    @cached_property
-    def _run_begins(self) -> Tensor:
-        """bool [E]: whether an edge is the first of its target and relation."""
-        begins = torch.ones_like(self.target, dtype=torch.bool)
-        begins[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
-        return begins
-
-    @cached_property
-    def target_relation_run(self) -> Tensor:
-        """int64 [E]: edges of the same target and relation, which stand together, have the same number."""
-        return torch.cumsum(self._run_begins, 0) - 1
-
-    @cached_property
-    def target_relation_first(self) -> Tensor:
-        """int64 [runs]: the first edge of each target and relation."""
-        return torch.nonzero(self._run_begins).squeeze(1)
-
-    @cached_property
-    def direction(self) -> Tensor:
-        """int64 [E]: 0 for an edge along its triple, 1 for an inverse, 2 for a self-loop."""
-        out = torch.zeros_like(self.relation)
-        if self.has_inverse:
-            out += self.relation >= self.num_data_relations
-        if self.has_self_loops:
-            out[self.relation == self.num_relations - 1] = 2
-        return out
-
-    @cached_property
-    def source_pairs(self) -> Pairs:
-        """(relation, source) pairs, relation-major: what a layer that projects first must project."""
-        return self.pairs_of(self.source, self.num_sources, node_major=False)
-
-    @cached_property
-    def source_pairs_by_node(self) -> Pairs:
-        """(relation, source) pairs, node-major."""
-        return self.pairs_of(self.source, self.num_sources, node_major=True)
-
-    @cached_property
-    def target_pairs(self) -> Pairs:
-        """(relation, target) pairs, relation-major: what a layer that mixes first must project."""
-        return self.pairs_of(self.target, self.num_targets, node_major=False)
-
-    @cached_property
-    def target_pairs_by_node(self) -> Pairs:
-        """(relation, target) pairs, node-major: the runs of the edge order itself."""
-        first = self.target_relation_first
-        node = self.target[first]
-        pointer = pointer_from_sorted(node, self.num_targets)
-        return Pairs(self.relation[first], node, pointer, self.target_relation_run, self.num_targets)
-
-    def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
-        """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
-        if node_major:
-            key, edge_pair = torch.unique(node * self.num_relations + self.relation, return_inverse=True)
-            relation, pair_node = key % self.num_relations, key // self.num_relations
-            return Pairs(relation, pair_node, pointer_from_sorted(pair_node, num_nodes), edge_pair, num_nodes)
-        key, edge_pair = torch.unique(self.relation * num_nodes + node, return_inverse=True)
-        relation, pair_node = key // max(num_nodes, 1), key % max(num_nodes, 1)
-        return Pairs(relation, pair_node, pointer_from_sorted(relation, self.num_relations), edge_pair, num_nodes)
-
-    @cached_property
-    def mix_source_pairs(self) -> SparsePattern:
-        """[targets, source pairs], in edge order."""
-        return self.targets_from(self.source_pairs)
-
-    @cached_property
-    def mix_source_pairs_by_node(self) -> SparsePattern:
-        return self.targets_from(self.source_pairs_by_node)
-
-    def targets_from(self, pairs: Pairs) -> SparsePattern:
-        """[targets, pairs], one entry an edge, in edge order."""
-        return SparsePattern(self.pattern.pointer, pairs.edge_pair, len(pairs))
-
-    @cached_property
-    def mix_target_pairs(self) -> tuple[SparsePattern, Tensor]:
-        """[target pairs (relation-major), sources], and the edge behind each entry."""
-        pairs = self.target_pairs
-        order = torch.argsort(pairs.edge_pair, stable=True)
-        shape = (len(pairs), self.num_sources)
-        return SparsePattern.from_sorted_rows(pairs.edge_pair[order], self.source[order], shape), order
-
-    @cached_property
-    def mix_target_pairs_by_node(self) -> SparsePattern:
-        """[target pairs (node-major), sources], in edge order."""
-        shape = (self.target_relation_first.numel(), self.num_sources)
-        return SparsePattern.from_sorted_rows(self.target_relation_run, self.source, shape)
-
-    @cached_property
-    def collect_target_pairs(self) -> SparsePattern:
-        """[targets, target pairs (relation-major)]: adds up each target's pairs."""
-        order = torch.argsort(self.target_pairs.node, stable=True)
-        shape = (self.num_targets, len(self.target_pairs))
-        return SparsePattern.from_sorted_rows(self.target_pairs.node[order], order, shape)
-
-    @cached_property
-    def select_sources(self) -> SparsePattern:
-        """[edges, sources]: picks each edge's source."""
-        return SparsePattern(torch.arange(self.num_edges + 1, device=self.source.device), self.source, self.num_sources)
-
-    @cached_property
-    def sum_messages(self) -> SparsePattern:
-        """[targets, edges]: adds up each target's edges."""
-        return SparsePattern(
-            self.pattern.pointer, torch.arange(self.num_edges, device=self.source.device), self.num_edges
-        )
-
-    @cached_property
-    def self_loops_apart(self) -> SelfLoopsApart:
-        """The self-loops and the rest, for weights that treat the two differently."""
-        if not self.has_self_loops:
-            raise ConfigError("the adjacency has no self-loops to set apart")
-        is_loop = self.relation == self.num_relations - 1
-        if self.num_triples * (1 + self.has_inverse) + self.num_targets == self.num_edges:
-            # Every triple and every node is there, so the counts are known and need not be waited for.
-            order = torch.argsort(is_loop, stable=True)
-            rest, loops = order[: self.num_edges - self.num_targets], order[self.num_edges - self.num_targets :]
-        else:
-            rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
-        shape = (self.num_targets, self.num_sources)
-        pattern = SparsePattern.from_sorted_rows(self.target[loops], self.source[loops], shape)
-        smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
-        return SelfLoopsApart(smaller, rest, pattern, loops)
-
-    def selected(self, edges: Tensor) -> EdgeStructure:
-        """The structure of some of the edges (ascending edge numbers), over the same nodes."""
-        return replace(
-            self,
-            target=self.target[edges],
-            relation=self.relation[edges],
-            source=self.source[edges],
-            origin=self.origin[edges],
-        )
-
-
-class SelfLoopsApart(NamedTuple):
-    """rest: the other edges' structure, and their numbers; loops: pattern [targets, sources], and their numbers."""
-
-    rest: EdgeStructure
-    rest_edges: Tensor
-    loops: SparsePattern
-    loop_edges: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +111,7 @@ class RelationalAdjacency:
         )
         origin = torch.cat([number, *([number] if inverse else []), node + len(triples)])
         total_relations = loop_relation + int(self_loops)
-        order = _edge_order(target, kind, source, num_nodes, total_relations)
+        order = edge_order(target, kind, source, num_nodes, total_relations)
         structure = EdgeStructure(
             target=target[order],
             relation=kind[order],
@@ -432,7 +223,7 @@ class RelationalAdjacency:
         edges = torch.nonzero(position[structure.target] >= 0).squeeze(1)
         new_target = position[structure.target[edges]]
         sources, new_source = torch.unique(structure.source[edges], return_inverse=True)
-        order = _edge_order(new_target, structure.relation[edges], new_source, len(sources), structure.num_relations)
+        order = edge_order(new_target, structure.relation[edges], new_source, len(sources), structure.num_relations)
         edges = edges[order]
         smaller = replace(
             structure.selected(edges),
@@ -456,49 +247,6 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
-@dataclass(frozen=True, eq=False)
-class ReceptiveField:
-    """What L layers must compute for some nodes, and nothing else.
-
-    layers  one operator a layer, the first layer's first; each one's targets are the next one's sources
-    inputs  int64: the nodes whose input vectors the first layer reads
-    """
-
-    layers: tuple[RelationalAdjacency, ...]
-    inputs: Tensor
-
-    @classmethod
-    def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
-        """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
-        layers: list[RelationalAdjacency] = []
-        wanted = nodes
-        for _ in range(num_layers):
-            smaller, wanted = adjacency.restricted(wanted)
-            layers.append(smaller)
-        return cls(tuple(reversed(layers)), wanted)
-
-    @classmethod
-    def whole(cls, adjacency: RelationalAdjacency, num_layers: int) -> ReceptiveField:
-        """Every node, in every layer."""
-        nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
-        return cls((adjacency,) * num_layers, nodes)
-
-    def masked(self, keep: Tensor) -> ReceptiveField:
-        """The same dropped edges in every layer."""
-        return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
-
-    def to(self, target: torch.device | str | torch.dtype) -> ReceptiveField:
-        inputs = self.inputs if isinstance(target, torch.dtype) else self.inputs.to(target)
-        return ReceptiveField(tuple(layer.to(target) for layer in self.layers), inputs)
-
-
-def _edge_order(target: Tensor, relation: Tensor, source: Tensor, num_sources: int, num_relations: int) -> Tensor:
-    """The order that sorts edges by target, relation, source; equal edges keep their order."""
-    by_source = torch.argsort(source, stable=True)
-    key = (target * num_relations + relation)[by_source]
-    return by_source[torch.argsort(key, stable=True)]
-
-
 def _normalization_group(structure: EdgeStructure, normalization: Normalization) -> tuple[Tensor, int]:
     """int64 [E]: edges with the same number are normalized together; and a bound on the numbers.
 
@@ -513,7 +261,7 @@ def _normalization_group(structure: EdgeStructure, normalization: Normalization)
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
-    run, begins = structure.target_relation_run, structure._run_begins
+    run, begins = structure.target_relation_run, structure.run_begins
     total = raw.new_zeros(structure.num_edges).index_add(0, run, raw.detach())
     present = (begins & (total.index_select(0, run) > 0)).to(raw.dtype)
     return raw.new_zeros(structure.num_targets).index_add(0, structure.target, present)

@@ -1,0 +1,46 @@
+"""What a stack of layers must compute for some nodes, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rgcn.adjacency.operator import RelationalAdjacency
+
+
+@dataclass(frozen=True, eq=False)
+class ReceptiveField:
+    """What L layers must compute for some nodes, and nothing else.
+
+    layers  one operator a layer, the first layer's first; each one's targets are the next one's sources
+    inputs  int64: the nodes whose input vectors the first layer reads
+    """
+
+    layers: tuple[RelationalAdjacency, ...]
+    inputs: Tensor
+
+    @classmethod
+    def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
+        """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
+        layers: list[RelationalAdjacency] = []
+        wanted = nodes
+        for _ in range(num_layers):
+            smaller, wanted = adjacency.restricted(wanted)
+            layers.append(smaller)
+        return cls(tuple(reversed(layers)), wanted)
+
+    @classmethod
+    def whole(cls, adjacency: RelationalAdjacency, num_layers: int) -> ReceptiveField:
+        """Every node, in every layer."""
+        nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
+        return cls((adjacency,) * num_layers, nodes)
+
+    def masked(self, keep: Tensor) -> ReceptiveField:
+        """The same dropped edges in every layer."""
+        return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+    def to(self, target: torch.device | str | torch.dtype) -> ReceptiveField:
+        inputs = self.inputs if isinstance(target, torch.dtype) else self.inputs.to(target)
+        return ReceptiveField(tuple(layer.to(target) for layer in self.layers), inputs)

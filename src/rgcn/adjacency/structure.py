@@ -1,0 +1,225 @@
+"""Edges, sorted, and everything that follows from where they are: computed once, whatever their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rgcn.errors import ConfigError
+from rgcn.sparse import SparsePattern, pointer_from_sorted
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The (relation, node) pairs that occur among the edges, and how the edges use them.
+
+    relation, node int64 [P]; `pointer` says which pairs belong to each relation (relation-major order, [R⁺ + 1]) or to
+    each node (node-major order, [n + 1]). `select` [P, n] picks each pair's node; `edge_pair` [E] is an edge's pair.
+    """
+
+    relation: Tensor
+    node: Tensor
+    pointer: Tensor
+    edge_pair: Tensor
+    num_nodes: int
+
+    def __len__(self) -> int:
+        return self.relation.numel()
+
+    @cached_property
+    def bounds(self) -> list[int]:
+        """`pointer` on the host: asked of the device once, not in every step."""
+        numbers: list[int] = self.pointer.tolist()
+        return numbers
+
+    @cached_property
+    def select(self) -> SparsePattern:
+        rows = torch.arange(len(self) + 1, device=self.node.device)
+        return SparsePattern(rows, self.node, self.num_nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeStructure:
+    """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
+
+    target, relation, source, origin int64 [E]. `origin` is the number of the triple an edge came from (a triple and its
+    inverse share it), or num_triples + node for a self-loop. num_triples and num_nodes are those of the whole graph,
+    also where the structure is a part of it.
+    """
+
+    target: Tensor
+    relation: Tensor
+    source: Tensor
+    origin: Tensor
+    num_targets: int
+    num_sources: int
+    num_relations: int
+    num_data_relations: int
+    has_inverse: bool
+    has_self_loops: bool
+    num_triples: int
+    num_nodes: int
+    transient: bool = False
+    """Whether the edges are used for one step only: then nothing is worth preparing that must be waited for."""
+
+    @property
+    def num_edges(self) -> int:
+        return self.target.numel()
+
+    @cached_property
+    def pattern(self) -> SparsePattern:
+        """[targets, sources], one entry an edge, in edge order."""
+        return SparsePattern.from_sorted_rows(self.target, self.source, (self.num_targets, self.num_sources))
+
+    @cached_property
+    def run_begins(self) -> Tensor:
+        """bool [E]: whether an edge is the first of its target and relation."""
+        begins = torch.ones_like(self.target, dtype=torch.bool)
+        begins[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
+        return begins
+
+    @cached_property
+    def target_relation_run(self) -> Tensor:
+        """int64 [E]: edges of the same target and relation, which stand together, have the same number."""
+        return torch.cumsum(self.run_begins, 0) - 1
+
+    @cached_property
+    def target_relation_first(self) -> Tensor:
+        """int64 [runs]: the first edge of each target and relation."""
+        return torch.nonzero(self.run_begins).squeeze(1)
+
+    @cached_property
+    def direction(self) -> Tensor:
+        """int64 [E]: 0 for an edge along its triple, 1 for an inverse, 2 for a self-loop."""
+        out = torch.zeros_like(self.relation)
+        if self.has_inverse:
+            out += self.relation >= self.num_data_relations
+        if self.has_self_loops:
+            out[self.relation == self.num_relations - 1] = 2
+        return out
+
+    @cached_property
+    def source_pairs(self) -> Pairs:
+        """(relation, source) pairs, relation-major: what a layer that projects first must project."""
+        return self.pairs_of(self.source, self.num_sources, node_major=False)
+
+    @cached_property
+    def source_pairs_by_node(self) -> Pairs:
+        """(relation, source) pairs, node-major."""
+        return self.pairs_of(self.source, self.num_sources, node_major=True)
+
+    @cached_property
+    def target_pairs(self) -> Pairs:
+        """(relation, target) pairs, relation-major: what a layer that mixes first must project."""
+        return self.pairs_of(self.target, self.num_targets, node_major=False)
+
+    @cached_property
+    def target_pairs_by_node(self) -> Pairs:
+        """(relation, target) pairs, node-major: the runs of the edge order itself."""
+        first = self.target_relation_first
+        node = self.target[first]
+        pointer = pointer_from_sorted(node, self.num_targets)
+        return Pairs(self.relation[first], node, pointer, self.target_relation_run, self.num_targets)
+
+    def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
+        """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
+        if node_major:
+            key, edge_pair = torch.unique(node * self.num_relations + self.relation, return_inverse=True)
+            relation, pair_node = key % self.num_relations, key // self.num_relations
+            return Pairs(relation, pair_node, pointer_from_sorted(pair_node, num_nodes), edge_pair, num_nodes)
+        key, edge_pair = torch.unique(self.relation * num_nodes + node, return_inverse=True)
+        relation, pair_node = key // max(num_nodes, 1), key % max(num_nodes, 1)
+        return Pairs(relation, pair_node, pointer_from_sorted(relation, self.num_relations), edge_pair, num_nodes)
+
+    @cached_property
+    def mix_source_pairs(self) -> SparsePattern:
+        """[targets, source pairs], in edge order."""
+        return self.targets_from(self.source_pairs)
+
+    @cached_property
+    def mix_source_pairs_by_node(self) -> SparsePattern:
+        return self.targets_from(self.source_pairs_by_node)
+
+    def targets_from(self, pairs: Pairs) -> SparsePattern:
+        """[targets, pairs], one entry an edge, in edge order."""
+        return SparsePattern(self.pattern.pointer, pairs.edge_pair, len(pairs))
+
+    @cached_property
+    def mix_target_pairs(self) -> tuple[SparsePattern, Tensor]:
+        """[target pairs (relation-major), sources], and the edge behind each entry."""
+        pairs = self.target_pairs
+        order = torch.argsort(pairs.edge_pair, stable=True)
+        shape = (len(pairs), self.num_sources)
+        return SparsePattern.from_sorted_rows(pairs.edge_pair[order], self.source[order], shape), order
+
+    @cached_property
+    def mix_target_pairs_by_node(self) -> SparsePattern:
+        """[target pairs (node-major), sources], in edge order."""
+        shape = (self.target_relation_first.numel(), self.num_sources)
+        return SparsePattern.from_sorted_rows(self.target_relation_run, self.source, shape)
+
+    @cached_property
+    def collect_target_pairs(self) -> SparsePattern:
+        """[targets, target pairs (relation-major)]: adds up each target's pairs."""
+        order = torch.argsort(self.target_pairs.node, stable=True)
+        shape = (self.num_targets, len(self.target_pairs))
+        return SparsePattern.from_sorted_rows(self.target_pairs.node[order], order, shape)
+
+    @cached_property
+    def select_sources(self) -> SparsePattern:
+        """[edges, sources]: picks each edge's source."""
+        return SparsePattern(torch.arange(self.num_edges + 1, device=self.source.device), self.source, self.num_sources)
+
+    @cached_property
+    def sum_messages(self) -> SparsePattern:
+        """[targets, edges]: adds up each target's edges."""
+        return SparsePattern(
+            self.pattern.pointer, torch.arange(self.num_edges, device=self.source.device), self.num_edges
+        )
+
+    @cached_property
+    def self_loops_apart(self) -> SelfLoopsApart:
+        """The self-loops and the rest, for weights that treat the two differently."""
+        if not self.has_self_loops:
+            raise ConfigError("the adjacency has no self-loops to set apart")
+        is_loop = self.relation == self.num_relations - 1
+        if self.num_triples * (1 + self.has_inverse) + self.num_targets == self.num_edges:
+            # Every triple and every node is there, so the counts are known and need not be waited for.
+            order = torch.argsort(is_loop, stable=True)
+            rest, loops = order[: self.num_edges - self.num_targets], order[self.num_edges - self.num_targets :]
+        else:
+            rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
+        shape = (self.num_targets, self.num_sources)
+        pattern = SparsePattern.from_sorted_rows(self.target[loops], self.source[loops], shape)
+        smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
+        return SelfLoopsApart(smaller, rest, pattern, loops)
+
+    def selected(self, edges: Tensor) -> EdgeStructure:
+        """The structure of some of the edges (ascending edge numbers), over the same nodes."""
+        return replace(
+            self,
+            target=self.target[edges],
+            relation=self.relation[edges],
+            source=self.source[edges],
+            origin=self.origin[edges],
+        )
+
+
+class SelfLoopsApart(NamedTuple):
+    """rest: the other edges' structure, and their numbers; loops: pattern [targets, sources], and their numbers."""
+
+    rest: EdgeStructure
+    rest_edges: Tensor
+    loops: SparsePattern
+    loop_edges: Tensor
+
+
+def edge_order(target: Tensor, relation: Tensor, source: Tensor, num_sources: int, num_relations: int) -> Tensor:
+    """The order that sorts edges by target, relation, source; equal edges keep their order."""
+    by_source = torch.argsort(source, stable=True)
+    key = (target * num_relations + relation)[by_source]
+    return by_source[torch.argsort(key, stable=True)]
