@@ -21,6 +21,7 @@ NODE = {
     "rgcn/nc-aifb": ("AIFB, RGCN", "95.56 ± 0.61"),
     "e-rgcn/nc-aifb": ("AIFB, e-RGCN", "89.17 ± 0.28"),
     "rgcn/nc-mutag": ("MUTAG, RGCN", "73.38 ± 0.60"),
+    "rgcn/nc-mutag-node": ("MUTAG, RGCN normalized per node", ""),
     "e-rgcn/nc-mutag": ("MUTAG, e-RGCN", "71.03 ± 0.58"),
     "rgcn/nc-world": ("world, RGCN", ""),
     "e-rgcn/nc-world": ("world, e-RGCN", ""),

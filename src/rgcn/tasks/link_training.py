@@ -102,7 +102,9 @@ class LinkTrainer:
         )
         self.factor = learning_rate_factor(training)
         self.steps_taken = 0
-        self.recording = StepRecording(self._step, self.generator) if on_gpu else None
+        # One-hot layers ask which rows a batch's edges use, and wait for the answer: such a step cannot be recorded.
+        recordable = on_gpu and not (model.name == "rgcn" and model.input == "one-hot")
+        self.recording = StepRecording(self._step, self.generator) if recordable else None
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss (on the device, not waited for)."""
