@@ -25,7 +25,7 @@ _ROOMS = {
     "load": "rgcn.data",
     "read": "rgcn.data",
 }
-_MODULES = {"nn", "data", "graph", "kernels", "tasks", "runs", "errors", "adjacency", "config"}
+_MODULES = {"nn", "sampling", "ranking", "data", "graph", "kernels", "tasks", "runs", "errors", "adjacency", "config"}
 
 if TYPE_CHECKING:
     from rgcn import nn
