@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+# Before anything imports Triton: without a GPU its kernels run in its interpreter.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 settings.register_profile(
     "rgcn", deadline=None, max_examples=25, database=None, print_blob=True, suppress_health_check=list(HealthCheck)

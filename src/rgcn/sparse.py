@@ -1,27 +1,97 @@
-"""A sparse matrix as the kernels like it: rows sorted once, the transpose remembered."""
+"""A sparse matrix as the kernels like it: rows sorted once, everything that follows from them remembered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+# Entries a piece of a row may have on a GPU. Longer rows are cut, so that one hub cannot stall the rest.
+PIECE = 64
+
+
+class Pieces(NamedTuple):
+    """The rows of a pattern cut into pieces of at most `PIECE` entries: the unit of work on a GPU.
+
+    row, begin, end  int32 [pieces]: the entries begin .. end of a row; the row is num_rows where there is no piece
+    slot             int32 [pieces]: -1 where the piece is its whole row, else where its partial sum is kept
+    long_row         int32 [longs]: the rows of several pieces, num_rows where there is none; their partial sums are
+    long_slot, long_count            in the slots long_slot .. long_slot + long_count, to be added in this order
+
+    Where nothing may wait for the device, sizes are bounds that follow from the numbers of rows and entries alone.
+    """
+
+    row: Tensor
+    begin: Tensor
+    end: Tensor
+    slot: Tensor
+    long_row: Tensor
+    long_slot: Tensor
+    long_count: Tensor
+    num_slots: int
+
+    @classmethod
+    def of(cls, pointer: Tensor, num_entries: int, piece: int = PIECE) -> Pieces:
+        """From the rows' pointer [rows + 1]; longest pieces first, so that neighbors have about the same to do.
+
+        Exact sizes are asked of the device, which is waited for: this is for patterns that last.
+        """
+        num_rows, device = pointer.numel() - 1, pointer.device
+        pointer = pointer.long()
+        count = ((pointer[1:] - pointer[:-1] + piece - 1) // piece).clamp_(min=1)
+        last = torch.cumsum(count, 0)
+        number = torch.arange(int(last[-1]) if num_rows else 0, device=device)
+        row = torch.searchsorted(last, number, right=True)
+        safe = row.clamp(max=max(num_rows - 1, 0))
+        within = number - (last - count)[safe]
+        begin = pointer[safe] + within * piece
+        end = torch.minimum(begin + piece, pointer[safe + 1])
+        end = torch.where(row < num_rows, end, begin)
+        is_long = count > 1
+        slots = torch.where(is_long, count, 0)
+        first_slot = torch.cumsum(slots, 0) - slots
+        slot = torch.where(is_long[safe] & (row < num_rows), first_slot[safe] + within, -1)
+        num_longs = int(is_long.sum())
+        # Rows that are not long are written to a place beyond the last.
+        place = torch.where(is_long, torch.cumsum(is_long, 0) - 1, num_longs)
+        long_row = torch.full((num_longs + 1,), num_rows, device=device)
+        long_row = long_row.scatter_(0, place, torch.arange(num_rows, device=device))[:num_longs]
+        chosen = long_row.clamp(max=max(num_rows - 1, 0))
+        long_count = torch.where(long_row < num_rows, slots[chosen], 0)
+        order = torch.argsort(end - begin, descending=True, stable=True)
+        return cls(
+            row[order].int(),
+            begin[order].int(),
+            end[order].int(),
+            slot[order].int(),
+            long_row.int(),
+            first_slot[chosen].int(),
+            long_count.int(),
+            num_slots=int(slots.sum()),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePattern:
     """Where the entries of a sparse matrix [rows, columns] are; their values travel apart.
 
-    pointer int64 [rows + 1]  the entries of row i are pointer[i] .. pointer[i + 1]
-    column  int64 [entries]   column of each entry
+    pointer [rows + 1]  the entries of row i are pointer[i] .. pointer[i + 1]
+    column  [entries]   column of each entry
+    entry   [entries]   which of the given values each entry takes; None: value k belongs to entry k
 
-    The same pattern serves every set of values, so that dropping edges (values of zero) sorts nothing again.
+    The same pattern serves every set of values, so that dropping edges (values of zero) sorts nothing again. Indices
+    are int32 where they fit (those given may be int64): half the bytes to hold and to read.
     """
 
     pointer: Tensor
     column: Tensor
     num_columns: int
+    entry: Tensor | None = None
+    transient: bool = False
+    """Whether the pattern serves one step only: then nothing is prepared that only pays over many."""
 
     @property
     def num_rows(self) -> int:
@@ -33,37 +103,105 @@ class SparsePattern:
 
     @cached_property
     def row(self) -> Tensor:
-        """int64 [entries]: row of each entry."""
+        """[entries]: row of each entry."""
         counts = self.pointer[1:] - self.pointer[:-1]
-        ids = torch.arange(self.num_rows, device=counts.device)
+        ids = torch.arange(self.num_rows, device=counts.device, dtype=self.column.dtype)
         return torch.repeat_interleave(ids, counts, output_size=self.num_entries)
 
     @cached_property
-    def transpose(self) -> TransposedPattern:
-        """The transposed pattern, and where each of its entries stands in this one."""
+    def transpose(self) -> SparsePattern:
+        """The transposed matrix's pattern, which takes the same values."""
         order = torch.argsort(self.column, stable=True)
         pointer = pointer_from_sorted(self.column[order], self.num_columns)
-        return TransposedPattern(SparsePattern(pointer, self.row[order], self.num_rows), order)
+        entry = order if self.entry is None else self.entry.index_select(0, order)
+        row = self.row.index_select(0, order)
+        return SparsePattern(pointer, row, self.num_rows, narrow(entry, max(self.num_entries, 1)), self.transient)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The rows cut for a GPU."""
+        return Pieces.of(self.pointer, self.num_entries)
+
+    def arranged(self, value: Tensor) -> Tensor:
+        """The values in the order of the entries. Those of the last call are kept: most weights never change."""
+        if self.entry is None:
+            return value
+        known: tuple[Tensor, int, Tensor] | None = self.__dict__.get("_arranged")
+        if known is not None and known[0] is value and known[1] == value._version:
+            return known[2]
+        moved = value.index_select(0, self.entry)
+        if not value.requires_grad:
+            self.__dict__["_arranged"] = (value, value._version, moved)
+        return moved
+
+    def given_back(self, arranged: Tensor, size: int) -> Tensor:
+        """The inverse of `arranged`: numbers of entries [entries] to their values' places [size]."""
+        if self.entry is None:
+            return arranged
+        return arranged.new_zeros(size).index_copy_(0, self.entry.long(), arranged)
 
     @classmethod
-    def from_sorted_rows(cls, row: Tensor, column: Tensor, shape: tuple[int, int]) -> SparsePattern:
+    def picking(cls, index: Tensor, num_columns: int, transient: bool = False) -> SparsePattern:
+        """[entries, columns] with a single entry a row: row k picks index[k]."""
+        rows = torch.arange(index.numel() + 1, device=index.device, dtype=torch.int32)
+        return cls(rows, narrow(index, num_columns), num_columns, None, transient)
+
+    @classmethod
+    def from_sorted_rows(
+        cls, row: Tensor, column: Tensor, shape: tuple[int, int], entry: Tensor | None = None, transient: bool = False
+    ) -> SparsePattern:
         """A pattern from entries already sorted by row."""
-        return cls(pointer_from_sorted(row, shape[0]), column, shape[1])
+        bound = max(*shape, row.numel(), 1)
+        entry = None if entry is None else narrow(entry, bound)
+        return cls(pointer_from_sorted(row, shape[0]), narrow(column, shape[1]), shape[1], entry, transient)
 
 
-@dataclass(frozen=True, eq=False)
-class TransposedPattern:
-    """pattern: the transposed matrix; order [entries]: entry k of it is entry order[k] of the original."""
-
-    pattern: SparsePattern
-    order: Tensor
+def narrow(ids: Tensor, bound: int) -> Tensor:
+    """The ids, all below `bound`, as int32 if they fit."""
+    return ids.to(torch.int32) if bound < 2**31 else ids
 
 
 def pointer_from_sorted(ids: Tensor, size: int) -> Tensor:
-    """int64 [size + 1]: where each id's run begins in a sorted list of ids.
+    """[size + 1]: where each id's run begins in a sorted list of ids; int32 if that fits.
 
     >>> pointer_from_sorted(torch.tensor([0, 0, 2]), 4)
-    tensor([0, 2, 2, 3, 3])
+    tensor([0, 2, 2, 3, 3], dtype=torch.int32)
     """
     bounds = torch.arange(size + 1, device=ids.device, dtype=ids.dtype)
-    return torch.searchsorted(ids, bounds)
+    return torch.searchsorted(ids, bounds, out_int32=ids.numel() < 2**31)
+
+
+@dataclass(frozen=True, eq=False)
+class TripleIndex:
+    """Entries that each name a target, a relation and a source, seen from each of the three.
+
+    target, relation, source [E], sorted by target. A view is a pattern whose rows are the one role, whose columns are
+    the second, and the third's ids beside it: (by_target: source, relation), (by_source: target, relation),
+    (by_relation: target, source).
+    """
+
+    target: Tensor
+    relation: Tensor
+    source: Tensor
+    sizes: tuple[int, int, int]
+
+    @cached_property
+    def by_target(self) -> tuple[SparsePattern, Tensor]:
+        targets, _, sources = self.sizes
+        return SparsePattern.from_sorted_rows(self.target, self.source, (targets, sources)), self.relation
+
+    @cached_property
+    def by_source(self) -> tuple[SparsePattern, Tensor]:
+        targets, _, sources = self.sizes
+        order = torch.argsort(self.source, stable=True)
+        shape = (sources, targets)
+        pattern = SparsePattern.from_sorted_rows(self.source[order], self.target[order], shape, order)
+        return pattern, self.relation[order]
+
+    @cached_property
+    def by_relation(self) -> tuple[SparsePattern, Tensor]:
+        targets, relations, _ = self.sizes
+        order = torch.argsort(self.relation, stable=True)
+        shape = (relations, targets)
+        pattern = SparsePattern.from_sorted_rows(self.relation[order], self.target[order], shape, order)
+        return pattern, self.source[order]

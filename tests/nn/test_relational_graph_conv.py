@@ -177,8 +177,8 @@ def test_edges_for_one_step_are_evaluated_one_by_one_and_give_the_same(name):
     rest = passing.split_self_loops()[0]
     for adjacency in (passing, rest, passing.masked(torch.ones(len(AWKWARD) + 8)), passing.to(torch.float64)):
         assert adjacency.structure.transient
-        assert layer.weights.cheapest(adjacency) == "edgewise"
-    assert layer.weights.cheapest(lasting) in ("horizontal", "vertical")
+        assert layer.weights.cheapest(adjacency.structure) == "edgewise"
+    assert layer.weights.cheapest(lasting.structure) in ("horizontal", "vertical")
     x = torch.randn(8, layer.in_features, dtype=torch.float64)
     torch.testing.assert_close(layer(x, passing), layer(x, lasting), rtol=1e-10, atol=1e-10)
 
@@ -188,7 +188,7 @@ def test_edgewise_evaluation_is_not_taken_where_it_would_hold_too_much(monkeypat
     passing = RelationalAdjacency.from_triples(graph.tensor(), 8, 3, transient=True)
     layer = RelationalGraphConv(4, 4, 3)
     monkeypatch.setattr("rgcn.nn.decompositions.base.LARGEST_EDGEWISE", 10)
-    assert layer.weights.cheapest(passing) in ("horizontal", "vertical")
+    assert layer.weights.cheapest(passing.structure) in ("horizontal", "vertical")
 
 
 # -- the weights themselves ----------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_permuting_the_relations_together_with_their_weights_changes_nothing(nam
     destination = list(order)
     if graph.inverse:
         destination += [graph.num_relations + r for r in order]
-    stack = "coefficients" if name == "basis" else "blocks"
+    stack = "coefficients" if name == "basis" else "scale" if name == "diagonal" else "blocks"
     rows = getattr(layer.weights, stack)
     if len(rows) > len(destination):  # the self-loop, where it is in the stack, stays last
         destination.append(len(destination))

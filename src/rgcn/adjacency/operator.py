@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rgcn.adjacency.structure import EdgeStructure, edge_order
 from rgcn.errors import ConfigError, DataError
+from rgcn.kernels import gather_sum
 from rgcn.sparse import SparsePattern
 
 if TYPE_CHECKING:
@@ -132,17 +133,25 @@ class RelationalAdjacency:
             if edge_weights.shape != (len(triples),):
                 raise DataError(f"{len(triples)} edge weights are needed, got shape {list(edge_weights.shape)}")
             raw = torch.cat([edge_weights, edge_weights.new_ones(num_nodes)])[structure.origin]
-        return cls._normalized(structure, raw, normalization, aggregation)
+        return cls._normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
 
     @classmethod
     def _normalized(
-        cls, structure: EdgeStructure, raw: Tensor, normalization: Normalization, aggregation: Aggregation
+        cls,
+        structure: EdgeStructure,
+        raw: Tensor,
+        normalization: Normalization,
+        aggregation: Aggregation,
+        unweighted: bool = False,
     ) -> RelationalAdjacency:
         weight = raw
         if normalization != "none":
-            group, count = _normalization_group(structure, normalization)
-            total = raw.new_zeros(count).index_add(0, group, raw)
-            weight = _divide(raw, total.index_select(0, group))
+            groups = structure.groups[normalization]
+            if unweighted:  # a sum of ones is a count
+                total = (groups.pointer[1:] - groups.pointer[:-1]).to(raw.dtype)
+            else:
+                total = _group_sums(raw, groups)
+            weight = _divide(raw, total.index_select(0, groups.row))
         if aggregation == "mean":
             weight = _divide(weight, _relations_reaching(structure, raw)[structure.target])
         return cls(structure, raw, weight, normalization, aggregation)
@@ -247,24 +256,16 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
-def _normalization_group(structure: EdgeStructure, normalization: Normalization) -> tuple[Tensor, int]:
-    """int64 [E]: edges with the same number are normalized together; and a bound on the numbers.
-
-    The bound is not asked of the tensor: on a GPU the answer would have to be waited for.
-    """
-    if normalization == "relation":
-        return structure.target_relation_run, structure.num_edges
-    if normalization == "direction":
-        return structure.target * 3 + structure.direction, structure.num_targets * 3
-    return structure.target, structure.num_targets
-
-
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
-    run, begins = structure.target_relation_run, structure.run_begins
-    total = raw.new_zeros(structure.num_edges).index_add(0, run, raw.detach())
-    present = (begins & (total.index_select(0, run) > 0)).to(raw.dtype)
-    return raw.new_zeros(structure.num_targets).index_add(0, structure.target, present)
+    runs = structure.groups["relation"]
+    present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
+    return _group_sums(present.to(raw.dtype), structure.groups["node"])
+
+
+def _group_sums(values: Tensor, groups: SparsePattern) -> Tensor:
+    """[groups]: the sum of each group's values, added in a fixed order."""
+    return gather_sum(groups, None, values.unsqueeze(1)).squeeze(1)
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -37,6 +37,13 @@ class ReceptiveField:
         nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
         return cls((adjacency,) * num_layers, nodes)
 
+    def reading_all(self, num_nodes: int) -> ReceptiveField:
+        """The same sums, written as sums over all nodes: the first layer's inputs are not gathered beforehand."""
+        first = self.layers[0]
+        structure = replace(first.structure, source=self.inputs[first.structure.source], num_sources=num_nodes)
+        nodes = torch.arange(num_nodes, device=self.inputs.device)
+        return ReceptiveField((replace(first, structure=structure), *self.layers[1:]), nodes)
+
     def masked(self, keep: Tensor) -> ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))

@@ -10,36 +10,8 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.sparse import SparsePattern, pointer_from_sorted
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """The (relation, node) pairs that occur among the edges, and how the edges use them.
-
-    relation, node int64 [P]; `pointer` says which pairs belong to each relation (relation-major order, [R⁺ + 1]) or to
-    each node (node-major order, [n + 1]). `select` [P, n] picks each pair's node; `edge_pair` [E] is an edge's pair.
-    """
-
-    relation: Tensor
-    node: Tensor
-    pointer: Tensor
-    edge_pair: Tensor
-    num_nodes: int
-
-    def __len__(self) -> int:
-        return self.relation.numel()
-
-    @cached_property
-    def bounds(self) -> list[int]:
-        """`pointer` on the host: asked of the device once, not in every step."""
-        numbers: list[int] = self.pointer.tolist()
-        return numbers
-
-    @cached_property
-    def select(self) -> SparsePattern:
-        rows = torch.arange(len(self) + 1, device=self.node.device)
-        return SparsePattern(rows, self.node, self.num_nodes)
+from rgcn.pairs import Pairs
+from rgcn.sparse import SparsePattern, TripleIndex, narrow
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +45,8 @@ class EdgeStructure:
     @cached_property
     def pattern(self) -> SparsePattern:
         """[targets, sources], one entry an edge, in edge order."""
-        return SparsePattern.from_sorted_rows(self.target, self.source, (self.num_targets, self.num_sources))
+        shape = (self.num_targets, self.num_sources)
+        return SparsePattern.from_sorted_rows(self.target, self.source, shape, transient=self.transient)
 
     @cached_property
     def run_begins(self) -> Tensor:
@@ -103,6 +76,16 @@ class EdgeStructure:
         return out
 
     @cached_property
+    def groups(self) -> dict[str, SparsePattern]:
+        """[groups, edges]: the edges that are normalized together, by the name of the rule.
+
+        "relation": those of the same target and relation; "direction": of the same target and direction; "node": of the
+        same target. Edges are sorted by target and relation, so that the members of a group stand together. How many
+        groups there are is a bound: on a GPU the number would have to be waited for.
+        """
+        return _Groups(self)
+
+    @cached_property
     def source_pairs(self) -> Pairs:
         """(relation, source) pairs, relation-major: what a layer that projects first must project."""
         return self.pairs_of(self.source, self.num_sources, node_major=False)
@@ -121,19 +104,19 @@ class EdgeStructure:
     def target_pairs_by_node(self) -> Pairs:
         """(relation, target) pairs, node-major: the runs of the edge order itself."""
         first = self.target_relation_first
-        node = self.target[first]
-        pointer = pointer_from_sorted(node, self.num_targets)
-        return Pairs(self.relation[first], node, pointer, self.target_relation_run, self.num_targets)
+        relation, target = self.relation[first], self.target[first]
+        run = self.target_relation_run
+        return Pairs.of(relation, target, run, self.num_targets, self.num_relations, node_major=True)
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
         """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
         if node_major:
             key, edge_pair = torch.unique(node * self.num_relations + self.relation, return_inverse=True)
             relation, pair_node = key % self.num_relations, key // self.num_relations
-            return Pairs(relation, pair_node, pointer_from_sorted(pair_node, num_nodes), edge_pair, num_nodes)
-        key, edge_pair = torch.unique(self.relation * num_nodes + node, return_inverse=True)
-        relation, pair_node = key // max(num_nodes, 1), key % max(num_nodes, 1)
-        return Pairs(relation, pair_node, pointer_from_sorted(relation, self.num_relations), edge_pair, num_nodes)
+        else:
+            key, edge_pair = torch.unique(self.relation * num_nodes + node, return_inverse=True)
+            relation, pair_node = key // max(num_nodes, 1), key % max(num_nodes, 1)
+        return Pairs.of(relation, pair_node, edge_pair, num_nodes, self.num_relations, node_major)
 
     @cached_property
     def mix_source_pairs(self) -> SparsePattern:
@@ -149,12 +132,12 @@ class EdgeStructure:
         return SparsePattern(self.pattern.pointer, pairs.edge_pair, len(pairs))
 
     @cached_property
-    def mix_target_pairs(self) -> tuple[SparsePattern, Tensor]:
-        """[target pairs (relation-major), sources], and the edge behind each entry."""
+    def mix_target_pairs(self) -> SparsePattern:
+        """[target pairs (relation-major), sources]; values in edge order."""
         pairs = self.target_pairs
         order = torch.argsort(pairs.edge_pair, stable=True)
         shape = (len(pairs), self.num_sources)
-        return SparsePattern.from_sorted_rows(pairs.edge_pair[order], self.source[order], shape), order
+        return SparsePattern.from_sorted_rows(pairs.edge_pair[order], self.source[order], shape, order)
 
     @cached_property
     def mix_target_pairs_by_node(self) -> SparsePattern:
@@ -165,21 +148,32 @@ class EdgeStructure:
     @cached_property
     def collect_target_pairs(self) -> SparsePattern:
         """[targets, target pairs (relation-major)]: adds up each target's pairs."""
-        order = torch.argsort(self.target_pairs.node, stable=True)
-        shape = (self.num_targets, len(self.target_pairs))
-        return SparsePattern.from_sorted_rows(self.target_pairs.node[order], order, shape)
+        node = self.target_pairs.node
+        order = torch.argsort(node, stable=True)
+        return SparsePattern.from_sorted_rows(node[order], order, (self.num_targets, len(self.target_pairs)))
+
+    @cached_property
+    def triple_index(self) -> TripleIndex:
+        """The edges seen from their targets, their sources and their relations."""
+        sizes = (self.num_targets, self.num_relations, self.num_sources)
+        ends = (narrow(self.target, sizes[0]), narrow(self.relation, sizes[1]), narrow(self.source, sizes[2]))
+        return TripleIndex(*ends, sizes)
 
     @cached_property
     def select_sources(self) -> SparsePattern:
         """[edges, sources]: picks each edge's source."""
-        return SparsePattern(torch.arange(self.num_edges + 1, device=self.source.device), self.source, self.num_sources)
+        return SparsePattern.picking(self.source, self.num_sources, self.transient)
+
+    @cached_property
+    def select_relations(self) -> SparsePattern:
+        """[edges, relations]: picks each edge's relation."""
+        return SparsePattern.picking(self.relation, self.num_relations, self.transient)
 
     @cached_property
     def sum_messages(self) -> SparsePattern:
         """[targets, edges]: adds up each target's edges."""
-        return SparsePattern(
-            self.pattern.pointer, torch.arange(self.num_edges, device=self.source.device), self.num_edges
-        )
+        edges = torch.arange(self.num_edges, device=self.source.device, dtype=self.pattern.pointer.dtype)
+        return SparsePattern(self.pattern.pointer, edges, self.num_edges, None, self.transient)
 
     @cached_property
     def self_loops_apart(self) -> SelfLoopsApart:
@@ -194,9 +188,12 @@ class EdgeStructure:
         else:
             rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
         shape = (self.num_targets, self.num_sources)
-        pattern = SparsePattern.from_sorted_rows(self.target[loops], self.source[loops], shape)
+        pattern = SparsePattern.from_sorted_rows(
+            self.target[loops], self.source[loops], shape, transient=self.transient
+        )
         smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
-        return SelfLoopsApart(smaller, rest, pattern, loops)
+        complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
+        return SelfLoopsApart(smaller, rest, pattern, loops, complete)
 
     def selected(self, edges: Tensor) -> EdgeStructure:
         """The structure of some of the edges (ascending edge numbers), over the same nodes."""
@@ -209,13 +206,37 @@ class EdgeStructure:
         )
 
 
+class _Groups(dict[str, SparsePattern]):
+    """Each made when it is first asked for."""
+
+    def __init__(self, structure: EdgeStructure) -> None:
+        super().__init__()
+        self.structure = structure
+
+    def __missing__(self, rule: str) -> SparsePattern:
+        s = self.structure
+        if rule == "relation":
+            group, count = s.target_relation_run, s.num_edges
+        elif rule == "direction":
+            group, count = s.target * 3 + s.direction, s.num_targets * 3
+        else:
+            group, count = s.target, s.num_targets
+        edges = torch.arange(s.num_edges, device=group.device)
+        self[rule] = SparsePattern.from_sorted_rows(group, edges, (count, s.num_edges), transient=s.transient)
+        return self[rule]
+
+
 class SelfLoopsApart(NamedTuple):
-    """rest: the other edges' structure, and their numbers; loops: pattern [targets, sources], and their numbers."""
+    """rest: the other edges' structure, and their numbers; loops: pattern [targets, sources], and their numbers.
+
+    complete: whether every node has its self-loop, so that the pattern is the diagonal.
+    """
 
     rest: EdgeStructure
     rest_edges: Tensor
     loops: SparsePattern
     loop_edges: Tensor
+    complete: bool
 
 
 def edge_order(target: Tensor, relation: Tensor, source: Tensor, num_sources: int, num_relations: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rgcn.cli import data, reproduce, train
+from rgcn.cli import bench, data, reproduce, train
 
 app = typer.Typer(
     name="rgcn",
@@ -36,5 +36,6 @@ def common(
 
 app.command("train")(train.train)
 app.command("configs")(train.list_configurations)
+app.command("bench")(bench.bench)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(data.app, name="data")

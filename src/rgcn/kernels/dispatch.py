@@ -1,16 +1,18 @@
-"""Which implementation computes a primitive: decided here, and nowhere else."""
+"""Which implementation computes a primitive: decided here, by device, precision and shape, and nowhere else."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from rgcn.kernels import reference
 
-# Below this many multiplications per row a library call per relation costs more than the product itself.
-SMALL_PRODUCT = 2048
+# Above this many multiplications per row a library call per relation is worth its launch.
+SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
 
 @cache
@@ -23,25 +25,32 @@ def _cpu() -> ModuleType | None:
     return cpu
 
 
-def _compiled_for(tensor: Tensor) -> ModuleType | None:
-    if tensor.device.type == "cpu" and tensor.dtype.is_floating_point and tensor.element_size() >= 4:
-        return _cpu()
-    return None
+@cache
+def _gpu() -> ModuleType | None:
+    """The Triton kernels; None where Triton does not run."""
+    try:
+        from rgcn.kernels import gpu
+    except ImportError:
+        return None
+    return gpu
 
 
-def bases_kernels(x: Tensor) -> ModuleType:
-    """Who computes `combine_bases`, `spread_bases` and `coefficient_gradient` for tensors like `x`."""
-    return _compiled_for(x) or reference
-
-
-def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
-    """Who computes `grouped_product` and `grouped_outer`: numba for small matrices, PyTorch for diagonals and large."""
-    _, _, width_in, width_out = weight.shape
-    if 1 < width_in * width_out <= SMALL_PRODUCT:
-        return _compiled_for(x) or reference
+def kernels_for(x: Tensor) -> ModuleType:
+    """Who computes the primitives for tensors like `x`."""
+    if x.device.type == "cuda":
+        return _gpu() or reference
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
+        return _cpu() or reference
     return reference
 
 
-def dot_kernels(x: Tensor) -> ModuleType:
-    """Who computes `entry_dot`."""
-    return _compiled_for(x) or reference
+def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
+    """Who computes `grouped_product` and `grouped_outer`: compiled loops for small matrices, libraries for large."""
+    largest = SMALL_PRODUCT.get(x.device.type, 0)
+    return kernels_for(x) if weight.shape[2] * weight.shape[3] <= largest else reference
+
+
+def own_threads() -> AbstractContextManager[None]:
+    """Within, on a CPU, only these kernels run on several threads; see `cpu.own_threads`."""
+    kernels = _cpu()
+    return nullcontext() if kernels is None else kernels.own_threads()

@@ -1,109 +1,168 @@
 """The primitives in plain PyTorch: the definition every faster implementation is compared with.
 
-Words: a *pair* is a (relation, node) that occurs. Pairs come sorted by node (then `pointer` [nodes + 1] says which
-pairs belong to a node) or by relation (then `pointer` [relations + 1] says which pairs belong to a relation).
+Every implementation has these functions with these signatures. None of them knows of gradients: `operations` does, and
+every gradient is one of these functions again.
+
+Words: a *pair* is a (relation, node) that occurs. Pairs come sorted by node (then `pairs.pointer` [nodes + 1] says
+which pairs belong to a node) or by relation (then it is [relations + 1]). Values are in the order of a pattern's
+entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rgcn.pairs import Pairs
+from rgcn.sparse import SparsePattern
 
-def gather_sum(pointer: Tensor, index: Tensor, value: Tensor | None, x: Tensor) -> Tensor:
-    """out[i] = Σ_{e = pointer[i] .. pointer[i+1]} value[e] · x[index[e]]
+# Numbers that a gathered copy may hold at once; longer lists are taken in chunks.
+CHUNK = 2**24
 
-    pointer [rows + 1], index [entries], value [entries] or None (all one), x [n, width] → [rows, width].
+
+def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
+    """out[i] = Σ_{entries e of row i} value[e] · x[column[e]]
+
+    value [entries] or None (all one), x [columns, width] → [rows, width].
     PyTorch's embedding bag is this very sum: on a CPU it is vectorized, prefetches the rows it will read, and runs in
     parallel over rows, so that the order of the additions, and with it every bit, is the same in each run.
     """
-    if x.shape[0] == 0 or index.numel() == 0 or x.shape[1] == 0:
-        return x.new_zeros(pointer.numel() - 1, x.shape[1])
+    if x.shape[0] == 0 or pattern.num_entries == 0 or x.shape[1] == 0:
+        return x.new_zeros(pattern.num_rows, x.shape[1])
+    pointer = pattern.pointer.to(pattern.column.dtype)
     return F.embedding_bag(
-        index, x.contiguous(), pointer, mode="sum", per_sample_weights=value, include_last_offset=True
+        pattern.column, x.contiguous(), pointer, mode="sum", per_sample_weights=value, include_last_offset=True
     )
 
 
-def entry_dot(row: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """out[e] = ⟨left[row[e]], right[column[e]]⟩: the gradient of `gather_sum` with respect to its values."""
-    chunk = max(1, 2**24 // max(1, left.shape[1]))
+def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
+    """out[i] = Σ_{entries e of row i} value[e] · left[index[e]] ⊙ x[column[e]]
+
+    value [entries] or None, index [entries], left [m, width], x [columns, width] → [rows, width].
+    """
+    out = x.new_zeros(pattern.num_rows, x.shape[1])
+    if pattern.num_entries == 0 or x.shape[1] == 0:
+        return out
+    # A column at a time: then the products are one number an entry, and the sum is gather_sum's.
+    entries = torch.arange(pattern.num_entries, device=x.device, dtype=pattern.column.dtype)
+    summing = SparsePattern(pattern.pointer, entries, pattern.num_entries)
+    step = max(1, CHUNK // pattern.num_entries)
+    for k in range(0, x.shape[1], step):
+        columns = slice(k, k + step)
+        product = left[:, columns].index_select(0, index) * x[:, columns].index_select(0, pattern.column)
+        out[:, columns] = gather_sum(summing, value, product)
+    return out
+
+
+def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
+    """out[e] = ⟨left[i[e]], right[j[e]]⟩: the gradient of `gather_sum` with respect to its values. [entries]"""
+    chunk = max(1, CHUNK // max(1, left.shape[1]))
     parts = [
         (left.index_select(0, r) * right.index_select(0, c)).sum(-1)
-        for r, c in zip(torch.split(row, chunk), torch.split(column, chunk), strict=True)
+        for r, c in zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
     ]
     return torch.cat(parts)
 
 
-def combine_bases(coefficients: Tensor, bases: Tensor, pointer: Tensor, relation: Tensor, node: Tensor) -> Tensor:
+def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
+    """out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w]. [entries]"""
+    chunk = max(1, CHUNK // max(1, left.shape[1]))
+    parts = [
+        (left.index_select(0, a) * middle.index_select(0, b) * right.index_select(0, c)).sum(-1)
+        for a, b, c in zip(torch.split(i, chunk), torch.split(j, chunk), torch.split(k, chunk), strict=True)
+    ]
+    return torch.cat(parts)
+
+
+def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
     """out[p] = Σ_b coefficients[relation[p], b] · bases[node[p], b, :]
 
     coefficients [R, B], bases [n, B, width], pairs sorted by node → [pairs, width].
     """
-    out = bases.new_zeros(relation.numel(), bases.shape[2])
+    out = bases.new_zeros(len(pairs), bases.shape[2])
     for b in range(bases.shape[1]):
-        weight = coefficients[:, b].index_select(0, relation).unsqueeze(1)
-        out.addcmul_(weight, bases[:, b, :].index_select(0, node))
+        weight = coefficients[:, b].index_select(0, pairs.relation).unsqueeze(1)
+        out.addcmul_(weight, bases[:, b, :].index_select(0, pairs.node))
     return out
 
 
-def spread_bases(coefficients: Tensor, rows: Tensor, pointer: Tensor, relation: Tensor, node: Tensor) -> Tensor:
+def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
     """out[n, b, :] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p, :]: the transpose of `combine_bases`.
 
-    rows [pairs, width] → [n, B, width].
+    rows [pairs, width], pairs sorted by node → [n, B, width].
     """
-    num_nodes, num_bases = pointer.numel() - 1, coefficients.shape[1]
-    pairs = torch.arange(relation.numel(), device=rows.device)
+    num_nodes, num_bases = pairs.num_nodes, coefficients.shape[1]
+    of_node = SparsePattern(pairs.pointer, torch.arange(len(pairs), device=rows.device).int(), len(pairs))
     out = rows.new_zeros(num_nodes, num_bases, rows.shape[1])
     for b in range(num_bases):
-        out[:, b, :] = gather_sum(pointer, pairs, coefficients[:, b].index_select(0, relation), rows)
+        out[:, b, :] = gather_sum(of_node, coefficients[:, b].index_select(0, pairs.relation), rows)
     return out
 
 
-def coefficient_gradient(
-    bases: Tensor, rows: Tensor, pointer: Tensor, relation: Tensor, node: Tensor, num_relations: int
-) -> Tensor:
-    """out[r, b] = Σ_{pairs p of relation r} ⟨bases[node[p], b, :], rows[p, :]⟩ → [R, B]."""
-    out = bases.new_zeros(num_relations, bases.shape[1])
+def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
+    """out[r, b] = Σ_{pairs p of relation r} ⟨bases[node[p], b, :], rows[p, :]⟩ → [R, B]; pairs sorted by node."""
+    out = bases.new_zeros(pairs.num_relations, bases.shape[1])
     for b in range(bases.shape[1]):
-        out[:, b].index_add_(0, relation, (bases[:, b, :].index_select(0, node) * rows).sum(-1))
+        product = (bases[:, b, :].index_select(0, pairs.node) * rows).sum(-1, keepdim=True)
+        out[:, b] = gather_sum(pairs.by_relation, None, product).squeeze(1)
     return out
 
 
-def grouped_product(x: Tensor, weight: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
+def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
     """out[p, k, :] = x[p, k, :] @ weight[r, k] for each pair p of relation r.
 
-    x [pairs, K, in], weight [R, K, in, out], pairs sorted by relation, pointer [R + 1] → [pairs, K, out]. `bounds` are
-    pointer's numbers on the host, if known: asking a GPU for them means waiting for it.
+    x [pairs, K, in], weight [R, K, in, out], pairs sorted by relation → [pairs, K, out].
     """
-    if weight.shape[2:] == (1, 1):  # a diagonal: no product, a scaling
-        counts = pointer[1:] - pointer[:-1]
-        return x * torch.repeat_interleave(weight.squeeze(3), counts, dim=0, output_size=x.shape[0])
     out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
-    for relation, (begin, end) in _groups(pointer, bounds):
+    for relation, (begin, end) in _groups(pairs):
         rows = x[begin:end].transpose(0, 1)  # [K, pairs of r, in]
         out[begin:end] = torch.bmm(rows, weight[relation]).transpose(0, 1)
     return out
 
 
-def grouped_outer(x: Tensor, gradient: Tensor, pointer: Tensor, bounds: Sequence[int] | None = None) -> Tensor:
+def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
     """out[r, k] = Σ_{pairs p of r} x[p, k, :]ᵀ gradient[p, k, :]: the gradient of `grouped_product`'s weight.
 
-    x [pairs, K, in], gradient [pairs, K, out] → [R, K, in, out].
+    x [pairs, K, in], gradient [pairs, K, out], pairs sorted by relation → [R, K, in, out].
     """
-    if x.shape[2] == gradient.shape[2] == 1:
-        pairs = torch.arange(x.shape[0], device=x.device)
-        return gather_sum(pointer, pairs, None, (x * gradient).flatten(1)).view(-1, x.shape[1], 1, 1)
-    out = x.new_zeros(pointer.numel() - 1, x.shape[1], x.shape[2], gradient.shape[2])
-    for relation, (begin, end) in _groups(pointer, bounds):
+    out = x.new_zeros(pairs.num_relations, x.shape[1], x.shape[2], gradient.shape[2])
+    for relation, (begin, end) in _groups(pairs):
         out[relation] = torch.bmm(x[begin:end].permute(1, 2, 0), gradient[begin:end].transpose(0, 1))
     return out
 
 
-def _groups(pointer: Tensor, bounds: Sequence[int] | None) -> list[tuple[int, tuple[int, int]]]:
+def _groups(pairs: Pairs) -> list[tuple[int, tuple[int, int]]]:
     """(relation, (begin, end)) of each relation that has pairs."""
-    bounds = pointer.tolist() if bounds is None else bounds
-    return [(r, (b, e)) for r, (b, e) in enumerate(pairwise(bounds)) if e > b]
+    return [(r, (b, e)) for r, (b, e) in enumerate(pairwise(pairs.bounds)) if e > b]
+
+
+def adam_bases(
+    table: Tensor,
+    first: Tensor,
+    second: Tensor,
+    step: Tensor,
+    coefficients: Tensor,
+    rows: Tensor,
+    pairs: Pairs,
+    lr: float | Tensor,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> None:
+    """One step of Adam on table [n, B, width], in place, for the gradient G = spread_bases(coefficients, rows, pairs).
+
+    g = G + weight_decay · w;  m ← m + (1 − β₁)(g − m);  v ← β₂ v + (1 − β₂) g²
+    w ← w − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + eps)
+
+    first, second: m and v; step: t of this step, a scalar tensor. Other implementations never write G out.
+    """
+    gradient = spread_bases(coefficients, rows, pairs).add_(table.detach(), alpha=weight_decay)
+    first.lerp_(gradient, 1 - betas[0])
+    second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+    step = step.to(table.dtype)
+    size = lr / (1 - betas[0] ** step)
+    root = (second / (1 - betas[1] ** step)).sqrt_().add_(eps)
+    table.detach().sub_(first / root * size)

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.errors import ConfigError
+from rgcn.kernels import take_rows
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.nn.rows import RowTable
+from rgcn.sparse import SparsePattern
 
 
 class OneHotInput(nn.Module):
@@ -39,11 +41,25 @@ class EmbeddingInput(nn.Module):
         super().__init__()
         self.rows = RowTable(init.draw((num_nodes, width), generator), trained)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
+        self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
 
     def forward(self, nodes: Tensor) -> Tensor:
-        position = self.rows.position.index_select(0, nodes)
-        rows = self.rows.table_for(position).index_select(0, position)
-        return self._activated(rows)
+        within, rows = self._where(nodes)
+        table = self.rows.trained if within else self.rows.whole()
+        return self._activated(table if rows is None else take_rows(table, rows))
+
+    def _where(self, nodes: Tensor) -> tuple[bool, SparsePattern | None]:
+        """Whether the trained rows suffice, and which rows the nodes take, None for all in order.
+
+        Most calls name the same nodes again, and the answer is kept.
+        """
+        if self._last is None or self._last[0] is not nodes:
+            position = self.rows.position.index_select(0, nodes)
+            size = self.rows.table_for(position).shape[0]
+            in_order = len(nodes) == size and torch.equal(position, torch.arange(size, device=position.device))
+            rows = None if in_order else SparsePattern.picking(position, size)
+            self._last = nodes, size == len(self.rows.trained), rows
+        return self._last[1:]
 
     def all_nodes(self) -> Tensor:
         """[nodes, width]: every node in order, without a lookup where all rows are trained."""

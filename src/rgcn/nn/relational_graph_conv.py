@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
+from rgcn.kernels.compiled import object_at
 from rgcn.nn.decompositions import (
     Basis,
     Decomposition,
@@ -20,10 +21,8 @@ from rgcn.nn.decompositions import (
     RelationWeights,
     WeightShape,
 )
+from rgcn.nn.decompositions.base import Evaluation, SelfLoopRows
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
-
-Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
 
 
 class RelationalGraphConv(nn.Module):
@@ -41,6 +40,9 @@ class RelationalGraphConv(nn.Module):
             link predictor does; needs a decomposition that sets the self-loop apart.
         evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.
         generator: source of randomness; None: a new one from PyTorch's current seed.
+
+    `torch.compile` makes one graph of it, forward and backward, for each adjacency it meets: for adjacencies that last.
+    Under `torch.autocast` it gives what a linear layer would: narrow outputs, float32 gradients.
 
     Shapes: x [sources, in_features], an adjacency [targets, sources] → [targets, out_features].
 
@@ -77,9 +79,9 @@ class RelationalGraphConv(nn.Module):
             raise ConfigError("self_loop_dropout needs a self-loop outside the decomposition: self_loop_apart=True")
         self.self_loop_dropout = self_loop_dropout
         shape = WeightShape(self.num_edge_relations - apart, in_features, out_features)
-        self.weights: RelationWeights | OneHotWeights[Any] = decomposition.weights(shape, init, generator)
+        self.weights: RelationWeights | OneHotWeights = decomposition.weights(shape, init, generator)
         self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
-        self.self_loop_rows: RowTable | None = None
+        self.self_loop_rows: SelfLoopRows | None = None
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     @classmethod
@@ -126,7 +128,7 @@ class RelationalGraphConv(nn.Module):
             loops = space.relation == structure.num_relations - 1
             reached = torch.zeros(space.num_nodes, dtype=torch.bool)
             reached[space.node[loops & space.reached]] = True
-            layer.self_loop_rows = RowTable(init.draw((space.num_nodes, out_features), generator), reached)
+            layer.self_loop_rows = SelfLoopRows(init.draw((space.num_nodes, out_features), generator), reached)
         layer.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
         return layer
 
@@ -151,30 +153,47 @@ class RelationalGraphConv(nn.Module):
         """x [sources, in] → [targets, out]. One-hot layers take x = None, and `nodes` [sources] where the adjacency is
         a part of the graph: which node each source is."""
         self._check(x, adjacency)
+        device = adjacency.device.type
+        if not torch.is_autocast_enabled(device):
+            return self._evaluate(x, adjacency, nodes)
+        # As a linear layer does: results are of autocast's type, unless the input is float64. Sums are kept in float32
+        # below this, so that autocast has nothing more to decide. One-hot layers have no large product that would gain
+        # from a narrow input: they read their float32 rows, and round what they give.
+        kind = torch.get_autocast_dtype(device)
+        with torch.autocast(device, enabled=False):
+            out = self._evaluate(x if x is None or x.dtype == torch.float64 else x.to(kind), adjacency, nodes)
+            return out if out.dtype == torch.float64 else out.to(kind)
+
+    def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
+        if torch.compiler.is_compiling() and self._self_loop_is_apart:
+            _set_self_loops_apart(id(adjacency.structure))
         if isinstance(self.weights, OneHotWeights):
-            out = self._one_hot(adjacency, nodes)
+            out = self._one_hot(adjacency, self.weights, nodes)
         else:
             assert x is not None
             out = self._with_features(x, adjacency, self.weights)
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
+    @property
+    def _self_loop_is_apart(self) -> bool:
+        return self.self_loop is not None or self.self_loop_rows is not None
+
     def _with_features(self, x: Tensor, adjacency: RelationalAdjacency, weights: RelationWeights) -> Tensor:
         if self.self_loop is None:
             return weights(x, adjacency, self.evaluation)  # type: ignore[no-any-return]
         rest, pattern, value = adjacency.split_self_loops()
-        own = gather_sum(pattern, value.to(x.dtype), x) @ self.self_loop.to(x.dtype)
+        complete = adjacency.structure.self_loops_apart.complete
+        scaled = x * value.to(x.dtype).unsqueeze(1) if complete else gather_sum(pattern, value, x)
+        own = scaled @ self.self_loop.to(x.dtype)
         if self.self_loop_dropout:
             own = F.dropout(own, self.self_loop_dropout, self.training)
         return weights(x, rest, self.evaluation) + own  # type: ignore[no-any-return]
 
-    def _one_hot(self, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
-        if nodes is None:
-            nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
+    def _one_hot(self, adjacency: RelationalAdjacency, weights: OneHotWeights, nodes: Tensor | None) -> Tensor:
         if self.self_loop_rows is None:
-            return self.weights(adjacency, nodes)  # type: ignore[no-any-return]
-        rest, pattern, value = adjacency.split_self_loops()
-        rows = self.self_loop_rows.values()[nodes]
-        return self.weights(rest, nodes) + gather_sum(pattern, value.to(rows.dtype), rows)  # type: ignore[no-any-return]
+            return weights(adjacency, nodes)  # type: ignore[no-any-return]
+        rest, _, _ = adjacency.split_self_loops()
+        return weights(rest, nodes) + self.self_loop_rows(adjacency, nodes)  # type: ignore[no-any-return]
 
     def _check(self, x: Tensor | None, adjacency: RelationalAdjacency) -> None:
         if adjacency.num_relations != self.num_edge_relations:
@@ -201,6 +220,12 @@ class RelationalGraphConv(nn.Module):
     def extra_repr(self) -> str:
         source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
         return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+def _set_self_loops_apart(structure_id: int) -> bool:
+    """Called when a graph is traced, for real: the compiler finds the result in the structure, and cannot make it."""
+    return object_at(structure_id, EdgeStructure).self_loops_apart is not None
 
 
 def _defaults(

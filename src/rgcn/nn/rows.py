@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rgcn.kernels import FactoredGradient
+
 
 class RowTable(nn.Module):
     """Rows [rows, ...] held in two parts: `trained`, a parameter, and `still`, rows no loss ever reaches.
@@ -16,6 +18,8 @@ class RowTable(nn.Module):
 
     position: Tensor
     still: Tensor
+    factored_gradients: list[FactoredGradient] | None = None
+    """Where an optimizer takes this table's gradients as factors (see `rgcn.optim`); None: they are written out."""
 
     def __init__(self, values: Tensor, trained: Tensor | None = None) -> None:
         """values [rows, ...]: the initial rows; trained bool [rows]: those a loss can reach (None: all)."""

@@ -29,7 +29,7 @@ class Answers:
         """From (query key, answer) pairs in any order, with or without duplicates."""
         pairs = torch.unique(key * num_nodes + node)
         keys, query = torch.unique_consecutive(pairs // max(num_nodes, 1), return_inverse=True)
-        return cls(keys, pointer_from_sorted(query, len(keys)), pairs % max(num_nodes, 1))
+        return cls(keys, pointer_from_sorted(query, len(keys)).long(), pairs % max(num_nodes, 1))
 
     def to(self, device: torch.device | str) -> Answers:
         return Answers(self.keys.to(device), self.pointer.to(device), self.node.to(device))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
-from rgcn.kernels import pair_dot
+from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.decoders import BilinearDecoder
 from rgcn.sampling import EdgeSampler, KnownTriples, Negatives, NeighborhoodEdges, UniformEdges, corrupt, prefetched
 from rgcn.tasks.link_network import LinkNetwork
@@ -34,16 +34,16 @@ def score_batch(decoder: BilinearDecoder, nodes: Tensor, positives: Tensor, nega
     each positive and side; a negative's score is then the dot product of a query and a node.
     """
     subject, relation, object_ = positives.unbind(1)
-    subjects, objects = nodes.index_select(0, subject), nodes.index_select(0, object_)
-    for_object, constant_object = decoder.object_queries(subjects, relation)
-    for_subject, constant_subject = decoder.subject_queries(relation, objects)
+    subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
+    (for_object, constant_object), (for_subject, constant_subject) = decoder.both_queries(subjects, relation, objects)
     positive = (for_object * objects).sum(1)
     queries = torch.cat([for_object, for_subject])
-    which = negatives.positive + negatives.is_head * len(positives)
-    negative = pair_dot(queries, which, nodes, negatives.node)
+    negative = pair_dot(queries, nodes, negatives.by_query(len(positives), len(nodes)))
     if constant_object is not None and constant_subject is not None:
         positive = positive + constant_object
-        negative = negative + torch.cat([constant_object, constant_subject]).index_select(0, which)
+        which = negatives.positive + negatives.is_head * len(positives)
+        constants = torch.cat([constant_object, constant_subject]).unsqueeze(1)
+        negative = negative + take_rows(constants, which).squeeze(1)
     return Scores(positive, negative, _mean_squares(decoder, nodes, positives, negatives))
 
 
@@ -104,7 +104,7 @@ class LinkTrainer:
         self.steps_taken = 0
         # One-hot layers ask which rows a batch's edges use, and wait for the answer: such a step cannot be recorded.
         recordable = on_gpu and not (model.name == "rgcn" and model.input == "one-hot")
-        self.recording = StepRecording(self._step, self.generator) if recordable else None
+        self.recording = StepRecording(self._step, self.generator, triples.device) if recordable else None
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss (on the device, not waited for)."""

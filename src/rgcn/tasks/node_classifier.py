@@ -17,10 +17,15 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, validated
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
+from rgcn.kernels.ahead import compile_ahead
+from rgcn.kernels.dispatch import own_threads
 from rgcn.nn import RelationalEncoder
-from rgcn.nn.encoder import FeatureInput
+from rgcn.nn.decompositions import BasisRows
+from rgcn.nn.encoder import EmbeddingInput, FeatureInput
+from rgcn.optim import Adam
 from rgcn.tasks.devices import choose_device
-from rgcn.tasks.node_network import build_network
+from rgcn.tasks.node_network import build_network, kernels_of
+from rgcn.tasks.recording import StepRecording
 from rgcn.tasks.settings import split_settings
 
 
@@ -141,6 +146,8 @@ class NodeClassifier:
 
     def prepare(self, kg: KnowledgeGraph) -> NodeClassifier:
         """Everything before the first step: check the labels, build the operator and the untrained network."""
+        if choose_device(self.training.device).type == "cpu":
+            compile_ahead(*kernels_of(self.model))
         labels = _trainable_labels(kg)
         if self.training.patience is not None or self.training.validation:
             labels = _with_validation(labels, self.training, self.seed)
@@ -197,6 +204,8 @@ class NodeClassifier:
         target = torch.from_numpy(classes.copy()).to(adjacency.device)
         class_weight = _class_weights(settings, classes, self._labels.num_classes, adjacency.device)
         field = self._field(nodes)
+        if isinstance(network.source, EmbeddingInput) and network.source.rows.all_trained:
+            field = field.reading_all(adjacency.num_sources)  # every row is updated anyway: no copy of some of them
         optimizer = self._optimizer(network)
         generator = torch.Generator(device=adjacency.device).manual_seed(self.seed)
         rates = settings.edge_dropout, settings.self_loop_dropout
@@ -204,15 +213,19 @@ class NodeClassifier:
         def step() -> tuple[Tensor, Tensor]:
             kept = field.masked(adjacency.draw_mask(*rates, generator=generator)) if any(rates) else field
             optimizer.zero_grad(set_to_none=True)
-            logits = network(kept)
+            with optimizer.factoring():
+                logits = network(kept)
             loss = F.cross_entropy(logits, target, weight=class_weight)
             loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            optimizer.update()
             return loss.detach(), logits.detach()
 
-        return step
+        if adjacency.device.type != "cuda":
+            return _on_own_threads(step) if optimizer.tables else step
+        # The graph never changes, so that from the fourth step on the GPU replays the step as a whole.
+        return StepRecording(step, generator, adjacency.device)
 
-    def _optimizer(self, network: RelationalEncoder) -> torch.optim.Optimizer:
+    def _optimizer(self, network: RelationalEncoder) -> Adam:
         """Adam. λ Σ w² has the gradient 2 λ w, which is what Adam's own decay adds: no pass over the weights for it."""
         settings = self.training
         first = {id(p) for name, p in network.layers[0].named_parameters() if not name.endswith("bias")}
@@ -222,8 +235,11 @@ class NodeClassifier:
             {"params": penalized, "weight_decay": settings.weight_decay + 2 * settings.l2_penalty},
             {"params": others, "weight_decay": settings.weight_decay},
         ]
+        if not settings.l2_penalty:
+            groups = [{"params": list(network.parameters()), "weight_decay": settings.weight_decay}]
         groups = [group for group in groups if group["params"]]
-        return torch.optim.Adam(groups, lr=settings.learning_rate, fused=True)
+        tables = [module.rows for module in network.modules() if isinstance(module, BasisRows)]
+        return Adam(groups, lr=settings.learning_rate, tables=tables)
 
     def _validation(self, labels: NodeLabels) -> Callable[[RelationalEncoder], tuple[float | None, float | None]]:
         """A function that gives the validation loss and accuracy, or Nones where there is nothing to validate on."""
@@ -389,6 +405,14 @@ def _class_weights(
     counts = np.bincount(classes, minlength=num_classes)
     weights = np.where(counts > 0, len(classes) / (num_classes * np.maximum(counts, 1)), 0.0)
     return torch.tensor(weights, dtype=torch.float32, device=device)
+
+
+def _on_own_threads(step: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], tuple[Tensor, Tensor]]:
+    def wrapped() -> tuple[Tensor, Tensor]:
+        with own_threads():
+            return step()
+
+    return wrapped
 
 
 def _cuda_devices(device: torch.device) -> list[torch.device]:

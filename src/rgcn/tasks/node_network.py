@@ -100,3 +100,13 @@ def _named(config: NodeModelConfig, last: bool, out: int) -> Decomposition:
     if config.decomposition == "diagonal" and not last:
         return Diagonal()
     return Full()
+
+
+def kernels_of(config: NodeModelConfig) -> list[str]:
+    """The kernels that training such a network will call, in the order it first does."""
+    products = ["grouped_product", "grouped_outer"]
+    bases = ["combine_bases", "spread_bases", "coefficient_gradient", "adam_bases"]
+    last = bases[:3] if config.decomposition == "basis" else products
+    if config.name == "e-rgcn":
+        return ["gather_product_sum", *last]
+    return bases if config.decomposition == "basis" else last

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.errors import ConfigError
+from rgcn.kernels import take_rows
 
 
 class Decoder(nn.Module, ABC):
@@ -71,8 +72,8 @@ class BilinearDecoder(Decoder):
         """p(r, o): vectors [n, width] each → [n, width]."""
 
     def relation_vectors(self, relation: Tensor) -> Tensor:
-        """[n, relation_width]. `index_select`, because on a GPU the gradient of `x[index]` sorts the index."""
-        return self.relation.index_select(0, relation)
+        """[n, relation_width]"""
+        return take_rows(self.relation, relation)
 
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         if self.node_bias is None:
@@ -83,9 +84,8 @@ class BilinearDecoder(Decoder):
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
         query = self.object_query(self._vectors(subject), self.relation_vectors(relation))
         score = (query * self._vectors(object)).sum(dim=1)
-        if self.relation_bias is None:
-            return score
-        return score + subject[:, -2] + object[:, -1] + self.relation_bias.index_select(0, relation)
+        bias = self._relation_biases(relation)
+        return score if bias is None else score + subject[:, -2] + object[:, -1] + bias
 
     def score_objects(self, subject: Tensor, relation: Tensor, nodes: Tensor) -> Tensor:
         return _against_all(*self.object_queries(subject, relation), nodes)
@@ -96,24 +96,42 @@ class BilinearDecoder(Decoder):
     def object_queries(self, subject: Tensor, relation: Tensor) -> tuple[Tensor, Tensor | None]:
         """(query [n, d'], constant [n] or None): f(s, r, o) = ⟨query, o⟩ + constant for any object row o [d']."""
         query = self.object_query(self._vectors(subject), self.relation_vectors(relation))
-        return self._with_biases(query, relation, subject, is_subject=True)
+        return self._with_biases(query, self._relation_biases(relation), subject, is_subject=True)
 
     def subject_queries(self, relation: Tensor, object: Tensor) -> tuple[Tensor, Tensor | None]:
         """(query [n, d'], constant [n] or None): f(s, r, o) = ⟨query, s⟩ + constant for any subject row s [d']."""
         query = self.subject_query(self.relation_vectors(relation), self._vectors(object))
-        return self._with_biases(query, relation, object, is_subject=False)
+        return self._with_biases(query, self._relation_biases(relation), object, is_subject=False)
+
+    def both_queries(
+        self, subject: Tensor, relation: Tensor, object: Tensor
+    ) -> tuple[tuple[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
+        """`object_queries` and `subject_queries` of the same triples, their relations looked up once."""
+        vectors, biases = self.relation_vectors(relation), self._relation_biases(relation)
+        for_object = self.object_query(self._vectors(subject), vectors)
+        for_subject = self.subject_query(vectors, self._vectors(object))
+        return (
+            self._with_biases(for_object, biases, subject, is_subject=True),
+            self._with_biases(for_subject, biases, object, is_subject=False),
+        )
 
     def _with_biases(
-        self, query: Tensor, relation: Tensor, node: Tensor, is_subject: bool
+        self, query: Tensor, relation_bias: Tensor | None, node: Tensor, is_subject: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The query with columns for the nodes' biases, and the biases of its own node [n, d'] and relation."""
-        if self.relation_bias is None:
+        """The query with columns for the nodes' biases, and the biases of its own node [n, d'] and relation [n]."""
+        if relation_bias is None:
             return query, None
         # A query's last two numbers pick, of a node's two biases, the one of the side it stands on.
         chosen = query.new_zeros(len(query), 2)
         chosen[:, 1 if is_subject else 0] = 1.0
         own = node[:, -2 if is_subject else -1]
-        return torch.cat([query, chosen], dim=1), own + self.relation_bias.index_select(0, relation)
+        return torch.cat([query, chosen], dim=1), own + relation_bias
+
+    def _relation_biases(self, relation: Tensor) -> Tensor | None:
+        """[n], or None without biases."""
+        if self.relation_bias is None:
+            return None
+        return take_rows(self.relation_bias.unsqueeze(1), relation).squeeze(1)
 
     def penalty(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
         # mean r² over the triples, without writing out a vector for each

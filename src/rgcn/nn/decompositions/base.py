@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.kernels import gather_sum
+from rgcn.kernels.compiled import handle_of, object_at
+from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
+from rgcn.nn.rows import RowTable
+from rgcn.pairs import Pairs
+from rgcn.sparse import SparsePattern, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
+Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
 
 PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
-# Numbers that an edgewise evaluation may hold: 1 GiB of float32.
-LARGEST_EDGEWISE = 2**28
+# Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times: it may hold 1 GiB.
+LARGEST_EDGEWISE = 6 << 30
 
 
 @dataclass(frozen=True)
@@ -29,26 +37,10 @@ class WeightShape:
     out_features: int
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What one forward pass does: multiplications with additions, and numbers moved through memory."""
-
-    operations: float
-    numbers: float
-
-    # Measured on two cores: about 190 GFLOP/s in large products and 36 GB/s, so that moving a number costs what 20
-    # multiply-adds do. Small grouped products reach less; only the order of the two costs matters here.
-    OPERATIONS_PER_NUMBER = 20.0
-
-    @property
-    def total(self) -> float:
-        return self.operations / self.OPERATIONS_PER_NUMBER + self.numbers
-
-
 class RelationWeights(nn.Module, ABC):
     """The matrices W_r of one layer, in whatever form they are held.
 
-    Both orders compute the same Σ_r A_r X W_r:
+    All orders compute the same Σ_r A_r X W_r:
       horizontal  project each (relation, source) pair that occurs, then mix:  [A_1 … A_R] · [X W_1; …; X W_R]
       vertical    mix into each (relation, target) pair that occurs, then project:  Σ_r (A_r X) W_r
       edgewise    treat each edge as a pair of its own: nothing to sort or count first, for edges used only once
@@ -68,64 +60,163 @@ class RelationWeights(nn.Module, ABC):
         """x [sources, in] → [targets, out]."""
 
     @abstractmethod
-    def cost(self, order: Order, adjacency: RelationalAdjacency) -> Cost:
-        """What the order costs on this adjacency."""
+    def cost(self, order: Order, structure: EdgeStructure) -> Cost:
+        """What a forward and a backward pass in this order cost on these edges; see `decompositions.cost`."""
+
+    @abstractmethod
+    def prepare(self, order: Order, structure: EdgeStructure) -> None:
+        """Make everything this order reads from the structure, which keeps it: a compiler cannot make it."""
 
     @abstractmethod
     def dense(self) -> Tensor:
         """[relations, in, out]: for looking and testing."""
 
-    def forward(self, x: Tensor, adjacency: RelationalAdjacency, order: Order | Literal["auto"] = "auto") -> Tensor:
-        chosen = self.cheapest(adjacency) if order == "auto" else order
+    def forward(self, x: Tensor, adjacency: RelationalAdjacency, order: Evaluation = "auto") -> Tensor:
+        if torch.compiler.is_compiling():
+            order = _plan(id(self), id(adjacency.structure), order)
+        elif order == "auto":
+            # Kept with the structure, which never changes; were an id met again, another order would be as right.
+            chosen: dict[int, Order] = adjacency.structure.__dict__.setdefault("_orders", {})
+            order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
-        return evaluate[chosen](x, adjacency)
+        return evaluate[order](x, adjacency)
 
-    def cheapest(self, adjacency: RelationalAdjacency) -> Order:
+    def cheapest(self, structure: EdgeStructure) -> Order:
         """The order that costs less; horizontal when equal.
 
         Where edges serve one step, counting their pairs would cost as much as it saves, and on a GPU it would have to
-        be waited for.
+        be waited for: they are evaluated one by one, unless that would hold too much. Edges that last are not, for a
+        pair then stands for several edges and its part of the work is done once.
         """
-        if adjacency.structure.transient and self.cost("edgewise", adjacency).numbers < LARGEST_EDGEWISE:
+        if structure.transient and self.cost("edgewise", structure).bytes < LARGEST_EDGEWISE:
             return "edgewise"
-        horizontal, vertical = (self.cost(order, adjacency).total for order in PAIRED)
+        horizontal, vertical = (self.cost(order, structure).total for order in PAIRED)
         return "horizontal" if horizontal <= vertical else "vertical"
 
 
-Prepared = TypeVar("Prepared")
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+def _plan(weights_id: int, structure_id: int, order: Evaluation) -> Order:
+    """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
+    weights: RelationWeights = object_at(weights_id, RelationWeights)  # type: ignore[type-abstract]
+    structure = object_at(structure_id, EdgeStructure)
+    chosen = weights.cheapest(structure) if order == "auto" else order
+    weights.prepare(chosen, structure)
+    return chosen
 
 
-class OneHotWeights(nn.Module, ABC, Generic[Prepared]):
+class Lookup(NamedTuple):
+    """Where the rows of a structure's edges stand in a table.
+
+    trained  whether the table's trained part holds them all
+    pattern  [targets, rows of the table] or [targets, pairs], one entry an edge
+    pairs    the (relation, row) pairs, where rows are made from them
+
+    While a graph is compiled, the handles that stand for pattern and pairs.
+    """
+
+    trained: bool
+    pattern: SparsePattern | str
+    pairs: Pairs | str | None = None
+
+    def table(self, rows: RowTable) -> Tensor:
+        return rows.trained if self.trained else rows.whole()
+
+
+class Lookups:
+    """What was found for each structure, kept as long as the structure lives; a copy begins empty.
+
+    A structure belongs to one list of nodes nearly always: the last list is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._found: weakref.WeakKeyDictionary[EdgeStructure, tuple[Tensor | None, Lookup]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __reduce__(self) -> tuple[type[Lookups], tuple[()]]:
+        return Lookups, ()
+
+    def find(
+        self, structure: EdgeStructure, nodes: Tensor | None, look: Callable[[EdgeStructure, Tensor], Lookup]
+    ) -> Lookup:
+        """What `look` found for these edges and nodes (None: source i is node i)."""
+        known = self._found.get(structure)
+        if known is not None and _same(known[0], nodes):
+            return known[1]
+        every = torch.arange(structure.num_sources, device=structure.source.device) if nodes is None else nodes
+        found = look(structure, every)
+        self._found[structure] = (nodes, found)
+        return found
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))
+
+
+class LooksUp(nn.Module, ABC):
+    """A module that reads rows of a table which follow from a structure and which node each source is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lookups = Lookups()
+
+    @abstractmethod
+    def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
+        """Where the rows of these edges stand; nodes int64 [sources]: which node each source is."""
+
+    def lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
+        """What `look` found for these edges and nodes, once."""
+        if not torch.compiler.is_compiling():
+            return self._lookups.find(structure, nodes, self.look)
+        # By their ids, so that the graph is compiled again for other nodes: the rows follow from which they are.
+        names = (id(self), id(structure), 0 if nodes is None else id(nodes))
+        trained = _traced(*names, "trained") == "yes"
+        return Lookup(trained, _traced(*names, "pattern"), _traced(*names, "pairs") or None)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+def _traced(module_id: int, structure_id: int, nodes_id: int, part: str) -> str:
+    """A part of a lookup, in a word, found while a graph is traced."""
+    module: LooksUp = object_at(module_id, LooksUp)  # type: ignore[type-abstract]
+    structure = object_at(structure_id, EdgeStructure)
+    nodes = object_at(nodes_id, Tensor) if nodes_id else None
+    found = module._lookups.find(structure, nodes, module.look)
+    if part == "trained":
+        return "yes" if found.trained else "no"
+    thing = found.pattern if part == "pattern" else found.pairs
+    return "" if thing is None or isinstance(thing, str) else handle_of(thing)
+
+
+class OneHotWeights(LooksUp):
     """The matrices W_r of a layer without input features: X = I, and row j of W_r belongs to node j.
 
     H[i] = Σ over edges (i ← j, r) of A_r[i, j] · W_r[j]: a lookup. Only rows whose (relation, node) occurs are held.
     Where the edges' rows are is found once for each structure and kept as long as the structure lives.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._prepared: weakref.WeakKeyDictionary[EdgeStructure, tuple[Tensor, Prepared]] = weakref.WeakKeyDictionary()
-
-    def prepared(self, structure: EdgeStructure, nodes: Tensor) -> Prepared:
-        """What `prepare` found for these edges and nodes."""
-        known = self._prepared.get(structure)
-        if known is not None and (known[0] is nodes or torch.equal(known[0], nodes)):
-            return known[1]
-        found = self.prepare(structure, nodes)
-        self._prepared[structure] = (nodes, found)
-        return found
-
     @abstractmethod
-    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> Prepared:
-        """Where the rows of these edges stand, given which node each source is."""
-
-    @abstractmethod
-    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        """nodes int64 [sources]: which node each source of the adjacency is → [targets, out]."""
+    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        """nodes int64 [sources]: which node each source of the adjacency is; None: all, in order → [targets, out]."""
 
     @abstractmethod
     def dense(self) -> Tensor:
         """[relations, nodes, out] with zero where a pair never occurs: for looking and testing."""
+
+
+class SelfLoopRows(RowTable, LooksUp):
+    """The self-loop's own matrix where X = I: a row for each node."""
+
+    def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
+        loops = structure.self_loops_apart.loops
+        position = self.position[nodes[loops.column.long()]]
+        table = self.table_for(position)
+        pattern = SparsePattern(loops.pointer, narrow(position, len(table)), len(table))
+        return Lookup(len(table) == len(self.trained), pattern)
+
+    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        """[targets, out]: each target's own row, times the weight of its self-loop."""
+        found = self.lookup(adjacency.structure, nodes)
+        return gather_sum(found.pattern, adjacency.split_self_loops()[2], found.table(self))
 
 
 @dataclass(frozen=True)
@@ -145,13 +236,15 @@ class OneHotSpace:
     def of(cls, adjacency: RelationalAdjacency, training: tuple[RelationalAdjacency, Tensor] | None) -> OneHotSpace:
         """The pairs of a whole graph; `training` is the first layer of a receptive field and its input nodes."""
         pairs = adjacency.structure.source_pairs
-        relation, node = pairs.relation.cpu(), pairs.node.cpu()
+        relation, node = pairs.relation.cpu().long(), pairs.node.cpu().long()
         reached = torch.ones(len(pairs), dtype=torch.bool)
         if training is not None:
             first, inputs = training
             seen = first.structure.source_pairs
-            keys = relation * adjacency.num_sources + node
-            reached = torch.isin(keys, seen.relation.cpu() * adjacency.num_sources + inputs.cpu()[seen.node.cpu()])
+            keys = relation * adjacency.num_sources + node  # int64: the product may be large
+            reached = torch.isin(
+                keys, seen.relation.cpu().long() * adjacency.num_sources + inputs.cpu()[seen.node.cpu().long()]
+            )
         return cls(relation, node, reached, adjacency.num_relations, adjacency.num_sources)
 
     def without_relation(self, relation: int) -> OneHotSpace:
@@ -180,5 +273,5 @@ class Decomposition(ABC):
     @abstractmethod
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
-    ) -> OneHotWeights[Any]:
+    ) -> OneHotWeights:
         """Weights for one-hot inputs."""

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
+from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
+from rgcn.nn.decompositions import cost
 from rgcn.nn.decompositions.base import (
-    Cost,
     Decomposition,
+    Lookup,
     OneHotSpace,
     OneHotWeights,
     Order,
     RelationWeights,
     WeightShape,
 )
+from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.rows import RowTable
-from rgcn.sparse import SparsePattern
 
 
 @dataclass(frozen=True)
@@ -99,40 +100,49 @@ class BasisWeights(RelationWeights):
         stacked = self.bases.to(x.dtype).transpose(0, 1).reshape(width_in, num_bases * width_out)
         projected = (x @ stacked).view(-1, num_bases, width_out)
         pairs = structure.source_pairs_by_node
-        rows = combine_bases(self.all_coefficients().to(x.dtype), projected, pairs.pointer, pairs.relation, pairs.node)
-        return gather_sum(structure.mix_source_pairs_by_node, adjacency.weight.to(x.dtype), rows)
+        rows = combine_bases(self.all_coefficients(), projected, pairs)
+        return gather_sum(structure.mix_source_pairs_by_node, adjacency.weight, rows)
 
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
-        mixed = gather_sum(structure.mix_target_pairs_by_node, adjacency.weight.to(x.dtype), x)
+        mixed = gather_sum(structure.mix_target_pairs_by_node, adjacency.weight, x)
         pairs = structure.target_pairs_by_node
-        spread = spread_bases(self.all_coefficients().to(x.dtype), mixed, pairs.pointer, pairs.relation, pairs.node)
+        spread = spread_bases(self.all_coefficients(), mixed, pairs)
         return spread.flatten(1) @ self.bases.to(x.dtype).flatten(0, 1)
 
     def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
-        of_edge = (
-            self.all_coefficients().to(x.dtype).index_select(0, structure.relation)
-            * adjacency.weight.to(x.dtype)[:, None]
-        )
+        of_edge = self.all_coefficients().index_select(0, structure.relation) * adjacency.weight.unsqueeze(1)
         # Σ_e C[r_e, b] w_e x[source_e] for each basis, then one product with all of them
         spread = [gather_sum(structure.pattern, of_edge[:, b].contiguous(), x) for b in range(self.bases.shape[0])]
         return torch.cat(spread, dim=1) @ self.bases.to(x.dtype).flatten(0, 1)
 
-    def cost(self, order: Order, adjacency: RelationalAdjacency) -> Cost:
+    def cost(self, order: Order, structure: EdgeStructure) -> Cost:
         num_bases, width_in, width_out = self.bases.shape
-        structure, edges = adjacency.structure, adjacency.num_edges
-        if order == "edgewise":
-            spread = num_bases * width_in
-            operations = edges * spread + adjacency.num_targets * spread * width_out
-            return Cost(operations, numbers=edges * spread + 2 * adjacency.num_targets * spread)
+        relations, edges = len(self.coefficients), structure.num_edges
+        targets, sources = structure.num_targets, structure.num_sources
         if order == "horizontal":
-            nodes, width, pairs = adjacency.num_sources, width_out, len(structure.source_pairs_by_node)
+            pairs = len(structure.source_pairs_by_node)
+            product = cost.matrix_product(sources, width_in, num_bases * width_out)
+            combining = cost.combined_bases(pairs, sources, relations, num_bases, width_out)
+            return product + combining + cost.gather_sum(targets, pairs, edges, width_out)
+        product = cost.matrix_product(targets, num_bases * width_in, width_out)
+        if order == "vertical":
+            pairs = len(structure.target_pairs_by_node)
+            mixing = cost.gather_sum(pairs, sources, edges, width_in)
+            return mixing + cost.combined_bases(pairs, targets, relations, num_bases, width_in) + product
+        coefficients = cost.take_rows(edges, relations, num_bases)
+        # the values of each mix are coefficients times weights, so that they have a gradient
+        mixing = cost.gather_sum(targets, sources, edges, width_in) + cost.entry_dot(edges, width_in)
+        return coefficients + num_bases * mixing + product
+
+    def prepare(self, order: Order, structure: EdgeStructure) -> None:
+        if order == "horizontal":
+            _ = structure.source_pairs_by_node, structure.mix_source_pairs_by_node
+        elif order == "vertical":
+            _ = structure.mix_target_pairs_by_node, structure.target_pairs_by_node
         else:
-            nodes, width, pairs = adjacency.num_targets, width_in, len(structure.target_pairs_by_node)
-        product = nodes * num_bases * width_in * width_out
-        operations = product + pairs * num_bases * width + edges * width
-        return Cost(operations, numbers=2 * nodes * num_bases * width + 2 * pairs * width + edges * width)
+            _ = structure.pattern
 
     def dense(self) -> Tensor:
         return torch.einsum("rb, bio -> rio", self.all_coefficients(), self.bases)
@@ -141,7 +151,7 @@ class BasisWeights(RelationWeights):
         return f"bases {list(self.bases.shape)}, coefficients {list(self.coefficients.shape)}"
 
 
-class BasisRows(OneHotWeights[tuple[Pairs, SparsePattern]]):
+class BasisRows(OneHotWeights):
     """Row j of each V_b, together, for each node: table [nodes, B, out]; coefficients C [relations, B].
 
     Node-major, so that all pairs of a node combine the same B rows while they are in the cache.
@@ -152,17 +162,18 @@ class BasisRows(OneHotWeights[tuple[Pairs, SparsePattern]]):
         self.rows = rows
         self.coefficients = nn.Parameter(coefficients)
 
-    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> tuple[Pairs, SparsePattern]:
+    def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """The edges' (relation, row) pairs, and [targets, pairs]."""
         position = self.rows.position[nodes[structure.source]]
         pairs = structure.pairs_of(position, self.rows.table_for(position).shape[0], node_major=True)
-        return pairs, structure.targets_from(pairs)
+        return Lookup(pairs.num_nodes == len(self.rows.trained), structure.targets_from(pairs), pairs)
 
-    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        pairs, pattern = self.prepared(adjacency.structure, nodes)
-        table = self.rows.trained if pairs.num_nodes == len(self.rows.trained) else self.rows.whole()
-        rows = combine_bases(self.coefficients, table, pairs.pointer, pairs.relation, pairs.node)
-        return gather_sum(pattern, adjacency.weight.to(table.dtype), rows)
+    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        found = self.lookup(adjacency.structure, nodes)
+        assert found.pairs is not None
+        factored = self.rows.factored_gradients if found.trained else None
+        rows = combine_bases(self.coefficients, found.table(self.rows), found.pairs, factored)
+        return gather_sum(found.pattern, adjacency.weight, rows)
 
     def dense(self) -> Tensor:
         return torch.einsum("rb, nbo -> rno", self.coefficients, self.rows.values())

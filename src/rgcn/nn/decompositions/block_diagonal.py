@@ -10,7 +10,7 @@ from torch import Tensor
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.nn.decompositions.base import Decomposition, OneHotSpace, OneHotWeights, WeightShape
+from rgcn.nn.decompositions.base import Decomposition, Lookup, OneHotSpace, OneHotWeights, WeightShape
 from rgcn.nn.decompositions.full import BlockWeights, find_pairs
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.rows import RowTable
@@ -48,7 +48,7 @@ class BlockDiagonal(Decomposition):
         return BlockRows(space, out_features, self.num_blocks, init, generator)
 
 
-class BlockRows(OneHotWeights[tuple[SparsePattern, Tensor]]):
+class BlockRows(OneHotWeights):
     """Row j of a block-diagonal W_r is zero outside the block that j lies in: out / B numbers for each pair (r, j).
 
     Nodes are cut into B runs of equal length (the last may be shorter); run k writes block k of the output.
@@ -66,20 +66,21 @@ class BlockRows(OneHotWeights[tuple[SparsePattern, Tensor]]):
         self.rows = RowTable(init.draw(shape, generator, rows=len(space.relation)), space.reached)
         self.register_buffer("key", space.relation * space.num_nodes + space.node)
 
-    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        pattern, edge = self.prepared(adjacency.structure, nodes)
-        table = self.rows.trained if pattern.num_columns == len(self.rows.trained) else self.rows.whole()
-        blocks = gather_sum(pattern, adjacency.weight.to(table.dtype).index_select(0, edge), table)
+    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        found = self.lookup(adjacency.structure, nodes)
+        table = found.table(self.rows)
+        blocks = gather_sum(found.pattern, adjacency.weight, table)
         return blocks.view(adjacency.num_targets, self.num_blocks * table.shape[1])
 
-    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> tuple[SparsePattern, Tensor]:
-        """[targets · B, rows of the table]: block k of target t is row t · B + k; and the edge behind each entry."""
+    def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
+        """[targets · B, rows of the table]: block k of target t is row t · B + k; values in edge order."""
         node = nodes[structure.source]
         position = self.rows.position[find_pairs(self.key, structure.relation * self.num_nodes + node)]
         row = structure.target * self.num_blocks + node // self.run
         edge = torch.argsort(row, stable=True)
         shape = (structure.num_targets * self.num_blocks, self.rows.table_for(position).shape[0])
-        return SparsePattern.from_sorted_rows(row[edge], position[edge], shape), edge
+        pattern = SparsePattern.from_sorted_rows(row[edge], position[edge], shape, edge)
+        return Lookup(shape[1] == len(self.rows.trained), pattern)
 
     def dense(self) -> Tensor:
         values = self.rows.values()

@@ -9,19 +9,21 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
 from rgcn.errors import DataError
-from rgcn.kernels import gather_sum, grouped_product
+from rgcn.kernels import gather_sum, grouped_product, take_rows
+from rgcn.nn.decompositions import cost
 from rgcn.nn.decompositions.base import (
-    Cost,
     Decomposition,
+    Lookup,
     OneHotSpace,
     OneHotWeights,
     Order,
     RelationWeights,
     WeightShape,
 )
+from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.rows import RowTable
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import SparsePattern, narrow
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,13 @@ class BlockWeights(RelationWeights):
     def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
         pairs = structure.source_pairs
-        picked = gather_sum(pairs.select, None, x)
+        picked = take_rows(x, pairs.select)
         projected = self._project(picked, pairs)
-        return gather_sum(structure.mix_source_pairs, adjacency.weight.to(x.dtype), projected)
+        return gather_sum(structure.mix_source_pairs, adjacency.weight, projected)
 
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
-        pattern, edge = structure.mix_target_pairs
-        mixed = gather_sum(pattern, adjacency.weight.to(x.dtype).index_select(0, edge), x)
+        mixed = gather_sum(structure.mix_target_pairs, adjacency.weight, x)
         projected = self._project(mixed, structure.target_pairs)
         return gather_sum(structure.collect_target_pairs, None, projected)
 
@@ -72,29 +73,43 @@ class BlockWeights(RelationWeights):
         structure = adjacency.structure
         _, num_blocks, width_in, _ = self.blocks.shape
         # einsum: one small product an edge, with its relation's blocks
-        picked = gather_sum(structure.select_sources, None, x).view(-1, num_blocks, width_in)
-        blocks = self.blocks.to(x.dtype).index_select(0, structure.relation)
+        picked = take_rows(x, structure.select_sources).view(-1, num_blocks, width_in)
+        blocks = take_rows(self.blocks.to(x.dtype).flatten(1), structure.select_relations).view(
+            -1, *self.blocks.shape[1:]
+        )
         messages = torch.einsum("eki, ekio -> eko", picked, blocks).flatten(1)
-        return gather_sum(structure.sum_messages, adjacency.weight.to(x.dtype), messages)
+        return gather_sum(structure.sum_messages, adjacency.weight, messages)
 
     def _project(self, rows: Tensor, pairs: Pairs) -> Tensor:
         """rows [pairs, in] → [pairs, out]."""
         _, num_blocks, width_in, _ = self.blocks.shape
-        blocks = self.blocks.to(rows.dtype)
-        return grouped_product(rows.view(-1, num_blocks, width_in), blocks, pairs.pointer, pairs.bounds).flatten(1)
+        return grouped_product(rows.view(-1, num_blocks, width_in), self.blocks, pairs).flatten(1)
 
-    def cost(self, order: Order, adjacency: RelationalAdjacency) -> Cost:
-        _, num_blocks, rows, columns = self.blocks.shape
-        width_in, width_out = num_blocks * rows, num_blocks * columns
-        edges = adjacency.num_edges
+    def cost(self, order: Order, structure: EdgeStructure) -> Cost:
+        relations, num_blocks, rows, columns = self.blocks.shape
+        width_in, width_out, edges = num_blocks * rows, num_blocks * columns, structure.num_edges
+        targets, sources = structure.num_targets, structure.num_sources
         if order == "edgewise":
-            moved = edges * (num_blocks * rows * columns + 2 * width_in + 2 * width_out)
-            return Cost(operations=edges * num_blocks * rows * columns, numbers=moved)
-        structure = adjacency.structure
-        pairs = len(structure.source_pairs) if order == "horizontal" else len(structure.target_pairs)
-        mixed = edges * (width_out if order == "horizontal" else width_in)
-        moved = pairs * (width_in + width_out) + mixed + (0 if order == "horizontal" else pairs * width_out)
-        return Cost(operations=pairs * num_blocks * rows * columns + mixed, numbers=moved)
+            block = num_blocks * rows * columns
+            picking = cost.take_rows(edges, sources, width_in) + cost.take_rows(edges, relations, block)
+            products = cost.grouped_product(edges, edges, num_blocks, rows, columns)
+            return picking + products + cost.gather_sum(targets, edges, edges, width_out)
+        pairs = len(structure.source_pairs if order == "horizontal" else structure.target_pairs)
+        products = cost.grouped_product(pairs, relations, num_blocks, rows, columns)
+        if order == "horizontal":
+            return (
+                cost.take_rows(pairs, sources, width_in) + products + cost.gather_sum(targets, pairs, edges, width_out)
+            )
+        mixing = cost.gather_sum(pairs, sources, edges, width_in)
+        return mixing + products + cost.gather_sum(targets, pairs, pairs, width_out, valued=False)
+
+    def prepare(self, order: Order, structure: EdgeStructure) -> None:
+        if order == "horizontal":
+            _ = structure.source_pairs.select, structure.mix_source_pairs
+        elif order == "vertical":
+            _ = structure.mix_target_pairs, structure.target_pairs, structure.collect_target_pairs
+        else:
+            _ = structure.select_sources, structure.select_relations, structure.sum_messages
 
     def dense(self) -> Tensor:
         relations, num_blocks, rows, columns = self.blocks.shape
@@ -107,7 +122,7 @@ class BlockWeights(RelationWeights):
         return f"{list(self.blocks.shape)}"
 
 
-class PairRows(OneHotWeights[SparsePattern]):
+class PairRows(OneHotWeights):
     """Row j of W_r for the pairs (r, j) that occur: [pairs, out] numbers instead of [relations, nodes, out]."""
 
     key: Tensor
@@ -118,18 +133,18 @@ class PairRows(OneHotWeights[SparsePattern]):
         self.rows = RowTable(values, space.reached)
         self.register_buffer("key", space.relation * space.num_nodes + space.node)
 
-    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor) -> Tensor:
-        pattern = self.prepared(adjacency.structure, nodes)
-        table = self.rows.trained if pattern.num_columns == len(self.rows.trained) else self.rows.whole()
-        return gather_sum(pattern, adjacency.weight.to(table.dtype), table)
+    def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        found = self.lookup(adjacency.structure, nodes)
+        return gather_sum(found.pattern, adjacency.weight, found.table(self.rows))
 
-    def prepare(self, structure: EdgeStructure, nodes: Tensor) -> SparsePattern:
+    def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """[targets, rows of the table], one entry an edge."""
         position = self.rows.position[
             find_pairs(self.key, structure.relation * self.num_nodes + nodes[structure.source])
         ]
         width = self.rows.table_for(position).shape[0]
-        return SparsePattern(structure.pattern.pointer, position, width)
+        pattern = SparsePattern(structure.pattern.pointer, narrow(position, width), width)
+        return Lookup(width == len(self.rows.trained), pattern)
 
     def dense(self) -> Tensor:
         values = self.rows.values()

@@ -1,0 +1,188 @@
+"""The least time a training step can take on a machine, whoever wrote it.
+
+A step must move certain bytes and do certain multiply-adds. Divided by what the machine moves and does in a second, the
+larger of the two quotients is the floor; `reached` is the floor over the measured time. What is counted:
+
+bytes, each number or index 4 of them
+  a layer, forward   its edges (an index and a weight each), a pointer for each target, the pairs (an index each, where
+                     weights are shared by relation), its weights and input rows read; its output rows written
+  a layer, backward  edges, pointers and pairs, weights and input rows read again, the gradient of the output read; the
+                     gradient of the input written, where something before the layer learns
+  optimizer          6 numbers for each trained parameter: Adam reads and writes the parameter and its two moments; a
+                     gradient can be used where it is made, and need not be written
+multiply-adds
+  the cheapest order of evaluation forward; backward the products count twice (for the input and for the weights) and
+  the mixing once. One-hot nodes have no input to give a gradient to.
+
+What fits into a cache need not come from memory, so a step on a small graph can be faster than this floor. A floor says
+how much is left to gain on large graphs; on small ones the cost of starting each operation rules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from rgcn.adjacency import RelationalAdjacency
+    from rgcn.nn import RelationalGraphConv
+    from rgcn.tasks import NodeClassifier
+
+NUMBER = 4  # bytes of a float32, and of an index
+OPTIMIZER_NUMBERS = 6
+
+
+@dataclass(frozen=True)
+class Work:
+    """What must be done: bytes moved and multiply-adds."""
+
+    bytes: int = 0
+    operations: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.bytes + other.bytes, self.operations + other.operations)
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What a device does in a second: bytes of a large copy (read and written), multiply-adds of a large product."""
+
+    bandwidth: float
+    rate: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
+    """The floor, and which of the two makes it.
+
+    >>> floor_seconds(Work(bytes=100, operations=10), Speeds(bandwidth=50.0, rate=50.0))
+    (2.0, 'bytes')
+    """
+    moving, computing = work.bytes / speeds.bandwidth, work.operations / speeds.rate
+    return max(moving, computing), "bytes" if moving >= computing else "operations"
+
+
+def step_work(classifier: NodeClassifier) -> Work:
+    """The least that one training step of a prepared classifier must do."""
+    labels = classifier.graph_.labels
+    assert labels is not None
+    field = classifier._field(labels.of("train")[0])
+    network = classifier.network_
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    total = Work(bytes=NUMBER * OPTIMIZER_NUMBERS * trained)
+    for depth, (layer, adjacency) in enumerate(zip(network.layers, field.layers, strict=True)):
+        total += layer_work(cast("RelationalGraphConv", layer), adjacency, first=depth == 0)
+    return total
+
+
+def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first: bool) -> Work:
+    """Forward and backward of one layer, without its parameters' gradients, which the optimizer's count holds.
+
+    first: nothing before the layer but a table of rows; the gradient of its input is that of the table.
+    """
+    counted = _count(layer, adjacency)
+    edges, pointers = adjacency.num_edges, adjacency.num_targets + 1
+    structure = 2 * edges + pointers + counted.pairs
+    inputs = 0 if layer.is_one_hot else adjacency.num_sources * layer.in_features
+    outputs = adjacency.num_targets * layer.out_features
+    forward = structure + counted.weights + inputs + outputs
+    backward = structure + counted.weights_again + inputs + outputs + (0 if first else inputs)
+    return Work(NUMBER * (forward + backward), 3 * counted.product + 2 * counted.mixing)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """pairs, weights: indices and numbers read; product, mixing: multiply-adds of one forward pass."""
+
+    pairs: int
+    weights: int
+    weights_again: int
+    product: int
+    mixing: int
+
+
+def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Counted:
+    from rgcn.errors import ConfigError
+    from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
+    from rgcn.nn.decompositions.diagonal import DiagonalWeights
+    from rgcn.nn.decompositions.full import BlockWeights, PairRows
+
+    edges, weights = adjacency.num_edges, layer.weights
+    source_pairs, target_pairs = num_pairs(adjacency)
+    width = layer.out_features
+    bias = 0 if layer.bias is None else layer.bias.numel()
+    if layer.self_loop is not None or layer.self_loop_rows is not None:
+        raise ConfigError("no floor is known for a layer that holds its self-loop apart")
+    if isinstance(weights, PairRows):  # each edge has its row; backward does not read the rows
+        rows = source_pairs * width
+        return _Counted(0, rows + bias, 0, 0, edges * width)
+    if isinstance(weights, BasisRows):
+        num_bases, pairs = weights.coefficients.shape[1], source_pairs
+        read = adjacency.num_sources * num_bases * width + weights.coefficients.numel()
+        # The product gives both the rows' and the coefficients' gradient backward: twice, as in any other layer.
+        return _Counted(pairs, read + bias, read, pairs * num_bases * width, edges * width)
+    # Project the (relation, source) pairs and mix what comes out, or mix into (relation, target) pairs, then project.
+    ways = ((source_pairs, width, adjacency.num_sources), (target_pairs, layer.in_features, adjacency.num_targets))
+    matrix = layer.in_features * width
+    if isinstance(weights, DiagonalWeights):
+        read = weights.scale.numel()
+        orders = [(pairs * width, edges * width) for pairs, _, _ in ways]
+    elif isinstance(weights, BlockWeights):
+        read, nonzero = weights.blocks.numel(), weights.blocks[0].numel()
+        orders = [(pairs * nonzero, edges * mixed) for pairs, mixed, _ in ways]
+    elif isinstance(weights, BasisWeights):
+        num_bases, read = weights.bases.shape[0], weights.bases.numel() + weights.coefficients.numel()
+        written_out = adjacency.num_relations * num_bases * matrix  # every W_r, made once
+        orders = [
+            (min(nodes * num_bases * matrix + pairs * num_bases * mixed, written_out + pairs * matrix), edges * mixed)
+            for pairs, mixed, nodes in ways
+        ]
+    else:
+        raise ConfigError(f"no floor is known for weights of the kind {type(weights).__name__}")
+    product, mixing = min(orders, key=lambda order: 3 * order[0] + 2 * order[1])
+    return _Counted(min(source_pairs, target_pairs), read + bias, read, product, mixing)
+
+
+def num_pairs(adjacency: RelationalAdjacency) -> tuple[int, int]:
+    """How many (relation, source) and (relation, target) pairs occur among the edges."""
+    import torch
+
+    structure = adjacency.structure
+    sources = structure.relation * adjacency.num_sources + structure.source
+    targets = structure.relation * adjacency.num_targets + structure.target
+    return torch.unique(sources).numel(), torch.unique(targets).numel()
+
+
+# -- what the machine can do -------------------------------------------------------------------------------
+
+
+def measure_speeds(device: str, copied_bytes: int | None = None, size: int | None = None) -> Speeds:
+    """The best of a few large copies and float32 products on a device, with PyTorch's own settings."""
+    import torch
+
+    gpu = torch.device(device).type == "cuda"
+    copied_bytes = copied_bytes or (2**30 if gpu else 2**28)
+    size = size or (8192 if gpu else 1536)
+    wait: Callable[[], Any] = (lambda: torch.cuda.synchronize(device)) if gpu else (lambda: None)
+    source = torch.ones(copied_bytes // NUMBER, device=device)
+    target = torch.empty_like(source)
+    copying = _best(lambda: target.copy_(source), wait)
+    matrix = torch.rand(size, size, device=device)
+    product = torch.empty_like(matrix)
+    multiplying = _best(lambda: torch.mm(matrix, matrix, out=product), wait)
+    return Speeds(2 * copied_bytes / copying, size**3 / multiplying)
+
+
+def _best(action: Callable[[], Any], wait: Callable[[], Any], times: int = 7) -> float:
+    best = float("inf")
+    for _ in range(times):
+        wait()
+        start = time.perf_counter()
+        action()
+        wait()
+        best = min(best, time.perf_counter() - start)
+    return best

@@ -1,0 +1,222 @@
+"""The graphs to measure on: data sets by name, files, and drawn graphs of any size.
+
+A drawn graph has the size of a published one (or any other) and edges from a random generator: good for measuring time
+and memory where the real files are not at hand, and for nothing else; accuracies on it mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a graph is: what a drawn one is made from."""
+
+    nodes: int
+    relations: int
+    edges: int
+    labelled: int
+    train: int
+    classes: int
+
+
+# The published counts: BGS and AM after pruning to two hops of the labelled nodes, and AM whole.
+SHAPES = {
+    "bgs-shaped": Shape(87_688, 70, 230_698, 146, 117, 2),
+    "am-shaped": Shape(246_728, 122, 875_946, 1_000, 802, 11),
+    "am-full-shaped": Shape(1_666_764, 133, 5_988_321, 1_000, 802, 11),
+}
+ARRAYS = ("triples", "nodes", "relations", "classes", "train", "test", "label")
+
+
+def find_graph(name: str) -> KnowledgeGraph:
+    """The graph a word on the command line stands for; a known name wins over a folder called the same.
+
+    >>> find_graph("random-200")
+    KnowledgeGraph('random-200', 50 nodes, 12 relations, 200 triples, 5 labels in 2 classes)
+    """
+    if name in SHAPES:
+        return shaped(SHAPES[name], name)
+    drawn = re.fullmatch(r"random-(\d+(?:e\d+)?)", name)
+    if drawn:
+        return shaped(random_shape(int(float(drawn[1]))), name)
+    if name.endswith(".npz"):
+        return graph_from_npz(Path(name))
+    from rgcn.data.catalog import CATALOG, NODE_CLASSIFICATION
+
+    if name.lower() in CATALOG:
+        from rgcn.data import load
+
+        return _labelled(load(name.lower()), name)
+    if (Path(name) / "graph.json").exists():
+        from rgcn.data.graph_store import load_graph
+
+        return _labelled(load_graph(Path(name)), name)
+    known = [dataset.name for dataset in CATALOG.values() if NODE_CLASSIFICATION in dataset.tasks]
+    raise ConfigError(
+        f"no graph {name!r}: give one of {', '.join([*known, *SHAPES])}; random-N for N drawn edges; an .npz file; "
+        "or the folder of a saved graph"
+    )
+
+
+def default_graphs() -> list[str]:
+    """AIFB and MUTAG where they are on this machine; else the embedded graph. Nothing is fetched."""
+    from rgcn.data.catalog import find
+    from rgcn.data.registry import sources
+
+    places = sources()
+    here = [name for name in ("aifb", "mutag") if places.whereabouts(find(name)) != "not here"]
+    return here or ["world"]
+
+
+def _labelled(graph: KnowledgeGraph, name: str) -> KnowledgeGraph:
+    if graph.labels is None or not len(graph.labels.of("train")[0]):
+        raise DataError(f"{name}: a training step needs labelled nodes, and this graph has none to learn from")
+    return graph
+
+
+# -- drawing -----------------------------------------------------------------------------------------------
+
+
+def random_shape(num_edges: int) -> Shape:
+    """A shape with about four edges a node, fifty relations and up to a thousand labelled nodes.
+
+    >>> random_shape(100_000)
+    Shape(nodes=25000, relations=50, edges=100000, labelled=1000, train=800, classes=10)
+    """
+    if num_edges < 100:
+        raise ConfigError(f"a drawn graph needs at least 100 edges, not {num_edges}")
+    nodes = num_edges // 4
+    labelled = max(5, min(1000, nodes // 10))
+    return Shape(
+        nodes, min(50, nodes // 4), num_edges, labelled, labelled - labelled // 5, max(2, min(10, labelled // 5))
+    )
+
+
+def shaped(shape: Shape, name: str = "") -> KnowledgeGraph:
+    """A drawn graph of exactly this size; the same shape always gives the same graph.
+
+    A tree of two levels ties every node to a labelled one within two hops: labelled nodes are the roots, a third of the
+    others hang from roots, the rest from those. Its edges point either way. All further edges go from any node to an
+    object that is popular with probability 1 / rank in half of the cases, and any node in the other half. Relations
+    are drawn with frequencies 1 / rank, and each occurs. No triple occurs twice.
+    """
+    spare = shape.nodes - shape.labelled
+    if not (shape.relations <= spare <= shape.edges and shape.classes <= shape.train <= shape.labelled):
+        raise ConfigError(f"no graph has the shape {shape}: too few edges, nodes or labels")
+    rng = np.random.default_rng(list(vars(shape).values()))
+    ids = rng.permutation(shape.nodes)
+    roots, inner, outer = np.split(ids, [shape.labelled, shape.labelled + max(1, spare // 3)])
+
+    child = np.concatenate([inner, outer])
+    parent = np.concatenate([rng.choice(roots, len(inner)), inner[_by_rank(rng, len(inner), len(outer))]])
+    forward = rng.random(spare) < 0.5
+    relation = _by_rank(rng, shape.relations, spare)
+    relation[rng.permutation(spare)[: shape.relations]] = np.arange(shape.relations)  # each one occurs
+    tree = _keys(shape, np.where(forward, child, parent), relation, np.where(forward, parent, child))
+
+    keys = np.sort(tree)  # a tree's edges differ already
+    while len(keys) < shape.edges:  # again for those that were drawn twice
+        missing = shape.edges - len(keys)
+        popular = ids[_by_rank(rng, shape.nodes, missing)]
+        object_ = np.where(rng.random(missing) < 0.5, popular, rng.integers(shape.nodes, size=missing))
+        drawn = _keys(shape, rng.integers(shape.nodes, size=missing), _by_rank(rng, shape.relations, missing), object_)
+        keys = np.union1d(keys, drawn)
+    keys = rng.permutation(keys)
+    subject, rest = np.divmod(keys, shape.relations * shape.nodes)
+    triples = np.stack([subject, *np.divmod(rest, shape.nodes)], axis=1)
+
+    classes = np.concatenate([rng.permutation(np.arange(part) % shape.classes) for part in _split(shape)])
+    splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], _split(shape)).astype(np.int8)
+    names = Vocabulary(map(str, range(shape.classes)), kind="class")
+    labels = NodeLabels(roots, classes, names, splits)
+    return _graph(triples, shape.nodes, shape.relations, labels, name or f"random-{shape.edges}")
+
+
+def _split(shape: Shape) -> tuple[int, int]:
+    return shape.train, shape.labelled - shape.train
+
+
+def _by_rank(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
+    """int64 [size] below `count`, k with a probability proportional to log((k + 2) / (k + 1)), about 1 / (k + 1)."""
+    drawn = np.exp(rng.random(size) * np.log(count + 1)).astype(np.int64) - 1
+    return np.asarray(np.minimum(drawn, count - 1))
+
+
+def _keys(
+    shape: Shape, subject: NDArray[np.int64], relation: NDArray[np.int64], object_: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """One number for each triple: sorting and comparing numbers is much faster than rows."""
+    keys: NDArray[np.int64] = (subject * shape.relations + relation) * shape.nodes + object_
+    return keys
+
+
+def _graph(triples: Any, nodes: int, relations: int, labels: NodeLabels, name: str) -> KnowledgeGraph:
+    return KnowledgeGraph(
+        triples,
+        Vocabulary(map(str, range(nodes)), kind="node"),
+        Vocabulary(map(str, range(relations)), kind="relation"),
+        labels=labels,
+        name=name,
+    )
+
+
+# -- as one file -------------------------------------------------------------------------------------------
+
+
+def graph_to_npz(graph: KnowledgeGraph, path: Path) -> None:
+    """The numbers of a graph in one file that needs nothing but numpy to be read; names and features stay behind.
+
+    triples int64 [edges, 3]; nodes, relations, classes: counts; train, test: node ids; label: classes of train, then
+    of test.
+    """
+    import io
+
+    from rgcn.data.atomic import write_atomically
+
+    labels = _labelled(graph, graph.name).labels
+    assert labels is not None
+    (train, train_classes), (test, test_classes) = labels.of("train"), labels.of("test")
+    arrays: dict[str, Any] = {
+        "triples": graph.triples,
+        "nodes": graph.num_nodes,
+        "relations": graph.num_relations,
+        "classes": labels.num_classes,
+        "train": train,
+        "test": test,
+        "label": np.concatenate([train_classes, test_classes]),
+    }
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_atomically(path, content.getvalue())
+
+
+def graph_from_npz(path: Path, name: str = "") -> KnowledgeGraph:
+    """Read what `graph_to_npz` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [key for key in ARRAYS if key not in file]
+            if missing:
+                raise DataError(f"{path}: no graph in it: {', '.join(missing)} missing of {', '.join(ARRAYS)}")
+            triples, nodes, relations, classes, train, test, label = (file[key] for key in ARRAYS)
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: not an .npz file of plain arrays ({error})") from error
+    splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], [len(train), len(test)]).astype(np.int8)
+    names = Vocabulary(map(str, range(int(classes))), kind="class")
+    labels = NodeLabels(np.concatenate([train, test]), label, names, splits)
+    return _labelled(_graph(triples, int(nodes), int(relations), labels, name or path.stem), str(path))

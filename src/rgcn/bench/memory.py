@@ -1,0 +1,110 @@
+"""How much memory a process holds, held at most, and may still have."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from pathlib import Path
+
+STATUS, CLEAR, MEMINFO = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def status_bytes(field: str) -> int | None:
+    """A size from /proc/self/status, such as VmRSS; None where there is none."""
+    with contextlib.suppress(OSError):
+        for line in STATUS.read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name == field:
+                return int(rest.split()[0]) * 1024
+    return None
+
+
+class HostMemory:
+    """Peaks of this process's memory over what it holds when this is made: the process at rest.
+
+    Linux tells the resident memory now and at its highest, and forgets the latter when asked; elsewhere only the
+    highest since the start is known, so that a peak below an earlier one reads as zero.
+    """
+
+    def __init__(self) -> None:
+        gc.collect()
+        _return_freed_pages()
+        self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
+        self.at_rest = (status_bytes("VmRSS") if self.method == "VmHWM" else _largest_ever()) or 0
+
+    def peak(self) -> int:
+        """Most bytes over the process at rest since it was made or `restart` was called."""
+        now = status_bytes("VmHWM") if self.method == "VmHWM" else _largest_ever()
+        return max((now or 0) - self.at_rest, 0)
+
+    def restart(self) -> None:
+        """Forget the peak, not what the process at rest held."""
+        if self.method == "VmHWM":
+            _forget_peak()
+
+
+class DeviceMemory:
+    """The same of a GPU: bytes that PyTorch's tensors hold, nothing subtracted."""
+
+    method = "cuda"
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._cuda, self._device = torch.cuda, torch.device(device)
+        gc.collect()
+        self._cuda.empty_cache()
+        self.restart()
+
+    def peak(self) -> int:
+        return int(self._cuda.max_memory_allocated(self._device))
+
+    def restart(self) -> None:
+        self._cuda.reset_peak_memory_stats(self._device)
+
+
+def available_bytes() -> int | None:
+    """Memory that can still be had here without swapping, as far as the system tells."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        lines = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
+        found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
+    return min(found) if found else None
+
+
+def limit_memory(more: int) -> None:
+    """Let this process have so many bytes more than it has now; beyond, an allocation fails instead of the machine."""
+    size = status_bytes("VmSize")
+    if size is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (size + more, resource.RLIM_INFINITY))
+
+
+def _forget_peak() -> bool:
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return False
+    return status_bytes("VmHWM") is not None
+
+
+def _return_freed_pages() -> None:
+    """Give the system back what was freed, lest the next allocations come out of it unseen."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _largest_ever() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

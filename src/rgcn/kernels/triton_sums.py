@@ -1,0 +1,133 @@
+"""Triton: sums over the entries of a sparse matrix, and products at its entries.
+
+Sums follow the pattern's `Pieces`: a program takes a tile of pieces × a block of the width, and walks along the entries
+of all its pieces at once. Each sum has a fixed order, and no two programs write to the same place: same inputs, same
+bits. Widths are compile-time constants, so that the compiler knows how rows are aligned and loads them in vectors.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["num_pieces", "num_rows"])
+def gather_pieces(  # type: ignore[no-untyped-def]
+    row_ptr,
+    begin_ptr,
+    end_ptr,
+    slot_ptr,
+    column_ptr,
+    value_ptr,
+    index_ptr,
+    left_ptr,
+    x_ptr,
+    out_ptr,
+    partial_ptr,
+    num_pieces,
+    num_rows,
+    WIDTH: tl.constexpr,
+    HAS_VALUE: tl.constexpr,
+    HAS_LEFT: tl.constexpr,
+    ACC: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    UNROLL: tl.constexpr,
+):
+    """The sum of each piece: to its row of `out` where it is all of the row, else to its slot of `partial`."""
+    piece = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    exists = piece < num_pieces
+    row = tl.load(row_ptr + piece, mask=exists, other=0)
+    begin = tl.load(begin_ptr + piece, mask=exists, other=0)
+    end = tl.load(end_ptr + piece, mask=exists, other=0)
+    slot = tl.load(slot_ptr + piece, mask=exists, other=-1)
+    w = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
+    inside = w < WIDTH
+    acc = tl.zeros([ROWS, BLOCK_W], dtype=ACC)
+    longest = tl.max(end - begin, axis=0)
+    for j in range(0, longest, UNROLL):
+        for u in tl.static_range(UNROLL):  # independent loads, in flight together
+            e = begin + (j + u)
+            live = e < end
+            here = live[:, None] & inside[None, :]
+            column = tl.load(column_ptr + e, mask=live, other=0).to(tl.int64)
+            term = tl.load(x_ptr + column[:, None] * WIDTH + w[None, :], mask=here, other=0).to(ACC)
+            if HAS_LEFT:
+                index = tl.load(index_ptr + e, mask=live, other=0).to(tl.int64)
+                term *= tl.load(left_ptr + index[:, None] * WIDTH + w[None, :], mask=here, other=0).to(ACC)
+            if HAS_VALUE:
+                term *= tl.load(value_ptr + e, mask=live, other=0).to(ACC)[:, None]
+            acc += term
+    whole = exists & (slot < 0) & (row < num_rows)
+    part = exists & (slot >= 0)
+    row_start = row.to(tl.int64) * WIDTH
+    slot_start = slot.to(tl.int64) * WIDTH
+    out = acc.to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + row_start[:, None] + w[None, :], out, mask=whole[:, None] & inside[None, :])
+    tl.store(partial_ptr + slot_start[:, None] + w[None, :], acc, mask=part[:, None] & inside[None, :])
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def add_slots(  # type: ignore[no-untyped-def]
+    long_row_ptr,
+    long_slot_ptr,
+    long_count_ptr,
+    partial_ptr,
+    out_ptr,
+    num_rows,
+    width,
+    ACC: tl.constexpr,
+    SLOTS: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+):
+    """A row of several pieces: the sum of its slots."""
+    row = tl.load(long_row_ptr + tl.program_id(0))
+    if row < num_rows:
+        first = tl.load(long_slot_ptr + tl.program_id(0))
+        count = tl.load(long_count_ptr + tl.program_id(0))
+        w = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
+        s = tl.arange(0, SLOTS)
+        inside = w < width
+        acc = tl.zeros([SLOTS, BLOCK_W], dtype=ACC)
+        for j in range(0, count, SLOTS):
+            live = (j + s) < count
+            start = (first + j + s).to(tl.int64) * width
+            acc += tl.load(partial_ptr + start[:, None] + w[None, :], mask=live[:, None] & inside[None, :], other=0)
+        total = tl.sum(acc, axis=0)
+        at = row.to(tl.int64) * width + w
+        tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_entries"])
+def entry_products(  # type: ignore[no-untyped-def]
+    i_ptr,
+    left_ptr,
+    j_ptr,
+    middle_ptr,
+    k_ptr,
+    right_ptr,
+    out_ptr,
+    num_entries,
+    WIDTH: tl.constexpr,
+    THREE: tl.constexpr,
+    ACC: tl.constexpr,
+    ENTRIES: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+):
+    """out[e] = Σ_w left[i[e], w] · right[k[e], w], and · middle[j[e], w] if THREE."""
+    e = tl.program_id(0).to(tl.int64) * ENTRIES + tl.arange(0, ENTRIES)
+    live = e < num_entries
+    i = tl.load(i_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
+    k = tl.load(k_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
+    if THREE:
+        j = tl.load(j_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
+    acc = tl.zeros([ENTRIES, BLOCK_W], dtype=ACC)
+    for w0 in range(0, WIDTH, BLOCK_W):
+        w = w0 + tl.arange(0, BLOCK_W)
+        here = live[:, None] & (w < WIDTH)[None, :]
+        term = tl.load(left_ptr + i[:, None] + w[None, :], mask=here, other=0).to(ACC)
+        if THREE:
+            term *= tl.load(middle_ptr + j[:, None] + w[None, :], mask=here, other=0).to(ACC)
+        term *= tl.load(right_ptr + k[:, None] + w[None, :], mask=here, other=0).to(ACC)
+        acc += term
+    tl.store(out_ptr + e, tl.sum(acc, axis=1).to(out_ptr.dtype.element_ty), mask=live)

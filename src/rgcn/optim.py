@@ -1,0 +1,142 @@
+"""Adam that spends no more on a parameter than its gradient needs.
+
+With one-hot nodes the table of bases [nodes, B, width] is nearly all of a model, and the optimizer nearly all of a
+step: table and two moments are each read and written. The gradient of that table is a sum over a few pairs, G[n, b] =
+Σ_p C[r_p, b] · g[p]. Writing G out and reading it back would add half as much traffic again, and a quarter of the
+memory; `Adam` makes each row of G when it updates that row, and forgets it. Nothing else changes: the numbers are
+those of `torch.optim.Adam`, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rgcn.kernels import FactoredGradient, spread_bases
+from rgcn.kernels.dispatch import kernels_for
+from rgcn.nn.rows import RowTable
+
+
+class Adam(torch.optim.Optimizer):
+    """torch.optim.Adam (fused, with decay added to the gradient), and factored gradients for some tables.
+
+    tables: those whose gradient may stay factored (`RowTable.trained` among `params`). It does so for what is computed
+    within `with optimizer.factoring():`; then their `.grad` stays None.
+
+    >>> weight = nn.Parameter(torch.ones(2))
+    >>> optimizer = Adam([weight], lr=0.1)
+    >>> weight.sum().backward()
+    >>> optimizer.step()
+    >>> weight
+    Parameter containing:
+    tensor([0.9000, 0.9000], requires_grad=True)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        tables: Sequence[RowTable] = (),
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.tables = tuple(tables)
+        self.factored: dict[nn.Parameter, list[FactoredGradient]] = {table.trained: [] for table in tables}
+
+    @contextmanager
+    def factoring(self) -> Iterator[None]:
+        """Within, the tables' gradients will reach this optimizer as factors."""
+        for table in self.tables:
+            table.factored_gradients = self.factored[table.trained]
+        try:
+            yield
+        finally:
+            for table in self.tables:
+                table.factored_gradients = None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        for gradients in self.factored.values():
+            gradients.clear()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.update()
+        return loss
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """`step`, without what PyTorch wraps around it for hooks and profilers: a twentieth of a small graph's step."""
+        for group in self.param_groups:
+            self._step(group)
+
+    def _step(self, group: dict[str, Any]) -> None:
+        parameters: list[Tensor] = []
+        gradients_written: list[Tensor] = []
+        for parameter in group["params"]:
+            gradients = self.factored.get(parameter)
+            if gradients and len(gradients) == 1 and parameter.grad is None:
+                self._factored_step(parameter, gradients[0], group)
+                continue
+            for gradient in gradients or ():  # used more than once in a step: summed, as for any parameter
+                dense = spread_bases(gradient.coefficients, gradient.rows, gradient.pairs)
+                parameter.grad = dense if parameter.grad is None else parameter.grad + dense
+            if parameter.grad is not None:
+                parameters.append(parameter)
+                gradients_written.append(parameter.grad)
+        if not parameters:
+            return
+        states = [self._state(parameter) for parameter in parameters]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
+        beta1, beta2 = group["betas"]
+        torch._fused_adam_(
+            parameters,
+            gradients_written,
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _factored_step(self, parameter: nn.Parameter, gradient: FactoredGradient, group: dict[str, Any]) -> None:
+        state = self._state(parameter)
+        state["step"] += 1
+        kernels_for(parameter).adam_bases(
+            parameter,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            state["step"],
+            *gradient,
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+        )
+
+    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+            state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        return state
