@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("rgcn needs Python 3.10 or newer; call make PYTHON=python3.11") if sys.version_info < (3, 10) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m rgcn.kernels.ahead
 	@touch $@
 
 demo: $(STAMP)  ## Train on the embedded graph and show predictions

@@ -1,7 +1,7 @@
-"""Write the README's result tables from the files under results/.
+"""Write the result tables of the README and of docs/performance.md from the files under results/.
 
-    python tools/readme_tables.py           # rewrite README.md
-    python tools/readme_tables.py --check   # exit 1 if README.md is not what the results say
+    python tools/readme_tables.py           # rewrite them
+    python tools/readme_tables.py --check   # exit 1 if they are not what the results say
 
 The tables stand between lines `<!-- results: NAME -->` and `<!-- end -->`.
 """
@@ -36,15 +36,22 @@ LINK = {
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    before = readme.read_text(encoding="utf-8")
-    after = before
-    for name, table in (("node", node_table()), ("link", link_table()), ("step", step_table())):
-        pattern = re.compile(rf"(<!-- results: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        after = pattern.sub(lambda match, table=table: match[1] + table + match[2], after)
-    if "--check" in sys.argv:
-        sys.exit("README.md does not show what results/ holds: run tools/readme_tables.py" if after != before else 0)
-    readme.write_text(after, encoding="utf-8")
+    readme = {"node": node_table(), "link": link_table(), "step": step_table("bench-cpu", with_floor=False)}
+    performance = {
+        "bench-cpu": step_table("bench-cpu"),
+        "bench-h200": step_table("bench-h200"),
+        "link-h200": link_step_table(),
+        "kernels-h200": kernel_table(),
+    }
+    for path, tables in ((ROOT / "README.md", readme), (ROOT / "docs" / "performance.md", performance)):
+        before = after = path.read_text(encoding="utf-8")
+        for name, table in tables.items():
+            pattern = re.compile(rf"(<!-- results: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+            after = pattern.sub(lambda match, table=table: match[1] + table + match[2], after)
+        if "--check" in sys.argv and after != before:
+            sys.exit(f"{path.name} does not show what results/ holds: run tools/readme_tables.py")
+        if "--check" not in sys.argv:
+            path.write_text(after, encoding="utf-8")
 
 
 def result(name: str) -> dict[str, Any] | None:
@@ -87,23 +94,67 @@ def link_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def step_table() -> str:
-    path = ROOT / "results" / "training-step.json"
-    if not path.exists():
+def read(name: str) -> dict[str, Any] | None:
+    path = ROOT / "results" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def time_text(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def memory_text(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+
+
+def step_table(name: str, with_floor: bool = True) -> str:
+    """Ours beside FastRGCNConv for each graph and model of a file that `rgcn bench` wrote."""
+    data = read(name)
+    if data is None:
         return ""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    lines = ["| one training step | ours | PyG's FastRGCNConv | times faster | memory, ours / theirs |"]
-    lines.append("|---|---:|---:|---:|---:|")
-    by_graph: dict[str, dict[str, Any]] = {}
+    head = ["one training step", "ours", "FastRGCNConv", "times faster", "memory, ours", "theirs"]
+    head += ["share of the floor"] if with_floor else []
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
     for row in data["rows"]:
-        by_graph.setdefault(row["graph"], {})[row["side"]] = row
-    for graph, sides in by_graph.items():
-        ours, peer = sides["rgcn"], sides["FastRGCNConv"]
-        lines.append(
-            f"| {graph} | {1e3 * ours['seconds']:.1f} ms | {1e3 * peer['seconds']:.0f} ms "
-            f"| **{peer['seconds'] / ours['seconds']:.0f}** "
-            f"| {ours['peak_bytes'] / 2**20:.0f} / {peer['peak_bytes'] / 2**20:.0f} MiB |"
-        )
+        groups.setdefault((row["graph"], row["model"]), {})[row["side"]] = row
+    for (graph, model), sides in groups.items():
+        ours, peer = sides[model], sides.get("FastRGCNConv")
+        cells = [f"{graph}, {model}", time_text(ours["seconds"])]
+        if peer is None or "seconds" not in peer:
+            cells += ["", "", memory_text(ours["peak_bytes"]), ""]
+        else:
+            ratio = f"**{peer['seconds'] / ours['seconds']:.0f}**"
+            memory = memory_text(ours["peak_bytes"]), memory_text(peer["peak_bytes"])
+            cells += [time_text(peer["seconds"]), ratio, *memory]
+        if with_floor:
+            cells.append(f"{ours['floor']['reached']:.0%}" if "floor" in ours else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def link_step_table() -> str:
+    data = read("link-step-h200")
+    if data is None:
+        return ""
+    lines = ["| | a step | peak memory |", "|---|---:|---:|"]
+    lines += [
+        f"| {row['configuration']} | {row['flowing_ms']:.1f} ms | {row['peak_gpu_mib']:.0f} MiB |"
+        for row in data["rows"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def kernel_table() -> str:
+    data = read("gpu-kernels-h200")
+    if data is None:
+        return ""
+    lines = ["| kernel | case | µs | share of copy, gathered | distinct |", "|---|---|---:|---:|---:|"]
+    lines += [
+        f"| {row['kernel']} | {row['case']} | {row['microseconds_in_graph']:.0f} "
+        f"| {row['share_of_copy_gathered']:.0%} | {row['share_of_copy_distinct']:.0%} |"
+        for row in data["rows"]
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -99,7 +99,7 @@ def test_compiled_kernel_equals_the_reference_on_random_shapes(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 3, 16, 200])
+@pytest.mark.parametrize("width", [1, 3, 16, 200, 500])
 @pytest.mark.parametrize("kernel", PAIR_KERNELS)
 def test_compiled_kernel_equals_the_reference_with_a_hub_and_empty_groups(kernel, width, dtype):
     counts = [0, 3, 0, 3000, 0, 0, 1, 1, 0]
@@ -150,7 +150,7 @@ def random_pattern(counts, columns, seed=0):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 3, 16, 200])
+@pytest.mark.parametrize("width", [1, 3, 16, 200, 500])
 @pytest.mark.parametrize("counts", [[2, 0, 3], [0, 0], [0, 4000, 1], [1] * 50])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_gather_sum_is_the_product_with_the_sparse_matrix(counts, width, dtype, weighted):
@@ -422,3 +422,15 @@ def test_small_products_are_compiled_and_large_ones_are_not():
     assert dispatch.product_kernels(x, torch.zeros(1, 1, 200, 200)) is reference
     assert dispatch.product_kernels(x.half(), torch.zeros(1, 1, 16, 16)) is reference
     assert dispatch.kernels_for(x) is cpu
+
+
+def test_every_kernel_named_to_be_compiled_ahead_is_one():
+    from rgcn.config import NodeModelConfig
+    from rgcn.kernels.ahead import compile_ahead
+    from rgcn.tasks.node_network import kernels_of
+
+    for model in ({}, {"decomposition": "basis", "bases": 2}, {"name": "e-rgcn"}):
+        thread = compile_ahead(*kernels_of(NodeModelConfig(**model)))
+        assert thread is not None
+        thread.join(60)
+        assert not thread.is_alive()

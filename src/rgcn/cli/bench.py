@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +44,10 @@ def bench(
     budget: Annotated[float, typer.Option(help="Seconds for the timed steps of one measurement.")] = 20.0,
     hidden: Annotated[int | None, typer.Option(min=1, help="Width of rgcn's hidden states.")] = None,
     bases: Annotated[int | None, typer.Option(min=0, help="Bases of rgcn's weights; 0 for full matrices.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write every figure to this file.")] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write every figure to this file; - for standard output, and nothing else."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the step times: FILE.svg, .pdf or .png.")] = None,
     write_npz: Annotated[
         Path | None,
@@ -80,10 +84,13 @@ def bench(
     )
     with _listener(quiet) as listener:
         result = compare(plan, listener, ["rgcn", *sys.argv[1:]])
-    if json_file is not None:
-        write_json(result, json_file)
     if plot is not None:
         plot_steps(result, plot)
+    if json_file == Path("-"):
+        typer.echo(json.dumps(result, indent=2))
+        return
+    if json_file is not None:
+        write_json(result, json_file)
     _print(result)
 
 

@@ -1,8 +1,10 @@
-"""Compiling the CPU's loops while something else is waited for.
+"""Compiling the CPU's loops before they are needed.
 
-The first run on a machine compiles each loop when it is first called, half a second to a second each; later runs find
-them on disk. Begun in the background when a model is made, this is done, or nearly, by the time data has been read and
-the network built.
+The first run on a machine compiles each loop when it is first called, half a second to two seconds each; later runs
+find them on disk. A model begins with it in the background when it is prepared, while its operator and network are
+built. Who wants no pause at all, in an image for servers say, compiles everything when installing:
+
+    python -m rgcn.kernels.ahead
 """
 
 from __future__ import annotations
@@ -54,5 +56,10 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "grouped_product": lambda: kernels.grouped_product(table, matrices, pairs),
         "grouped_outer": lambda: kernels.grouped_outer(table, table, pairs),
         "gather_product_sum": lambda: kernels.gather_product_sum(pattern, value, index, row, row),
+        "gather_sum": lambda: kernels.gather_sum(pattern, value, row),
         "entry_dot": lambda: kernels.entry_dot(index, row, index, row),
     }
+
+
+if __name__ == "__main__":
+    _each(_tiny_calls().values())

@@ -25,7 +25,8 @@ class RowTable(nn.Module):
         """values [rows, ...]: the initial rows; trained bool [rows]: those a loss can reach (None: all)."""
         super().__init__()
         reached = torch.ones(len(values), dtype=torch.bool) if trained is None else trained.cpu()
-        self.trained = nn.Parameter(values[reached].contiguous())
+        # All of them, as a rule: then no copy, which for a large table is most of the memory there is.
+        self.trained = nn.Parameter(values.contiguous() if bool(reached.all()) else values[reached])
         self.register_buffer("still", values[~reached].contiguous())
         position = torch.empty(len(values), dtype=torch.int64)
         position[reached] = torch.arange(int(reached.sum()))

@@ -108,5 +108,5 @@ def kernels_of(config: NodeModelConfig) -> list[str]:
     bases = ["combine_bases", "spread_bases", "coefficient_gradient", "adam_bases"]
     last = bases[:3] if config.decomposition == "basis" else products
     if config.name == "e-rgcn":
-        return ["gather_product_sum", *last]
-    return bases if config.decomposition == "basis" else last
+        return ["gather_product_sum", "gather_sum", *last]
+    return ["gather_sum", *(bases if config.decomposition == "basis" else last)]
