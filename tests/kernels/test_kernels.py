@@ -160,7 +160,7 @@ def test_gather_sum_is_the_product_with_the_sparse_matrix(counts, width, dtype, 
     terms = dense(pattern, None if value is None else value.abs()) @ x.double().abs()
     error = gather_sum(pattern, value, x).double() - dense(pattern, value) @ x.double()
     # a hub's row is summed one entry after another: the bound grows with the root of its length
-    assert (error.abs() <= 10 * TOLERANCE[dtype] * terms).all()
+    assert (error.abs() <= max(10, max(counts) ** 0.5 / 3) * TOLERANCE[dtype] * terms).all()
 
 
 def test_gather_sum_gives_the_same_bits_on_one_thread_and_many(restore_threads):
