@@ -228,7 +228,12 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return primitives.gather_sum(ctx.pattern.transpose, None, gradient), None
+        pattern: SparsePattern = ctx.pattern
+        if pattern.transient and gradient.device.type == "cpu" and gradient.element_size() >= 4:
+            # On a CPU one row is added after the other, in this order: no need to sort them for a single use.
+            grad_x = gradient.new_zeros(pattern.num_columns, gradient.shape[1])
+            return grad_x.index_add_(0, pattern.column, gradient), None
+        return primitives.gather_sum(pattern.transpose, None, gradient), None
 
 
 def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
