@@ -16,6 +16,9 @@ from rgcn.kernels import compiled, primitives
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern, TripleIndex
 
+# Rows whose gradients PyTorch adds one by one sooner than they are sorted.
+WORTH_SORTING = 4096
+
 
 class _GatherSum(torch.autograd.Function):
     @staticmethod
@@ -229,8 +232,9 @@ class _TakeRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         pattern: SparsePattern = ctx.pattern
-        if pattern.transient and gradient.device.type == "cpu" and gradient.element_size() >= 4:
-            # On a CPU one row is added after the other, in this order: no need to sort them for a single use.
+        few = pattern.num_entries < WORTH_SORTING and gradient.device.type == "cpu" and gradient.element_size() >= 4
+        if few and pattern.transient:
+            # On a CPU one row is added after the other, in this order: a few need not be sorted for a single use.
             grad_x = gradient.new_zeros(pattern.num_columns, gradient.shape[1])
             return grad_x.index_add_(0, pattern.column, gradient), None
         return primitives.gather_sum(pattern.transpose, None, gradient), None
