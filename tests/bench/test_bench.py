@@ -364,3 +364,34 @@ def test_the_engine_runs_where_neither_tables_nor_readers_are_installed(tmp_path
     assert "tiny" in done.stdout
     assert "matplotlib" in done.stderr
     assert [row["graph"] for row in json.loads(out.read_text())["rows"]] == ["tiny", "tiny"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"nodes": 10**12}, "count is wrong"),
+        ({"nodes": 0}, "count is wrong"),
+        ({"nodes": np.array([5, 6])}, "one integer each"),
+        ({"nodes": 5.5}, "one integer each"),
+        ({"triples": np.zeros((0, 3), np.int64)}, "no triples"),
+        ({"triples": np.full((4, 3), 99)}, "outside the counts"),
+        ({"triples": np.zeros((4, 2), np.int64)}, "integers .edges, 3."),
+        ({"label": np.zeros(1, np.int64)}, "labelled nodes, but 1 labels"),
+    ],
+)
+def test_nonsense_in_a_graph_file_is_refused(tmp_path, change, words):
+    path = tmp_path / "graph.npz"
+    graph_to_npz(shaped(random_shape(200)), path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **{**arrays, **change})
+    with pytest.raises(DataError, match=words):
+        graph_from_npz(path)
+
+
+def test_a_drawn_graph_has_a_sensible_size():
+    for name in ("random-1e12", "random-1e30", "random-5"):
+        with pytest.raises(ConfigError, match="100 to 1,000,000,000 edges"):
+            find_graph(name)
+    with pytest.raises(ConfigError, match="positive and finite"):
+        Plan(("world",), budget=float("nan"))

@@ -150,7 +150,7 @@ def random_pattern(counts, columns, seed=0):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 3, 16, 200, 500])
+@pytest.mark.parametrize("width", [1, 3, 16, 200])
 @pytest.mark.parametrize("counts", [[2, 0, 3], [0, 0], [0, 4000, 1], [1] * 50])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_gather_sum_is_the_product_with_the_sparse_matrix(counts, width, dtype, weighted):
@@ -160,7 +160,17 @@ def test_gather_sum_is_the_product_with_the_sparse_matrix(counts, width, dtype, 
     terms = dense(pattern, None if value is None else value.abs()) @ x.double().abs()
     error = gather_sum(pattern, value, x).double() - dense(pattern, value) @ x.double()
     # a hub's row is summed one entry after another: the bound grows with the root of its length
-    assert (error.abs() <= max(10, max(counts) ** 0.5 / 3) * TOLERANCE[dtype] * terms).all()
+    assert (error.abs() <= 10 * TOLERANCE[dtype] * terms).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("counts", [[2, 0, 3], [0, 900, 1]])
+def test_gather_sum_of_wide_rows(counts, dtype):
+    pattern = random_pattern(counts, 97)
+    value, x = numbers(pattern.num_entries, dtype=dtype), numbers(97, 500, dtype=dtype)
+    terms = dense(pattern, value.abs()) @ x.double().abs()
+    error = gather_sum(pattern, value, x).double() - dense(pattern, value) @ x.double()
+    assert (error.abs() <= 10 * TOLERANCE[dtype] * terms).all()
 
 
 def test_gather_sum_gives_the_same_bits_on_one_thread_and_many(restore_threads):

@@ -48,8 +48,8 @@ class Plan:
                 if name not in known:
                     raise ConfigError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
         for name, number in (("steps", self.steps), ("rounds", self.rounds), ("budget", self.budget)):
-            if number <= 0:
-                raise ConfigError(f"{name} must be positive, not {number}")
+            if not 0 < number < float("inf"):
+                raise ConfigError(f"{name} must be positive and finite, not {number}")
 
 
 class Listener:

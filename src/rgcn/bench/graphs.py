@@ -37,6 +37,8 @@ SHAPES = {
     "am-shaped": Shape(246_728, 122, 875_946, 1_000, 802, 11),
     "am-full-shaped": Shape(1_666_764, 133, 5_988_321, 1_000, 802, 11),
 }
+# Its triples alone take 24 GB; a larger number is a slip of the finger.
+MOST_EDGES = 10**9
 ARRAYS = ("triples", "nodes", "relations", "classes", "train", "test", "label")
 
 
@@ -95,8 +97,8 @@ def random_shape(num_edges: int) -> Shape:
     >>> random_shape(100_000)
     Shape(nodes=25000, relations=50, edges=100000, labelled=1000, train=800, classes=10)
     """
-    if num_edges < 100:
-        raise ConfigError(f"a drawn graph needs at least 100 edges, not {num_edges}")
+    if not 100 <= num_edges <= MOST_EDGES:
+        raise ConfigError(f"a drawn graph has 100 to {MOST_EDGES:,} edges, not {num_edges:,}")
     nodes = num_edges // 4
     labelled = max(5, min(1000, nodes // 10))
     return Shape(
@@ -216,7 +218,27 @@ def graph_from_npz(path: Path, name: str = "") -> KnowledgeGraph:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: not an .npz file of plain arrays ({error})") from error
+    _check_arrays(path, triples, (nodes, relations, classes), np.concatenate([train, test]), label)
     splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], [len(train), len(test)]).astype(np.int8)
     names = Vocabulary(map(str, range(int(classes))), kind="class")
     labels = NodeLabels(np.concatenate([train, test]), label, names, splits)
     return _labelled(_graph(triples, int(nodes), int(relations), labels, name or path.stem), str(path))
+
+
+def _check_arrays(path: Path, triples: Any, counts: tuple[Any, ...], labelled: Any, label: Any) -> None:
+    """Refuse what is no graph before names are made for its nodes: a wrong count could ask for all the memory."""
+    whole = all(array.dtype.kind in "iu" for array in (triples, *counts, labelled, label))
+    if not whole or triples.ndim != 2 or triples.shape[1] != 3 or any(count.ndim for count in counts):
+        raise DataError(f"{path}: triples must be integers [edges, 3]; nodes, relations and classes one integer each")
+    if not len(triples):
+        raise DataError(f"{path}: there are no triples in it")
+    most = 10 * (2 * len(triples) + len(labelled))
+    nodes, relations, classes = map(int, counts)
+    for what, count in (("nodes", nodes), ("relations", relations), ("classes", classes)):
+        if not 0 < count <= most:
+            raise DataError(f"{path}: {count:,} {what} for {len(triples):,} triples: the count is wrong")
+    if labelled.ndim != 1 or label.shape != labelled.shape:
+        raise DataError(f"{path}: {labelled.size} labelled nodes, but {label.size} labels")
+    ranges = ((triples[:, [0, 2]], nodes), (triples[:, 1], relations), (labelled, nodes), (label, classes))
+    if any(ids.size and (ids.min() < 0 or ids.max() >= bound) for ids, bound in ranges):
+        raise DataError(f"{path}: a node, relation or class number lies outside the counts the file gives")

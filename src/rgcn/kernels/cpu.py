@@ -3,8 +3,8 @@
 Each function has the signature and the meaning of its namesake in `reference`; the loops themselves are in `loops`.
 
 Why plain `njit` loops on a thread pool, and not numba's own `parallel=True`: the latter takes several seconds to
-compile each kernel on a user's first run (these take a few tenths, once, then come from numba's cache), brings a second
-pool of threads, and is not safe to call from two threads. Work is cut where it does not depend on the number of
+compile each kernel on a user's first run (these take half a second to two, then come from numba's cache), brings a
+second pool of threads, and is not safe to call from two threads. Work is cut where it does not depend on the number of
 threads, and partial sums are added in order, so that the result is bit for bit the same on one core and on many.
 """
 
