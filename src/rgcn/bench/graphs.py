@@ -98,7 +98,7 @@ def random_shape(num_edges: int) -> Shape:
     Shape(nodes=25000, relations=50, edges=100000, labelled=1000, train=800, classes=10)
     """
     if not 100 <= num_edges <= MOST_EDGES:
-        raise ConfigError(f"a drawn graph has 100 to {MOST_EDGES:,} edges, not {num_edges:,}")
+        raise ConfigError(f"a drawn graph needs at least 100 edges and at most {MOST_EDGES:,}, not {num_edges:,}")
     nodes = num_edges // 4
     labelled = max(5, min(1000, nodes // 10))
     return Shape(
