@@ -39,39 +39,21 @@ class Pieces(NamedTuple):
 
         Exact sizes are asked of the device, which is waited for: this is for patterns that last.
         """
-        num_rows, device = pointer.numel() - 1, pointer.device
         pointer = pointer.long()
+        rows = torch.arange(pointer.numel() - 1, device=pointer.device)
         count = ((pointer[1:] - pointer[:-1] + piece - 1) // piece).clamp_(min=1)
-        last = torch.cumsum(count, 0)
-        number = torch.arange(int(last[-1]) if num_rows else 0, device=device)
-        row = torch.searchsorted(last, number, right=True)
-        safe = row.clamp(max=max(num_rows - 1, 0))
-        within = number - (last - count)[safe]
-        begin = pointer[safe] + within * piece
-        end = torch.minimum(begin + piece, pointer[safe + 1])
-        end = torch.where(row < num_rows, end, begin)
-        is_long = count > 1
-        slots = torch.where(is_long, count, 0)
+        slots = torch.where(count > 1, count, 0)
         first_slot = torch.cumsum(slots, 0) - slots
-        slot = torch.where(is_long[safe] & (row < num_rows), first_slot[safe] + within, -1)
-        num_longs = int(is_long.sum())
-        # Rows that are not long are written to a place beyond the last.
-        place = torch.where(is_long, torch.cumsum(is_long, 0) - 1, num_longs)
-        long_row = torch.full((num_longs + 1,), num_rows, device=device)
-        long_row = long_row.scatter_(0, place, torch.arange(num_rows, device=device))[:num_longs]
-        chosen = long_row.clamp(max=max(num_rows - 1, 0))
-        long_count = torch.where(long_row < num_rows, slots[chosen], 0)
+        row = torch.repeat_interleave(rows, count)
+        within = torch.arange(len(row), device=row.device) - (torch.cumsum(count, 0) - count)[row]
+        begin = pointer[row] + within * piece
+        end = torch.minimum(begin + piece, pointer[row + 1])
+        slot = torch.where(count[row] > 1, first_slot[row] + within, -1)
         order = torch.argsort(end - begin, descending=True, stable=True)
-        return cls(
-            row[order].int(),
-            begin[order].int(),
-            end[order].int(),
-            slot[order].int(),
-            long_row.int(),
-            first_slot[chosen].int(),
-            long_count.int(),
-            num_slots=int(slots.sum()),
-        )
+        long_row = torch.nonzero(count > 1).squeeze(1)
+        row, begin, end, slot = (part[order].int() for part in (row, begin, end, slot))
+        long_slot, long_count = first_slot[long_row].int(), slots[long_row].int()
+        return cls(row, begin, end, slot, long_row.int(), long_slot, long_count, int(slots.sum()))
 
 
 @dataclass(frozen=True, eq=False)

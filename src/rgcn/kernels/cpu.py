@@ -56,7 +56,7 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     out = x.new_empty(pattern.num_rows, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else _array(value)
-    loops.gather_sum(0, 1, host.rows, host.pointer, host.column, values, _array(x), to)
+    loops.gather_sum(host.pointer, host.column, values, _array(x), to)
     return out
 
 
@@ -187,13 +187,12 @@ def _pair_arrays(pairs: Pairs) -> _PairArrays:
 
 
 class _PatternArrays(NamedTuple):
-    """cuts: of the entries; first_row: the row that each cut lies in; rows: 0 and how many there are."""
+    """cuts: of the entries; first_row: the row that each cut lies in."""
 
     pointer: Array
     column: Array
     cuts: Array
     first_row: Array
-    rows: Array
 
 
 def _pattern_arrays(pattern: SparsePattern) -> _PatternArrays:
@@ -203,9 +202,7 @@ def _pattern_arrays(pattern: SparsePattern) -> _PatternArrays:
         pointer, column = _arrays(pattern.pointer, pattern.column)
         cuts = _even(pattern.num_entries)
         first_row = np.searchsorted(pointer, cuts, side="right") - 1
-        known = pattern.__dict__["_arrays"] = _PatternArrays(
-            pointer, column, cuts, first_row, np.array([0, pattern.num_rows])
-        )
+        known = pattern.__dict__["_arrays"] = _PatternArrays(pointer, column, cuts, first_row)
     return known
 
 
@@ -221,7 +218,7 @@ def _array(tensor: Tensor) -> Array:
 
 def _arrays(*tensors: Tensor) -> tuple[Array, ...]:
     """The tensors' memory as arrays, without a copy where they are contiguous."""
-    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)
+    return tuple(map(_array, tensors))
 
 
 def _balanced(pointer: Array) -> Array:

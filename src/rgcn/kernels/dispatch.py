@@ -26,7 +26,7 @@ def _cpu() -> ModuleType | None:
 
 
 @cache
-def _gpu() -> ModuleType | None:
+def gpu_kernels() -> ModuleType | None:
     """The Triton kernels; None where Triton does not run."""
     try:
         from rgcn.kernels import gpu
@@ -38,7 +38,7 @@ def _gpu() -> ModuleType | None:
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
     if x.device.type == "cuda":
-        return _gpu() or reference
+        return gpu_kernels() or reference
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
         return _cpu() or reference
     return reference

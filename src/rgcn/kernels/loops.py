@@ -211,12 +211,12 @@ def adam_bases(  # type: ignore[no-untyped-def]
 
 
 @_jit
-def gather_sum(first, last, bounds, pointer, column, value, x, out):  # type: ignore[no-untyped-def]
+def gather_sum(pointer, column, value, x, out):  # type: ignore[no-untyped-def]
     """out[i] = Σ_e value[e] · x[column[e]] for the rows i."""
     width = x.shape[1]
     zero = x.dtype.type(0)
     each = 1 if len(value) == len(column) else 0  # a single value stands for all
-    for i in range(bounds[first], bounds[last]):
+    for i in range(len(pointer) - 1):
         begin, end = pointer[i], pointer[i + 1]
         for block in range(width // 16):
             k = 16 * block

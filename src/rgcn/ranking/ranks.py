@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.kernels.dispatch import gpu_kernels
 from rgcn.ranking.filters import Answers, FilterIndex
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -187,7 +188,7 @@ class _Ranker:
         if budget is None:
             rows = min(ENOUGH_ROWS * self.num_nodes * 4, LARGEST_BLOCK)
             budget = max(CPU_BLOCK, rows) if on_cpu else ACCELERATOR_BLOCK
-        if (_compiled() if on_cpu else _on_gpu()) is not None:  # one pass over the scores, and no copy of them
+        if (_compiled() if on_cpu else gpu_kernels()) is not None:  # one pass over the scores, and no copy of them
             cost = torch.full_like(begin, 4 * self.num_nodes)
         else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
             cost = 10 * self.num_nodes + 40 * (end - begin)
@@ -210,22 +211,12 @@ def _compiled() -> ModuleType | None:
     return _count
 
 
-@cache
-def _on_gpu() -> ModuleType | None:
-    """The Triton kernels; None where Triton does not run. Same counts again."""
-    try:
-        from rgcn.kernels import gpu
-    except ImportError:
-        return None
-    return gpu
-
-
 def _count(block: _Block) -> Tensor:
     """int64 [c, 5]: greater, equal, known greater, known equal, not a number."""
     device = block.scores.device.type
     if device == "cpu" and block.scores.dtype in (torch.float32, torch.float64) and _compiled():
         return _count_compiled(block)
-    kernels = _on_gpu() if device == "cuda" else None
+    kernels = gpu_kernels() if device == "cuda" else None
     if kernels is not None:
         answers = block.begin if block.answers is None else block.answers.node
         counts: Tensor = kernels.count_ranks(block.scores, block.row, block.target, block.begin, block.end, answers)
