@@ -151,6 +151,11 @@ class NodeTrainingConfig(Section):
         None, ge=1, description="Stop after so many epochs without a better validation loss, and go back to the best."
     )
     device: str = Field("auto", description="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
+    deterministic: bool = Field(
+        False,
+        description="On a GPU, use only operations whose sums have a fixed order, so that the same seed gives the same "
+        "bits; on the CPU this is always so.",
+    )
 
     @field_validator("device")
     @classmethod
@@ -252,6 +257,11 @@ class LinkTrainingConfig(Section):
     )
     patience: int | None = Field(None, ge=1, description="Stop after so many measurements without a better one.")
     device: str = Field("auto", description="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
+    deterministic: bool = Field(
+        False,
+        description="On a GPU, use only operations whose sums have a fixed order, so that the same seed gives the same "
+        "bits; on the CPU this is always so.",
+    )
 
     @field_validator("device")
     @classmethod
@@ -265,6 +275,19 @@ class LinkTrainingConfig(Section):
         return self
 
 
+class CheckpointConfig(Section):
+    """When a run that is kept in a folder is saved, so that it can go on from there."""
+
+    every_minutes: float | None = Field(5.0, gt=0, description="Save after so many minutes; none: not by the clock.")
+    every_steps: int | None = Field(None, ge=1, description="Save after so many steps (epochs of node classification).")
+    keep_last: int = Field(
+        2, ge=1, description="How many of the newest checkpoints to keep; the best weights so far are kept in any case."
+    )
+
+
+Tracker = Literal["tensorboard", "mlflow", "wandb"]
+
+
 class NodeClassificationRun(Section):
     """A whole run of node classification: what `rgcn train` reads."""
 
@@ -273,6 +296,10 @@ class NodeClassificationRun(Section):
     data: DataConfig
     model: NodeModelConfig = Field(default_factory=NodeModelConfig)
     training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig)
+    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    trackers: list[Tracker] = Field(
+        default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
+    )
 
 
 class LinkPredictionRun(Section):
@@ -283,6 +310,10 @@ class LinkPredictionRun(Section):
     data: DataConfig
     model: LinkModelConfig = Field(default_factory=LinkModelConfig)
     training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig)
+    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    trackers: list[Tracker] = Field(
+        default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
+    )
 
 
 RunConfig = NodeClassificationRun | LinkPredictionRun
