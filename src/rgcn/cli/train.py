@@ -13,8 +13,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rgcn.tasks.link_predictor import LinkEpoch
-    from rgcn.tasks.node_classifier import Epoch
+    from rgcn.tasks.link_fitting import LinkEpoch
+    from rgcn.tasks.node_training import Epoch
 
 
 def train(
@@ -91,7 +91,7 @@ def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[Epoch | LinkEpoch]
 
 
 def _words(epoch: Epoch | LinkEpoch) -> str:
-    from rgcn.tasks.node_classifier import Epoch
+    from rgcn.tasks.node_training import Epoch
 
     words = f"loss {epoch.loss:.4f}"
     if isinstance(epoch, Epoch):

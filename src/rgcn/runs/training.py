@@ -15,8 +15,8 @@ from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks import LinkPredictor, NodeClassifier
-from rgcn.tasks.link_predictor import LinkEpoch
-from rgcn.tasks.node_classifier import Epoch
+from rgcn.tasks.link_fitting import LinkEpoch
+from rgcn.tasks.node_training import Epoch
 
 OnEpoch = Callable[[Epoch | LinkEpoch], None]
 Model = NodeClassifier | LinkPredictor

@@ -22,10 +22,26 @@ class LinkNetwork(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
+        self._encoded: Tensor | None = None
+
+    def train(self, mode: bool = True) -> LinkNetwork:
+        """Training or not; either way the weights may change, so that what was encoded is forgotten."""
+        self._encoded = None
+        super().train(mode)
+        return self
 
     def encode(self, adjacency: RelationalAdjacency | None) -> Tensor:
         """[N, d']: every node's vector, ready for the decoder."""
         return self.decoder.prepare(self.encoder(adjacency))
+
+    def encoded(self, adjacency: RelationalAdjacency | None) -> Tensor:
+        """The same with nothing dropped and no gradient; computed once until the network trains again."""
+        if self.training:
+            self.eval()
+        if self._encoded is None:
+            with torch.no_grad():
+                self._encoded = self.encode(adjacency).detach()  # a parameter itself would become a second one here
+        return self._encoded
 
 
 def build_link_network(

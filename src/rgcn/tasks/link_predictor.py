@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +17,7 @@ from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.ranking import FilterIndex, RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
 from rgcn.tasks.devices import choose_device
+from rgcn.tasks.link_fitting import LinkEpoch, LinkFitting
 from rgcn.tasks.link_network import LinkNetwork, build_link_network
 from rgcn.tasks.link_training import LinkTrainer
 from rgcn.tasks.settings import split_settings
@@ -33,16 +32,6 @@ class ScoredTriple(NamedTuple):
     score: float
     probability: float
     known: bool
-
-
-@dataclass(frozen=True)
-class LinkEpoch:
-    """What training did up to a step; the loss is the mean since the report before."""
-
-    number: int
-    loss: float
-    valid_mrr: float | None
-    seconds: float
 
 
 class LinkPredictor:
@@ -71,7 +60,6 @@ class LinkPredictor:
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
         self._network: LinkNetwork | None = None
-        self._encoded: Tensor | None = None
         self._filter: FilterIndex | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -114,14 +102,21 @@ class LinkPredictor:
 
         on_epoch is called about a hundred times, and after each measurement on the validation triples.
         """
-        trainer = self.prepare(kg).trainer()
-        self._encoded = None
-        cuda = [trainer.triples.device] if trainer.triples.is_cuda else []
-        with torch.random.fork_rng(devices=cuda):
-            torch.manual_seed(self.seed)
-            self._train(trainer, on_epoch)
-        self.network_.eval()
+        with self.fitting(kg) as fitting:
+            for epoch in fitting:
+                if on_epoch is not None and epoch is not None:
+                    on_epoch(epoch)
+            fitting.finish()
         return self
+
+    def fitting(self, kg: KnowledgeGraph) -> LinkFitting:
+        """`fit` a step at a time: a training that can be stopped, written down and continued."""
+        trainer = self.prepare(kg).trainer()
+        if self.training.evaluate_every is None:
+            return LinkFitting(trainer, self.seed, self.history_, None)
+        # Which weights are kept must not depend on test triples, not even through what the filter leaves out.
+        known = self._filter_of(self.graph_, "train", "valid")
+        return LinkFitting(trainer, self.seed, self.history_, lambda: self._validation_mrr(known))
 
     def prepare(self, kg: KnowledgeGraph) -> LinkPredictor:
         """Everything before the first step: check the triples, build the operator and the untrained network."""
@@ -143,7 +138,7 @@ class LinkPredictor:
                 stacklevel=2,
             )
         device = choose_device(self.training.device)
-        self._graph, self.history_, self._encoded, self._filter = kg, [], None, None
+        self._graph, self.history_, self._filter = kg, [], None
         self._adjacency = RelationalAdjacency.from_graph(
             kg,
             split="train",
@@ -162,43 +157,6 @@ class LinkPredictor:
         """What takes the steps, for loops of one's own; after `prepare`."""
         assert self._adjacency is not None
         return LinkTrainer(self.network_, self._triples("train"), self._adjacency, self.model, self.training, self.seed)
-
-    def _train(self, trainer: LinkTrainer, on_epoch: Callable[[LinkEpoch], None] | None) -> None:
-        settings, network = self.training, self.network_
-        best, best_mrr, waited = None, -1.0, 0
-        # Which weights are kept must not depend on test triples, not even through what the filter leaves out.
-        without_test = None if settings.evaluate_every is None else self._filter_of(self.graph_, "train", "valid")
-        report_every = max(1, settings.epochs // 100)
-        since: list[Tensor] = []
-        start = time.perf_counter()
-        network.train()
-        for number, loss in enumerate(trainer.losses(), start=1):
-            since.append(loss)
-            measure = settings.evaluate_every is not None and (
-                number % settings.evaluate_every == 0 or number == settings.epochs
-            )
-            if not (measure or number % report_every == 0 or number == settings.epochs):
-                continue
-            mean = float(torch.stack(since).mean())
-            since.clear()
-            if not np.isfinite(mean):
-                raise DataError(f"the loss is not finite by epoch {number}: lower the learning rate, or set clip to 1")
-            mrr = None
-            if measure:
-                mrr = self._validation_mrr(without_test)
-                network.train()
-                waited += 1
-                if mrr > best_mrr:
-                    best_mrr, waited = mrr, 0
-                    best = {k: v.detach().clone() for k, v in network.state_dict().items()}
-            self.history_.append(LinkEpoch(number, mean, mrr, time.perf_counter() - start))
-            if on_epoch is not None:
-                on_epoch(self.history_[-1])
-            if settings.patience is not None and waited >= settings.patience:
-                break
-        self._encoded = None
-        if best is not None:
-            network.load_state_dict(best)
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -257,13 +215,7 @@ class LinkPredictor:
 
     def encoded(self) -> Tensor:
         """[N, d']: every node's vector from the whole training graph, nothing dropped; computed once after training."""
-        network = self.network_
-        if self._encoded is not None and not network.training:
-            return self._encoded
-        network.eval()
-        with torch.no_grad():
-            self._encoded = network.encode(self._adjacency)
-        return self._encoded
+        return self.network_.encoded(self._adjacency)
 
     def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
         assert self._adjacency is not None

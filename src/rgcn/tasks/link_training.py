@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 import torch
@@ -90,6 +91,8 @@ class LinkTrainer:
         if training.filtered_negatives:
             self.known = KnownTriples.of(triples, self.num_nodes, self.num_relations)
         self.sampler = _sampler(training, triples, self.num_nodes, seed)
+        # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
+        self.sampler_state = {} if self.sampler is None else self.sampler.state()
         # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
         on_gpu = triples.is_cuda
         self.learning_rate = torch.tensor(training.learning_rate, device=triples.device) if on_gpu else None
@@ -108,12 +111,9 @@ class LinkTrainer:
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss (on the device, not waited for)."""
-        batches = self.batches()
-        try:
+        with closing(self.batches()) as batches:
             for _ in range(self.training.epochs):
                 yield self.step(next(batches))
-        finally:
-            batches.close()
 
     def batches(self) -> Generator[Tensor, None, None]:
         """Positive triples int64 [n, 3] on the device, without end: all of them, or drawn ahead on the CPU."""
@@ -123,12 +123,19 @@ class LinkTrainer:
         on_host, on_gpu = self.triples.cpu(), self.triples.is_cuda
         sampler = self.sampler
 
-        def draw() -> Tensor:
+        def draw() -> tuple[Tensor, dict[str, int]]:
             batch = on_host.index_select(0, torch.from_numpy(sampler.sample()))
-            return batch.pin_memory() if on_gpu else batch
+            return batch.pin_memory() if on_gpu else batch, sampler.state()
 
-        for batch in prefetched(draw):
+        for batch, state in prefetched(draw):
+            self.sampler_state = state
             yield batch.to(self.triples.device, non_blocking=True)
+
+    def go_on(self, steps_taken: int, sampler_state: Mapping[str, int]) -> None:
+        """Stand where another trainer stood; before the first batch is asked for."""
+        self.steps_taken, self.sampler_state = steps_taken, dict(sampler_state)
+        if self.sampler is not None:
+            self.sampler.set_state(sampler_state)
 
     def step(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""

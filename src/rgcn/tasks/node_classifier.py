@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,14 +16,11 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig, validated
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
-from rgcn.kernels.dispatch import own_threads
 from rgcn.nn import RelationalEncoder
-from rgcn.nn.decompositions import BasisRows
-from rgcn.nn.encoder import EmbeddingInput, FeatureInput
-from rgcn.optim import Adam
+from rgcn.nn.encoder import FeatureInput
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.node_network import build_network, kernels_of
-from rgcn.tasks.recording import StepRecording
+from rgcn.tasks.node_training import Epoch, NodeFitting, NodeTrainer
 from rgcn.tasks.settings import split_settings
 
 
@@ -36,18 +31,6 @@ class NodePrediction(NamedTuple):
     label: str
     probability: float
     probabilities: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch of training did."""
-
-    number: int
-    loss: float
-    train_accuracy: float
-    valid_loss: float | None
-    valid_accuracy: float | None
-    seconds: float
 
 
 class NodeClassifier:
@@ -135,14 +118,16 @@ class NodeClassifier:
 
         on_epoch is called after every epoch, for progress and records.
         """
-        self.prepare(kg)
-        network, adjacency = self.network_, self._adjacency
-        assert adjacency is not None
-        with torch.random.fork_rng(devices=_cuda_devices(adjacency.device)):
-            torch.manual_seed(self.seed)
-            self._train(network, adjacency, on_epoch)
-        network.eval()
+        with self.fitting(kg) as fitting:
+            for epoch in fitting:
+                if on_epoch is not None and epoch is not None:
+                    on_epoch(epoch)
+            fitting.finish()
         return self
+
+    def fitting(self, kg: KnowledgeGraph) -> NodeFitting:
+        """`fit` a step at a time: a training that can be stopped, written down and continued."""
+        return NodeFitting(self.prepare(kg).trainer(), self.seed, self.history_)
 
     def prepare(self, kg: KnowledgeGraph) -> NodeClassifier:
         """Everything before the first step: check the labels, build the operator and the untrained network."""
@@ -168,94 +153,17 @@ class NodeClassifier:
         self._network = build_network(self.model, graph, self._adjacency, reach, self.seed).to(device)
         return self
 
-    def _train(
-        self, network: RelationalEncoder, adjacency: RelationalAdjacency, on_epoch: Callable[[Epoch], None] | None
-    ) -> None:
-        settings, labels = self.training, self._labels
-        step = self.training_step()
-        target = torch.from_numpy(labels.of("train")[1].copy()).to(adjacency.device)
-        stopper = _EarlyStopping(settings.patience, network)
-        valid = self._validation(labels)
-        for number in range(1, settings.epochs + 1):
-            start = time.perf_counter()
-            network.train()
-            loss, logits = step()
-            if not torch.isfinite(loss):
-                raise DataError(f"the loss is not finite in epoch {number}: lower the learning rate or check features")
-            accuracy = float((logits.argmax(1) == target).float().mean())
-            valid_loss, valid_accuracy = valid(network)
-            seconds = time.perf_counter() - start
-            epoch = Epoch(number, float(loss), accuracy, valid_loss, valid_accuracy, seconds)
-            self.history_.append(epoch)
-            if on_epoch is not None:
-                on_epoch(epoch)
-            if stopper.should_stop(valid_loss):
-                break
-        stopper.restore_best()
+    def trainer(self) -> NodeTrainer:
+        """What takes the steps; after `prepare`."""
+        assert self._adjacency is not None
+        return NodeTrainer(self.network_, self._adjacency, self._labels, self.model, self.training, self.seed)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that takes one step on all training labels and returns (loss, logits) from before it.
 
         For loops of one's own, after `prepare`; `fit` is a loop over it.
         """
-        network, adjacency, settings = self.network_, self._adjacency, self.training
-        assert adjacency is not None
-        nodes, classes = self._labels.of("train")
-        target = torch.from_numpy(classes.copy()).to(adjacency.device)
-        class_weight = _class_weights(settings, classes, self._labels.num_classes, adjacency.device)
-        field = self._field(nodes)
-        if isinstance(network.source, EmbeddingInput) and network.source.rows.all_trained:
-            field = field.reading_all(adjacency.num_sources)  # every row is updated anyway: no copy of some of them
-        optimizer = self._optimizer(network)
-        generator = torch.Generator(device=adjacency.device).manual_seed(self.seed)
-        rates = settings.edge_dropout, settings.self_loop_dropout
-
-        def step() -> tuple[Tensor, Tensor]:
-            kept = field.masked(adjacency.draw_mask(*rates, generator=generator)) if any(rates) else field
-            optimizer.zero_grad(set_to_none=True)
-            with optimizer.factoring():
-                logits = network(kept)
-            loss = F.cross_entropy(logits, target, weight=class_weight)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.update()
-            return loss.detach(), logits.detach()
-
-        if adjacency.device.type != "cuda":
-            return _on_own_threads(step) if optimizer.tables else step
-        # The graph never changes, so that from the fourth step on the GPU replays the step as a whole.
-        return StepRecording(step, generator, adjacency.device)
-
-    def _optimizer(self, network: RelationalEncoder) -> Adam:
-        """Adam. λ Σ w² has the gradient 2 λ w, which is what Adam's own decay adds: no pass over the weights for it."""
-        settings = self.training
-        first = {id(p) for name, p in network.layers[0].named_parameters() if not name.endswith("bias")}
-        penalized = [p for p in network.parameters() if id(p) in first]
-        others = [p for p in network.parameters() if id(p) not in first]
-        groups = [
-            {"params": penalized, "weight_decay": settings.weight_decay + 2 * settings.l2_penalty},
-            {"params": others, "weight_decay": settings.weight_decay},
-        ]
-        if not settings.l2_penalty:
-            groups = [{"params": list(network.parameters()), "weight_decay": settings.weight_decay}]
-        groups = [group for group in groups if group["params"]]
-        tables = [module.rows for module in network.modules() if isinstance(module, BasisRows)]
-        return Adam(groups, lr=settings.learning_rate, tables=tables)
-
-    def _validation(self, labels: NodeLabels) -> Callable[[RelationalEncoder], tuple[float | None, float | None]]:
-        """A function that gives the validation loss and accuracy, or Nones where there is nothing to validate on."""
-        nodes, classes = labels.of("valid")
-        if not len(nodes):
-            return lambda network: (None, None)
-        field = self._field(nodes)
-        target = torch.from_numpy(classes.copy()).to(field.inputs.device)
-
-        def validate(network: RelationalEncoder) -> tuple[float, float]:
-            network.eval()
-            with torch.no_grad():
-                logits = network(field)
-            return float(F.cross_entropy(logits, target)), float((logits.argmax(1) == target).float().mean())
-
-        return validate
+        return self.trainer().step
 
     def _field(self, nodes: NDArray[np.int64]) -> ReceptiveField:
         """What the network must compute for these nodes."""
@@ -340,29 +248,6 @@ class NodeClassifier:
         return load_model(folder, cls)
 
 
-class _EarlyStopping:
-    """Remembers the weights of the best validation loss; does nothing without patience."""
-
-    def __init__(self, patience: int | None, network: RelationalEncoder) -> None:
-        self.patience, self.network = patience, network
-        self.best, self.waited = float("inf"), 0
-        self.weights: dict[str, Tensor] | None = None
-
-    def should_stop(self, valid_loss: float | None) -> bool:
-        if self.patience is None or valid_loss is None:
-            return False
-        if valid_loss < self.best:
-            self.best, self.waited = valid_loss, 0
-            self.weights = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
-        else:
-            self.waited += 1
-        return self.waited >= self.patience
-
-    def restore_best(self) -> None:
-        if self.weights is not None:
-            self.network.load_state_dict(self.weights)
-
-
 def _trainable_labels(kg: KnowledgeGraph) -> NodeLabels:
     if kg.labels is None or not len(kg.labels):
         raise DataError(
@@ -394,29 +279,6 @@ def _with_validation(labels: NodeLabels, settings: NodeTrainingConfig, seed: int
     if not (splits == SPLITS.index("valid")).any():
         raise ConfigError(f"validation = {settings.validation} of {len(train)} training labels holds out none")
     return NodeLabels(labels.nodes, labels.classes, labels.names, splits)
-
-
-def _class_weights(
-    settings: NodeTrainingConfig, classes: NDArray[np.int64], num_classes: int, device: torch.device
-) -> Tensor | None:
-    """[classes]: n / (classes · count), or None; a class without training labels weighs nothing."""
-    if settings.class_weights == "none":
-        return None
-    counts = np.bincount(classes, minlength=num_classes)
-    weights = np.where(counts > 0, len(classes) / (num_classes * np.maximum(counts, 1)), 0.0)
-    return torch.tensor(weights, dtype=torch.float32, device=device)
-
-
-def _on_own_threads(step: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], tuple[Tensor, Tensor]]:
-    def wrapped() -> tuple[Tensor, Tensor]:
-        with own_threads():
-            return step()
-
-    return wrapped
-
-
-def _cuda_devices(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []
 
 
 def published_parameters(config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int) -> int:

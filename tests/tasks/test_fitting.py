@@ -1,0 +1,139 @@
+"""A training stopped after any step and continued elsewhere ends with the very same weights."""
+
+import pytest
+import torch
+
+import rgcn
+from rgcn.errors import DataError
+from rgcn.tasks.fitting import TrainingState
+
+NODE = {
+    "plain": {"epochs": 6},
+    "bases, decay and every dropout": {
+        "epochs": 6,
+        "decomposition": "basis",
+        "bases": 3,
+        "l2_penalty": 5e-4,
+        "dropout": 0.5,
+        "edge_dropout": 0.3,
+        "self_loop_dropout": 0.2,
+    },
+    "e-rgcn": {"model": "e-rgcn", "epochs": 6, "weight_decay": 0.005, "dropout": 0.2},
+    "early stopping": {"epochs": 40, "learning_rate": 0.3, "patience": 2, "validation": 0.2, "dropout": 0.3},
+}
+LINK = {
+    "neighborhood batches": {"embedding": 8, "batch_edges": 200, "decomposition": "basis", "bases": 2, "clip": 1.0},
+    "uniform batches, a falling rate": {
+        "embedding": 8,
+        "batch_edges": 200,
+        "sampling": "uniform",
+        "schedule": "cosine",
+        "warmup": 2,
+    },
+    "dropped messages": {
+        "embedding": 8,
+        "decomposition": "basis",
+        "bases": 2,
+        "self_loop_apart": True,
+        "self_loop_dropout_on": "message",
+    },
+    "whole graph, filtered negatives": {"model": "c-rgcn", "embedding": 8, "bottleneck": 4, "filtered_negatives": True},
+    "measured": {"model": "distmult", "embedding": 8, "evaluate_every": 2, "patience": 2, "learning_rate": 1.0},
+}
+
+
+def models():
+    for name, settings in NODE.items():
+        yield pytest.param(lambda settings=settings: rgcn.NodeClassifier(seed=3, device="cpu", **settings), id=name)
+    for name, settings in LINK.items():
+        whole = {"epochs": 7, "device": "cpu", **settings}
+        yield pytest.param(lambda whole=whole: rgcn.LinkPredictor(seed=3, **whole), id=name)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return rgcn.load("world")
+
+
+def weights_of(network):
+    return {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
+
+
+def through_memory(state):
+    """As a checkpoint would keep it: nothing shared with the training that goes on."""
+    return TrainingState({name: tensor.clone() for name, tensor in state.tensors.items()}, dict(state.values))
+
+
+@pytest.mark.parametrize("make", list(models()))
+def test_stopped_after_any_step_the_end_is_the_same(make, world):
+    expected = weights_of(make().fit(world).network_)
+    stop, finished = 1, False
+    while not finished:
+        with make().fitting(world) as fitting:
+            while fitting.steps_taken < stop and not fitting.finished:
+                fitting.step()
+            state, finished = through_memory(fitting.state()), fitting.finished
+        torch.rand(7)  # what happens between two processes
+        model = make()
+        with model.fitting(world) as fitting:
+            fitting.restore(state)
+            assert fitting.steps_taken == state.values["steps_taken"]
+            assert fitting.finished == finished
+            for _ in fitting:
+                pass
+            fitting.finish()
+        assert_same(weights_of(model.network_), expected)
+        stop += 2
+
+
+def test_a_fitting_leaves_the_global_generator_as_it_was(world):
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    rgcn.NodeClassifier(epochs=2, dropout=0.5).fit(world)
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
+    settings = {"model": "distmult", "embedding": 4, "epochs": 300, "batch_edges": 50, "device": "cpu"}
+    whole = rgcn.LinkPredictor(**settings).fit(world)
+    with rgcn.LinkPredictor(**settings).fitting(world) as fitting:
+        while fitting.steps_taken < 100:  # a report comes every third step: one loss stands alone
+            fitting.step()
+        state = through_memory(fitting.state())
+    resumed = rgcn.LinkPredictor(**settings)
+    with resumed.fitting(world) as fitting:
+        fitting.restore(state)
+        for _ in fitting:
+            pass
+    assert [e.loss for e in resumed.history_] == [e.loss for e in whole.history_ if e.number > 100]
+    assert resumed.history_[0].seconds > state.values["seconds"]
+
+
+def test_a_state_of_another_model_or_device_is_refused(world):
+    with rgcn.NodeClassifier(epochs=2, hidden=4).fitting(world) as fitting:
+        state = fitting.state()
+    with rgcn.NodeClassifier(epochs=2, hidden=5).fitting(world) as fitting:
+        with pytest.raises(DataError, match="another model"):
+            fitting.restore(state)
+    with rgcn.NodeClassifier(epochs=2, hidden=4).fitting(world) as fitting:
+        with pytest.raises(DataError, match="taken on cuda"):
+            fitting.restore(TrainingState(state.tensors, {**state.values, "device": "cuda"}))
+
+
+def test_predictions_follow_the_weights_that_were_put_back(world):
+    """The best weights come back after the last measurement: nothing encoded before may be used."""
+    predictor = rgcn.LinkPredictor("distmult", embedding=8, epochs=2, evaluate_every=1)
+    with predictor.fitting(world) as fitting:
+        for _ in fitting:
+            assert predictor.encoded().any()
+        assert fitting.best.weights is not None
+        fitting.best.weights = {name: torch.zeros_like(tensor) for name, tensor in fitting.best.weights.items()}
+        fitting.finish()
+    assert not predictor.encoded().any()
