@@ -15,7 +15,7 @@ import torch
 
 from rgcn.data.graph_store import load_graph
 from rgcn.runs import load_configuration, load_data
-from rgcn.runs.training import make_model
+from rgcn.runs.assembly import make_model
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import rgcn
 from rgcn.runs import load_configuration
-from rgcn.runs.training import make_model
+from rgcn.runs.assembly import make_model
 from rgcn.sampling import NeighborhoodEdges
 
 

@@ -24,3 +24,10 @@ def restore_threads():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(request, tmp_path_factory, monkeypatch):
+    """Commands run in a folder of their own: a training keeps itself under runs/ of wherever it is called."""
+    if "cli" in request.path.parts:
+        monkeypatch.chdir(tmp_path_factory.mktemp("here"))

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from pydantic import ValidationError
 
-from rgcn.config import RUNS, DataConfig, NodeClassificationRun, NodeModelConfig, NodeTrainingConfig, Section, validated
+from rgcn.config import (
+    RUNS,
+    DataConfig,
+    LinkModelConfig,
+    LinkPredictionRun,
+    LinkTrainingConfig,
+    NodeClassificationRun,
+    NodeModelConfig,
+    NodeTrainingConfig,
+    Section,
+    search,
+    search_spaces,
+    validated,
+)
+from rgcn.config_section import FIELDS_ONLY, Origin, find_problems
 from rgcn.errors import ConfigError
+
+WORLD = {"data": {"dataset": "world"}}
 
 
 def problems(section, **values):
@@ -57,6 +75,79 @@ def test_all_problems_are_reported_at_once():
         (DataConfig, {}, "either `dataset` or `path`"),
         (DataConfig, {"dataset": "world", "path": "x.nt"}, "either `dataset` or `path`"),
         (DataConfig, {"dataset": "world", "labels_from": "region"}, "with `path`, not with `dataset`"),
+        (DataConfig, {"path": "x.nt", "labels_from": "r", "labels": "l.tsv"}, "remove one of the two"),
+        (DataConfig, {"path": "x.nt", "labels": {"trian": "l.tsv"}}, "unknown split 'trian'"),
+        (DataConfig, {"path": "x.nt", "inverse": "r"}, "`labels_from`, which is not given"),
+        (DataConfig, {"path": "x.tsv", "columns": [0, 1]}, "subject, relation and object; these are 2"),
+        (DataConfig, {"dataset": "world", "prune": 0}, "true or false; or a whole number, at least 1 (got 0)"),
+        (NodeModelConfig, {"decomposition": "block", "blocks": 6}, "set hidden to 12 or 18, or blocks to 4"),
+        (NodeModelConfig, {"decomposition": "block", "blocks": 100}, "set hidden to 100, or blocks to 16"),
+        (NodeModelConfig, {"name": "e-rgcn", "decomposition": "block", "blocks": 5}, "a width of 32 (embedding)"),
+        (
+            NodeModelConfig,
+            {"name": "e-rgcn", "layers": 3, "decomposition": "block", "blocks": 4, "hidden": 6},
+            "a width of 6 (hidden)",
+        ),
+        (NodeModelConfig, {"name": "e-rgcn", "input": "one-hot"}, "leave it at auto"),
+        (NodeModelConfig, {"decomposition": "diagonal", "input": "one-hot"}, "set input to features"),
+        (NodeModelConfig, {"name": "e-rgcn", "layers": 3, "decomposition": "diagonal"}, "embedding = 32 is not hidden"),
+        (NodeModelConfig, {"layers": True}, "must be a whole number, at least 1 (got true)"),
+        (NodeModelConfig, {"gain": float("inf")}, "a number, above 0 (got inf)"),
+        (NodeModelConfig, {"normalization": "relatoin"}, "did you mean 'relation'?"),
+        (NodeModelConfig, {"bases": "none"}, "at least 1; or null (got 'none')"),
+        (LinkModelConfig, {"self_loop_apart": True}, "has a full matrix anyway: set self_loop_apart to null"),
+        (
+            LinkModelConfig,
+            {"decomposition": "basis", "bases": 2, "self_loop_apart": True, "self_loops": False},
+            "no self-loops to set apart",
+        ),
+        (LinkModelConfig, {"coefficient_init": "normal"}, "only `decomposition: basis` has coefficients"),
+        (LinkModelConfig, {"fans": "published"}, "goes with `decomposition: block`"),
+        (
+            LinkModelConfig,
+            {"decomposition": "basis", "bases": 2, "input": "one-hot", "separate_inverse_bases": True},
+            "`input: embedding`",
+        ),
+        (LinkTrainingConfig, {"patience": 3}, "set `evaluate_every` too"),
+        (NodeClassificationRun, {**WORLD, "trackers": ["mlflow", "mlflow"]}, "'mlflow' is named twice"),
+        (NodeClassificationRun, {**WORLD, "trackers": ["mlfow"]}, "did you mean 'mlflow'?"),
+        (NodeClassificationRun, {**WORLD, "seed": 2**63}, "below 9223372036854775808"),
+        (NodeClassificationRun, {**WORLD, "model": 3}, "model: must be a section"),
+        (NodeClassificationRun, {**WORLD, "training": None}, "training: a section without keys: remove the line"),
+        (NodeClassificationRun, {**WORLD, "epochs": 3}, "did you mean 'training.epochs'?"),
+        (NodeClassificationRun, {}, "data: missing; give it, for example `data: {dataset: world}`"),
+        (
+            NodeClassificationRun,
+            {"data": {"dataset": "world", "prune": 2}, "model": {"layers": 3}},
+            "a model of 3 layers hears 3 hops; pruned to 2",
+        ),
+        (
+            NodeClassificationRun,
+            {**WORLD, "model": {"self_loops": False}, "training": {"self_loop_dropout": 0.1}},
+            "no self-loops to drop",
+        ),
+        (LinkPredictionRun, {"data": {"dataset": "world", "prune": True}}, "set prune to false"),
+        (LinkPredictionRun, {**WORLD, "training": {"warmup": 2000}}, "set warmup to 1000 or less"),
+        (
+            LinkPredictionRun,
+            {**WORLD, "model": {"input": "one-hot"}, "training": {"self_loop_dropout_on": "message"}},
+            "one-hot nodes have no self-loop message",
+        ),
+        (
+            LinkPredictionRun,
+            {**WORLD, "training": {"self_loop_dropout_on": "message"}},
+            "set self_loop_dropout_on to edge",
+        ),
+        (
+            LinkPredictionRun,
+            {**WORLD, "model": {"self_loops": False}, "training": {"self_loop_dropout_on": "message"}},
+            "no self-loops to drop numbers of",
+        ),
+        (
+            LinkPredictionRun,
+            {"data": {"path": "x.tsv", "weight": 3}, "training": {"batch_edges": 10}},
+            "sampled edges carry no weights",
+        ),
     ],
 )
 def test_impossible_settings_are_refused_in_words(section, values, words):
@@ -72,6 +163,153 @@ def test_what_is_possible_is_accepted():
     run = validated(NodeClassificationRun, {"data": {"path": "x.nt", "labels_from": "r"}})
     assert run.data.title == "x.nt"
     assert run.model == NodeModelConfig()
+    for prune in (True, False, 2, 5):
+        run = validated(NodeClassificationRun, {"data": {"dataset": "world", "prune": prune}})
+        assert run.data.prune is prune or run.data.prune == prune
+    message = {"self_loop_dropout_on": "message"}
+    blocks = {"decomposition": "block", "blocks": 4}
+    validated(LinkPredictionRun, {**WORLD, "model": blocks, "training": message})
+    validated(LinkPredictionRun, {**WORLD, "model": {"name": "distmult"}, "training": message})
+    validated(LinkPredictionRun, {**WORLD, "training": {"epochs": 3, "evaluate_every": 100}})  # the last is measured
+
+
+def test_combinations_are_judged_beside_fields_that_are_wrong():
+    found = find_problems(
+        NodeClassificationRun,
+        {
+            "data": {"dataset": "world", "path": "x", "prune": 1, "nonsense": 1},
+            "model": {"dropout": 2, "bases": 3, "decomposition": "block", "blocks": 3, "input": "one-hot"},
+            "training": {"epochs": "many", "device": "tpu"},
+        },
+    )
+    keys = ["data.nonsense", "model.dropout", "training.epochs", "training.device"]
+    keys += ["data.dataset", "model.bases", "model.blocks", "data.prune"]
+    assert [problem.key for problem in found] == keys
+
+
+def test_nothing_is_concluded_from_what_is_wrong():
+    assert [p.key for p in find_problems(NodeModelConfig, {"decomposition": "block", "blcks": 4})] == ["blcks"]
+    assert [p.key for p in find_problems(NodeModelConfig, {"decomposition": "block", "blocks": "x"})] == ["blocks"]
+    assert [p.key for p in find_problems(NodeClassificationRun, {"data": 3, "model": {"layers": 9}})] == ["data"]
+
+
+def test_a_problem_is_shown_where_its_value_was_given():
+    values = {**WORLD, "model": {"decomposition": "basis", "hidden": 0}, "training": {"epochs": 0}}
+    origins = {
+        (): Origin("f.yaml", 1),
+        ("model",): Origin("f.yaml", 4),
+        ("model", "decomposition"): Origin("f.yaml", 5),
+        ("model", "hidden"): Origin("--set model.hidden=0"),
+    }
+    lines = [str(problem) for problem in find_problems(NodeClassificationRun, values, origins)]
+    assert lines[0].startswith("--set model.hidden=0: model.hidden: must be")
+    assert lines[1].startswith("f.yaml, line 1: training.epochs: ")
+    assert lines[2].startswith("f.yaml, line 5: model.decomposition: `bases` goes with")
+
+
+class Recorder:
+    """Stands for a section, and notes what is read from it."""
+
+    def __init__(self, section, read, path=""):
+        self._section, self._read, self._path = section, read, path
+
+    def __getattr__(self, name):
+        value = getattr(self._section, name)
+        if isinstance(value, Section):
+            return Recorder(value, self._read, f"{self._path}{name}.")
+        if name in type(self._section).model_fields:
+            self._read.add(self._path + name)
+        return value
+
+
+def test_rules_read_only_the_fields_they_name():
+    names = ({"name": name} for name in ("rgcn", "e-rgcn", "c-rgcn", "distmult"))
+    ways = [{"decomposition": way, "bases": 3, "blocks": 3} for way in ("none", "basis", "block", "diagonal")]
+    models = [{**name, **way, **more} for name in names for way in ways for more in TWISTS]
+    data = {"dataset": "world", "labels_from": "r", "prune": 1, "weight": 3}
+    training = {"self_loop_dropout": 0.1, "self_loop_dropout_on": "message", "batch_edges": 3, "patience": 3}
+    for kind in RUNS.values():
+        inner = kind.sections()
+        for model in models:
+            parts = {"data": data, "model": model, "training": training}
+            made = {
+                name: inner[name].model_construct(**{k: v for k, v in values.items() if k in inner[name].model_fields})
+                for name, values in parts.items()
+            }
+            for section in (*made.values(), kind.model_construct(**made)):
+                for rule in type(section).rules():
+                    read = set()
+                    rule.judge(Recorder(section, read))
+                    assert read <= set(rule.keys), rule
+
+
+TWISTS = ({}, {"layers": 3, "self_loops": False}, {"input": "one-hot", "self_loop_apart": True, "fans": "published"})
+
+
+def test_sections_made_by_hand_obey_the_rules_too():
+    with pytest.raises(ValidationError, match="goes with `decomposition: basis`"):
+        NodeModelConfig(bases=3)
+    NodeModelConfig.model_validate({"bases": 3}, context=FIELDS_ONLY)
+
+
+# -- search spaces -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS)
+def test_search_spaces_hold_valid_values_and_know_what_they_depend_on(kind):
+    spaces = search_spaces(kind)
+    assert {"training.learning_rate", "training.epochs", "model.decomposition", "model.bases"} <= spaces.keys()
+    seen = []
+    for key, space in spaces.items():
+        section, name = key.split(".")
+        assert section in ("model", "training")
+        assert name != "device"
+        field = kind.sections()[section].model_fields[name]
+        assert space.default == field.default
+        values = space.choices or (space.low, space.high)
+        for value in values:
+            problems = find_problems(kind, {**WORLD, section: {name: int(value) if space.integer else value}})
+            assert not any(f"{key}: must be" in str(problem) for problem in problems)
+        for parent in space.when:
+            inner, setting = parent.split(".")
+            assert setting in kind.sections()[inner].model_fields
+            assert parent not in spaces or parent in seen
+        seen.append(key)
+
+
+@pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS)
+def test_whatever_is_drawn_from_the_search_spaces_is_possible(kind):
+    random = Random(0)
+    names = kind.sections()["model"].model_json_schema()["properties"]["name"]["enum"]
+    for _ in range(300):
+        run = {"data": {"dataset": "world"}, "model": {"name": random.choice(names)}, "training": {}}
+        whole = {f"model.{k}": v for k, v in kind.sections()["model"]().model_dump().items()} | {
+            "model.name": run["model"]["name"]
+        }
+        for key, space in search_spaces(kind).items():
+            drawn = random.choice(space.choices) if space.choices else random.uniform(space.low, space.high)
+            value = (int(drawn) if space.integer else drawn) if space.applies(whole) else space.default
+            whole[key] = value
+            section, name = key.split(".")
+            run[section][name] = value
+        assert find_problems(kind, run) == []
+
+
+def test_search_spaces_stand_in_the_json_schema():
+    rate = NodeTrainingConfig.model_json_schema()["properties"]["learning_rate"]
+    assert rate["search"] == {"low": 1e-3, "high": 0.1, "log": True}
+    bases = search_spaces(NodeClassificationRun)["model.bases"]
+    assert (bases.integer, bases.log, dict(bases.when)) == (True, True, {"model.decomposition": "basis"})
+    assert not bases.applies({"model.decomposition": "none"})
+    layers = search_spaces(LinkPredictionRun)["model.layers"]
+    assert layers.applies({"model.name": "c-rgcn"})
+    assert not layers.applies({"model.name": "distmult"})
+
+
+@pytest.mark.parametrize("space", [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}])
+def test_a_search_space_that_is_none_is_refused_where_it_is_declared(space):
+    with pytest.raises(ValueError, match=r"search space|lies below"):
+        search(**space)
 
 
 def test_defaults_are_the_papers():

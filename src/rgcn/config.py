@@ -1,19 +1,40 @@
 """Every knob, its default, and what it does: the one place to look.
 
 Configurations are layered: a shipped name or a YAML file, then `--set section.key=value`, then flags. All problems are
-reported at once, each with the closest known name.
+reported at once, each with where it was written and how to put it right (`config_section`). What two settings cannot be
+together stands below the fields of their section; what sections cannot be together, in the run. A field worth tuning
+declares where to search (`config_search`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from rgcn.errors import ConfigError, close_matches
+from rgcn.config_search import SearchSpace, search, search_spaces
+from rgcn.config_section import Section, impossible, validated
+
+__all__ = [
+    "RUNS",
+    "CheckpointConfig",
+    "DataConfig",
+    "LinkModelConfig",
+    "LinkPredictionRun",
+    "LinkTrainingConfig",
+    "NodeClassificationRun",
+    "NodeModelConfig",
+    "NodeTrainingConfig",
+    "RunConfig",
+    "SearchSpace",
+    "Section",
+    "Tracker",
+    "search",
+    "search_spaces",
+    "validated",
+]
 
 Scheme = Literal[
     "glorot-uniform",
@@ -25,10 +46,7 @@ Scheme = Literal[
 ]
 
 
-class Section(BaseModel):
-    """A part of a configuration: frozen, and strict about names."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+CONVOLVES = {"model.name": ("rgcn", "c-rgcn")}  # distmult passes no messages
 
 
 class DataConfig(Section):
@@ -50,20 +68,51 @@ class DataConfig(Section):
     )
     weight: str | int | None = Field(None, description="Column of edge weights in a table.")
     skip_bad_lines: bool = Field(False, description="Count malformed lines instead of stopping at the first.")
-    prune: bool = Field(
+    prune: Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True, ge=1)] = Field(
         False,
-        description="Keep only what lies within as many hops of a labelled node as the model has layers. Changes no "
-        "prediction for labelled nodes; nodes further away can no longer be asked for.",
+        description="Node classification: keep only what lies within so many hops of a labelled node; true: as many "
+        "as the model has layers. Changes no prediction for labelled nodes; nodes further away can no longer be asked "
+        "for.",
     )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> DataConfig:
+    @impossible("dataset", "path")
+    def _one_source(self) -> str | None:
         if (self.dataset is None) == (self.path is None):
-            raise ValueError("give either `dataset` or `path`")
+            return "give either `dataset` or `path`, and not both"
+        return None
+
+    @impossible(
+        "labels", "labels_from", "inverse", "features", "format", "columns", "weight", "skip_bad_lines", "dataset"
+    )
+    def _reading_goes_with_path(self) -> str | None:
         reading = self.reading_options()
         if self.dataset is not None and reading:
-            raise ValueError(f"`{'`, `'.join(reading)}` goes with `path`, not with `dataset`")
-        return self
+            return f"`{'`, `'.join(reading)}` goes with `path`, not with `dataset`: remove it, or give `path` instead"
+        return None
+
+    @impossible("labels_from", "labels")
+    def _one_source_of_labels(self) -> str | None:
+        if self.labels is not None and self.labels_from is not None:
+            return "labels come from files (`labels`) or from a relation (`labels_from`): remove one of the two"
+        return None
+
+    @impossible("labels")
+    def _labels_by_split(self) -> str | None:
+        known = ("train", "valid", "dev", "test")
+        unknown = [split for split in self.labels if split not in known] if isinstance(self.labels, dict) else []
+        return f"unknown split {unknown[0]!r}: there are train, valid (or dev) and test" if unknown else None
+
+    @impossible("inverse", "labels_from")
+    def _inverse_of_labels(self) -> str | None:
+        if self.inverse is not None and self.labels_from is None:
+            return "the inverse of `labels_from`, which is not given: give it, or remove this"
+        return None
+
+    @impossible("columns")
+    def _three_columns(self) -> str | None:
+        if self.columns is not None and len(self.columns) != 3:
+            return f"takes three, subject, relation and object; these are {len(self.columns)}"
+        return None
 
     def reading_options(self) -> dict[str, Any]:
         """What is said about reading `path`, as arguments of `rgcn.read`."""
@@ -74,6 +123,34 @@ class DataConfig(Section):
         return self.dataset or str(self.path)
 
 
+def _goes_with(knob: str, decomposition: str, example: int) -> Any:
+    """The rule that `bases` (or `blocks`) is given where its decomposition is, and nowhere else."""
+
+    @impossible(knob, "decomposition")
+    def both_or_neither(model: NodeModelConfig | LinkModelConfig) -> str | None:
+        given, chosen = getattr(model, knob), model.decomposition
+        words = f"`{knob}` goes with `decomposition: {decomposition}`"
+        if chosen == decomposition and given is None:
+            return f"{words}: set it, for example to {example}"
+        if chosen != decomposition and given is not None:
+            return f"{words}, not with {chosen!r}: set it to null, or change the decomposition"
+        return None
+
+    return both_or_neither
+
+
+def _undivided(blocks: int, **widths: int) -> str | None:
+    """Words for the first width that does not divide into blocks, with the nearest that do and the nearest blocks."""
+    for name, width in widths.items():
+        if width % blocks:
+            below, above = width // blocks * blocks, (width // blocks + 1) * blocks
+            divisors = [d for d in range(max(1, blocks - 100), blocks + 100) if width % d == 0]
+            nearest = min(divisors, key=lambda d: abs(d - blocks), default=1)
+            fixes = f"set {name} to {f'{below} or ' if below else ''}{above}, or blocks to {nearest}"
+            return f"a width of {width} ({name}) does not divide into {blocks} blocks: {fixes}"
+    return None
+
+
 class NodeModelConfig(Section):
     """The network that classifies nodes."""
 
@@ -82,19 +159,48 @@ class NodeModelConfig(Section):
         description="rgcn: convolutions over one-hot nodes (or given features). e-rgcn: learned embeddings, a diagonal "
         "first convolution, then full ones; about a tenth of the parameters.",
     )
-    layers: int = Field(2, ge=1, description="Number of convolutions: how many hops away a node can be heard.")
-    hidden: int = Field(16, ge=1, description="Width of the states between convolutions.")
-    embedding: int = Field(32, ge=1, description="Width of e-rgcn's node embeddings and of its first convolution.")
+    layers: int = Field(
+        2,
+        ge=1,
+        description="Number of convolutions: how many hops away a node can be heard.",
+        json_schema_extra=search(low=1, high=3),
+    )
+    hidden: int = Field(
+        16,
+        ge=1,
+        description="Width of the states between convolutions.",
+        json_schema_extra=search(choices=[8, 16, 32, 64], when={"model.name": "rgcn"}),
+    )
+    embedding: int = Field(
+        32,
+        ge=1,
+        description="Width of e-rgcn's node embeddings and of its first convolution.",
+        json_schema_extra=search(choices=[16, 32, 64, 128], when={"model.name": "e-rgcn"}),
+    )
     input: Literal["auto", "one-hot", "features"] = Field(
         "auto", description="What rgcn's nodes bring: the graph's features where it has any (auto), or one-hot vectors."
     )
     decomposition: Literal["none", "basis", "block", "diagonal"] = Field(
-        "none", description="How rgcn's weight matrices are written."
+        "none",
+        description="How rgcn's weight matrices are written.",
+        json_schema_extra=search(choices=["none", "basis", "block"]),
     )
-    bases: int | None = Field(None, ge=1, description="Number of bases, with decomposition: basis.")
-    blocks: int | None = Field(None, ge=1, description="Number of blocks, with decomposition: block.")
+    bases: int | None = Field(
+        None,
+        ge=1,
+        description="Number of bases, with decomposition: basis.",
+        json_schema_extra=search(low=2, high=64, log=True, when={"model.decomposition": "basis"}),
+    )
+    blocks: int | None = Field(
+        None,
+        ge=1,
+        description="Number of blocks, with decomposition: block.",
+        json_schema_extra=search(choices=[2, 4, 8], when={"model.decomposition": "block"}),
+    )
     normalization: Literal["relation", "node", "direction", "none"] = Field(
-        "relation", description="Which edges into a node share its attention: those of a relation, all, a direction's."
+        "relation",
+        description="Which edges into a node share its attention: those of a relation, all, a direction's.",
+        json_schema_extra=search(choices=["relation", "node", "direction"]),
     )
     aggregation: Literal["sum", "mean"] = Field(
         "sum", description="Sum over relations, or mean over those that reach the node (for deep stacks)."
@@ -102,7 +208,13 @@ class NodeModelConfig(Section):
     inverse: bool = Field(True, description="Also send messages against the direction of triples.")
     self_loops: bool = Field(True, description="Let each node hear itself.")
     bias: bool = Field(True, description="Add a learned bias in each convolution.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Share of hidden numbers dropped while training.")
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of hidden numbers dropped while training.",
+        json_schema_extra=search(low=0.0, high=0.6),
+    )
     init: Scheme = Field("glorot-uniform", description="How convolution weights begin.")
     gain: float = Field(
         math.sqrt(2), gt=0, description="Factor on the initial weights; the square root of 2 goes with ReLU."
@@ -114,30 +226,81 @@ class NodeModelConfig(Section):
     )
     embedding_init: Scheme = Field("kaiming-normal", description="How e-rgcn's embeddings begin.")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> NodeModelConfig:
-        if (self.decomposition == "basis") != (self.bases is not None):
-            raise ValueError("`bases` goes with `decomposition: basis`, and only with it")
-        if (self.decomposition == "block") != (self.blocks is not None):
-            raise ValueError("`blocks` goes with `decomposition: block`, and only with it")
-        if self.blocks is not None and self.hidden % self.blocks:
-            raise ValueError(f"hidden = {self.hidden} does not divide into {self.blocks} blocks")
+    _bases = _goes_with("bases", "basis", 30)
+    _blocks = _goes_with("blocks", "block", 4)
+
+    @impossible("blocks", "hidden", "embedding", "layers", "name", "decomposition")
+    def _blocks_divide_widths(self) -> str | None:
+        if self.decomposition != "block" or self.blocks is None:
+            return None
+        widths = {"hidden": self.hidden} if self.layers > 1 else {}
+        if self.name == "e-rgcn":  # its first convolution is diagonal, and keeps the embedding's width
+            widths = {"embedding": self.embedding, **({"hidden": self.hidden} if self.layers > 2 else {})}
+        return _undivided(self.blocks, **widths)
+
+    @impossible("input", "name")
+    def _own_inputs(self) -> str | None:
         if self.name == "e-rgcn" and self.input != "auto":
-            raise ValueError("e-rgcn learns its own inputs: `input` goes with rgcn")
-        return self
+            return "e-rgcn learns its own inputs: `input` goes with rgcn; leave it at auto"
+        return None
+
+    @impossible("decomposition", "input")
+    def _diagonal_scales_vectors(self) -> str | None:
+        if self.decomposition == "diagonal" and self.input == "one-hot":
+            return (
+                "diagonal weights need input vectors to scale: set input to features, or choose another decomposition"
+            )
+        return None
+
+    @impossible("decomposition", "name", "layers", "embedding", "hidden")
+    def _diagonal_keeps_the_width(self) -> str | None:
+        inner = self.name == "e-rgcn" and self.layers > 2
+        if self.decomposition == "diagonal" and inner and self.embedding != self.hidden:
+            return (
+                f"diagonal weights keep the width, and embedding = {self.embedding} is not hidden = {self.hidden}: "
+                "make them equal, or choose another decomposition"
+            )
+        return None
 
 
 class NodeTrainingConfig(Section):
     """How the network learns."""
 
-    epochs: int = Field(50, ge=1, description="Passes over the training labels; each is one step on the whole graph.")
-    learning_rate: float = Field(0.01, gt=0, description="Adam's learning rate.")
-    weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay, on every parameter.")
-    l2_penalty: float = Field(
-        0.0, ge=0, description="This times the sum of squares of the first layer's weights is added to the loss."
+    epochs: int = Field(
+        50,
+        ge=1,
+        description="Passes over the training labels; each is one step on the whole graph.",
+        json_schema_extra=search(low=20, high=200, log=True),
     )
-    edge_dropout: float = Field(0.0, ge=0, lt=1, description="Share of triples left out of each step.")
-    self_loop_dropout: float = Field(0.0, ge=0, lt=1, description="Share of self-loops left out of each step.")
+    learning_rate: float = Field(
+        0.01, gt=0, description="Adam's learning rate.", json_schema_extra=search(low=1e-3, high=0.1, log=True)
+    )
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="Adam's weight decay, on every parameter.",
+        json_schema_extra=search(low=1e-6, high=1e-2, log=True),
+    )
+    l2_penalty: float = Field(
+        0.0,
+        ge=0,
+        description="This times the sum of squares of the first layer's weights is added to the loss.",
+        json_schema_extra=search(low=1e-6, high=1e-2, log=True),
+    )
+    edge_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of triples left out of each step.",
+        json_schema_extra=search(low=0.0, high=0.6),
+    )
+    self_loop_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of self-loops left out of each step.",
+        json_schema_extra=search(low=0.0, high=0.5, when={"model.self_loops": True}),
+    )
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: a rare class counts as much in the loss as a frequent one."
     )
@@ -171,81 +334,197 @@ class LinkModelConfig(Section):
         description="rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes "
         "around it. distmult: the embedding alone.",
     )
-    layers: int = Field(1, ge=1, description="Number of convolutions; distmult has none.")
-    embedding: int = Field(200, ge=1, description="Width of the node embeddings, and of rgcn's convolutions.")
-    bottleneck: int = Field(16, ge=1, description="Width of c-rgcn's convolutions.")
+    layers: int = Field(
+        1,
+        ge=1,
+        description="Number of convolutions; distmult has none.",
+        json_schema_extra=search(low=1, high=2, when=CONVOLVES),
+    )
+    embedding: int = Field(
+        200,
+        ge=1,
+        description="Width of the node embeddings, and of rgcn's convolutions.",
+        json_schema_extra=search(choices=[64, 128, 256]),
+    )
+    bottleneck: int = Field(
+        16,
+        ge=1,
+        description="Width of c-rgcn's convolutions.",
+        json_schema_extra=search(choices=[8, 16, 32], when={"model.name": "c-rgcn"}),
+    )
     input: Literal["embedding", "one-hot"] = Field(
         "embedding", description="What rgcn's nodes bring: learned embeddings, or one-hot vectors."
     )
     activated_input: bool = Field(
-        True, description="Pass rgcn's embeddings, with a bias, through ReLU before the first convolution."
+        True,
+        description="Pass rgcn's embeddings, with a bias, through ReLU before the first convolution.",
+        json_schema_extra=search(choices=[True, False], when={"model.name": "rgcn", "model.input": "embedding"}),
     )
-    decomposition: Literal["none", "basis", "block"] = Field("none", description="How weight matrices are written.")
-    bases: int | None = Field(None, ge=1, description="Number of bases, with decomposition: basis.")
-    blocks: int | None = Field(None, ge=1, description="Number of blocks, with decomposition: block.")
+    decomposition: Literal["none", "basis", "block"] = Field(
+        "none",
+        description="How weight matrices are written.",
+        json_schema_extra=search(choices=["none", "basis", "block"], when=CONVOLVES),
+    )
+    bases: int | None = Field(
+        None,
+        ge=1,
+        description="Number of bases, with decomposition: basis.",
+        json_schema_extra=search(low=2, high=32, log=True, when={"model.decomposition": "basis"}),
+    )
+    blocks: int | None = Field(
+        None,
+        ge=1,
+        description="Number of blocks, with decomposition: block.",
+        json_schema_extra=search(choices=[2, 4, 8], when={"model.decomposition": "block"}),
+    )
     self_loop_apart: bool | None = Field(
         None,
         description="Give the self-loop a full matrix outside the decomposition; by default with blocks, not bases.",
+        json_schema_extra=search(
+            choices=[True, False], when={"model.decomposition": ("basis", "block"), "model.self_loops": True}
+        ),
     )
-    separate_inverse_bases: bool = Field(False, description="Give inverses bases of their own, as the original does.")
+    separate_inverse_bases: bool = Field(
+        False,
+        description="Give inverses bases of their own, as the original does.",
+        json_schema_extra=search(
+            choices=[True, False],
+            when={"model.decomposition": "basis", "model.inverse": True, "model.input": "embedding"},
+        ),
+    )
     coefficient_init: Literal["same", "normal"] = Field(
-        "same", description="How basis coefficients begin: as the bases do, or N(0, 1) as in the original."
+        "same",
+        description="How basis coefficients begin: as the bases do, or N(0, 1) as in the original.",
+        json_schema_extra=search(choices=["same", "normal"], when={"model.decomposition": "basis"}),
     )
     normalization: Literal["relation", "node", "direction", "none"] = Field(
-        "relation", description="Which edges into a node share its attention; direction is the original's."
+        "relation",
+        description="Which edges into a node share its attention; direction is the original's.",
+        json_schema_extra=search(choices=["relation", "node", "direction"], when=CONVOLVES),
     )
     aggregation: Literal["sum", "mean"] = Field("sum", description="Sum or mean over relations.")
     inverse: bool = Field(True, description="Also send messages against the direction of triples.")
     self_loops: bool = Field(True, description="Let each node hear itself.")
     bias: bool = Field(True, description="Add a learned bias in each convolution.")
     init: Scheme = Field("schlichtkrull-normal", description="How the encoder's weights begin.")
-    gain: float = Field(1.0, gt=0, description="Factor on the encoder's initial weights.")
+    gain: float = Field(
+        1.0,
+        gt=0,
+        description="Factor on the encoder's initial weights.",
+        json_schema_extra=search(low=0.1, high=2.0, log=True),
+    )
     fans: Literal["matrix", "published"] = Field(
         "matrix",
         description="Fans of a relation's matrix; published: for blocks, the number of relations and a block's width, "
         "as the published code counts them.",
+        json_schema_extra=search(choices=["matrix", "published"], when={"model.decomposition": "block"}),
     )
     decoder: Literal["distmult"] = Field("distmult", description="How triples are scored.")
     decoder_biases: bool = Field(False, description="Add biases of subject, relation and object to the score.")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> LinkModelConfig:
-        if (self.decomposition == "basis") != (self.bases is not None):
-            raise ValueError("`bases` goes with `decomposition: basis`, and only with it")
-        if (self.decomposition == "block") != (self.blocks is not None):
-            raise ValueError("`blocks` goes with `decomposition: block`, and only with it")
-        width = self.bottleneck if self.name == "c-rgcn" else self.embedding
-        if self.blocks is not None and width % self.blocks:
-            raise ValueError(f"a width of {width} does not divide into {self.blocks} blocks")
+    _bases = _goes_with("bases", "basis", 2)
+    _blocks = _goes_with("blocks", "block", 4)
+
+    @impossible("blocks", "embedding", "bottleneck", "name", "decomposition")
+    def _blocks_divide_the_width(self) -> str | None:
+        if self.decomposition != "block" or self.blocks is None:
+            return None
+        compressed = self.name == "c-rgcn"
+        return _undivided(
+            self.blocks, **({"bottleneck": self.bottleneck} if compressed else {"embedding": self.embedding})
+        )
+
+    @impossible("input", "name")
+    def _one_hot_is_for_rgcn(self) -> str | None:
         if self.input == "one-hot" and self.name != "rgcn":
-            raise ValueError(f"{self.name} learns embeddings: `input: one-hot` goes with rgcn")
-        if self.separate_inverse_bases and not (self.decomposition == "basis" and self.inverse):
-            raise ValueError("`separate_inverse_bases` goes with `decomposition: basis` and `inverse: true`")
-        return self
+            return f"{self.name} learns embeddings: `input: one-hot` goes with rgcn; set input to embedding"
+        return None
+
+    @impossible("separate_inverse_bases", "decomposition", "inverse", "input")
+    def _separate_bases_need_bases_and_inverses(self) -> str | None:
+        possible = self.decomposition == "basis" and self.inverse and self.input == "embedding"
+        if self.separate_inverse_bases and not possible:
+            return (
+                "`separate_inverse_bases` goes with `decomposition: basis`, `inverse: true` and `input: embedding`: "
+                "set it to false, or those so"
+            )
+        return None
+
+    @impossible("self_loop_apart", "decomposition", "self_loops")
+    def _apart_from_what(self) -> str | None:
+        if not self.self_loop_apart:
+            return None
+        if self.decomposition == "none":
+            return "without a decomposition the self-loop has a full matrix anyway: set self_loop_apart to null"
+        if not self.self_loops:
+            return "there are no self-loops to set apart: set self_loop_apart to null, or self_loops to true"
+        return None
+
+    @impossible("coefficient_init", "decomposition")
+    def _coefficients_of_bases(self) -> str | None:
+        if self.coefficient_init != "same" and self.decomposition != "basis":
+            return "only `decomposition: basis` has coefficients: set coefficient_init to same, or change decomposition"
+        return None
+
+    @impossible("fans", "decomposition")
+    def _published_fans_of_blocks(self) -> str | None:
+        if self.fans == "published" and self.decomposition != "block":
+            return "`fans: published` goes with `decomposition: block`: set fans to matrix, or change decomposition"
+        return None
 
 
 class LinkTrainingConfig(Section):
     """How the link predictor learns."""
 
-    epochs: int = Field(1000, ge=1, description="Steps; each is one batch of positive edges (or all of them).")
+    epochs: int = Field(
+        1000,
+        ge=1,
+        description="Steps; each is one batch of positive edges (or all of them).",
+        json_schema_extra=search(low=500, high=10000, log=True),
+    )
     batch_edges: int | None = Field(None, ge=1, description="Positive edges a step; none: the whole graph.")
     sampling: Literal["neighborhood", "uniform"] = Field(
         "neighborhood", description="How a batch is drawn: growing along edges as in the original, or uniformly."
     )
-    negatives: int = Field(10, ge=1, description="False triples for each true one.")
+    negatives: int = Field(
+        10, ge=1, description="False triples for each true one.", json_schema_extra=search(low=1, high=32, log=True)
+    )
     head_probability: float = Field(0.5, ge=0, le=1, description="Share of false triples with another subject.")
     filtered_negatives: bool = Field(False, description="Draw again where a false triple is a known true one.")
     penalty: float = Field(
-        0.01, ge=0, description="Times the mean squares of subject, relation and object over the scored triples."
+        0.01,
+        ge=0,
+        description="Times the mean squares of subject, relation and object over the scored triples.",
+        json_schema_extra=search(low=1e-4, high=0.1, log=True),
     )
-    edge_dropout: float = Field(0.5, ge=0, lt=1, description="Share of a step's edges that carry no message.")
-    self_loop_dropout: float = Field(0.2, ge=0, lt=1, description="Share of self-loops that carry no message.")
+    edge_dropout: float = Field(
+        0.5,
+        ge=0,
+        lt=1,
+        description="Share of a step's edges that carry no message.",
+        json_schema_extra=search(low=0.0, high=0.8, when=CONVOLVES),
+    )
+    self_loop_dropout: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="Share of self-loops that carry no message.",
+        json_schema_extra=search(low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True}),
+    )
     self_loop_dropout_on: Literal["edge", "message"] = Field(
-        "edge", description="Drop whole self-loops, or numbers of their messages as the original does."
+        "edge",
+        description="Drop whole self-loops, or numbers of their messages as the original does.",
+        json_schema_extra=search(
+            choices=["edge", "message"], when={"model.self_loop_apart": True, "model.input": "embedding"}
+        ),
     )
-    learning_rate: float = Field(0.01, gt=0, description="Adam's learning rate.")
+    learning_rate: float = Field(
+        0.01, gt=0, description="Adam's learning rate.", json_schema_extra=search(low=1e-3, high=0.1, log=True)
+    )
     schedule: Literal["constant", "cosine", "step"] = Field(
-        "constant", description="How the learning rate falls: not, along a cosine to zero, or in steps."
+        "constant",
+        description="How the learning rate falls: not, along a cosine to zero, or in steps.",
+        json_schema_extra=search(choices=["constant", "cosine"]),
     )
     warmup: int = Field(0, ge=0, description="Steps over which the learning rate first rises from zero.")
     step_every: int = Field(1000, ge=1, description="With schedule: step, steps between falls.")
@@ -268,11 +547,11 @@ class LinkTrainingConfig(Section):
     def _device(cls, value: str) -> str:
         return _known_device(value)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> LinkTrainingConfig:
+    @impossible("patience", "evaluate_every")
+    def _patience_counts_measurements(self) -> str | None:
         if self.patience is not None and self.evaluate_every is None:
-            raise ValueError("`patience` counts measurements: set `evaluate_every` too")
-        return self
+            return "`patience` counts measurements: set `evaluate_every` too, or `patience` to null"
+        return None
 
 
 class CheckpointConfig(Section):
@@ -288,32 +567,103 @@ class CheckpointConfig(Section):
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 
 
+@impossible("trackers")
+def _each_once(run: NodeClassificationRun | LinkPredictionRun) -> str | None:
+    twice = sorted(name for name in set(run.trackers) if run.trackers.count(name) > 1)
+    return f"{twice[0]!r} is named twice: keep one" if twice else None
+
+
 class NodeClassificationRun(Section):
     """A whole run of node classification: what `rgcn train` reads."""
 
     task: Literal["node-classification"] = Field("node-classification", description="What to learn.")
-    seed: int = Field(0, ge=0, description="Every random choice follows from it.")
-    data: DataConfig
-    model: NodeModelConfig = Field(default_factory=NodeModelConfig)
-    training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig)
-    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    seed: int = Field(0, ge=0, lt=2**63, description="Every random choice follows from it.")
+    data: DataConfig = Field(description="Which graph to learn from.", examples=[{"dataset": "world"}])
+    model: NodeModelConfig = Field(default_factory=NodeModelConfig, description="The network.")
+    training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig, description="How the network learns.")
+    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
     trackers: list[Tracker] = Field(
         default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
     )
+
+    _trackers = _each_once
+
+    @impossible("data.prune", "model.layers")
+    def _pruned_no_nearer_than_heard(self) -> str | None:
+        hops, layers = self.data.prune, self.model.layers
+        if not isinstance(hops, bool) and hops < layers:
+            return (
+                f"a model of {layers} layers hears {layers} hops; pruned to {hops}, the graph would give other "
+                f"predictions: set prune to true, or to {layers} or more"
+            )
+        return None
+
+    @impossible("training.self_loop_dropout", "model.self_loops")
+    def _self_loops_to_drop(self) -> str | None:
+        if self.training.self_loop_dropout and not self.model.self_loops:
+            return "there are no self-loops to drop: set self_loop_dropout to 0, or model.self_loops to true"
+        return None
 
 
 class LinkPredictionRun(Section):
     """A whole run of link prediction: what `rgcn train` reads."""
 
     task: Literal["link-prediction"] = Field("link-prediction", description="What to learn.")
-    seed: int = Field(0, ge=0, description="Every random choice follows from it.")
-    data: DataConfig
-    model: LinkModelConfig = Field(default_factory=LinkModelConfig)
-    training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig)
-    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    seed: int = Field(0, ge=0, lt=2**63, description="Every random choice follows from it.")
+    data: DataConfig = Field(description="Which graph to learn from.", examples=[{"dataset": "world"}])
+    model: LinkModelConfig = Field(default_factory=LinkModelConfig, description="The network.")
+    training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig, description="How the network learns.")
+    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
     trackers: list[Tracker] = Field(
         default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
     )
+
+    _trackers = _each_once
+
+    @impossible("data.prune")
+    def _nothing_to_prune(self) -> str | None:
+        if self.data.prune is not False:
+            return "pruning keeps what labelled nodes hear, and link prediction asks for every node: set prune to false"
+        return None
+
+    @impossible("training.warmup", "training.epochs")
+    def _warm_before_the_end(self) -> str | None:
+        warmup, epochs = self.training.warmup, self.training.epochs
+        if warmup > epochs:
+            return f"{warmup} steps of warm-up end after the last of {epochs} epochs: set warmup to {epochs} or less"
+        return None
+
+    @impossible(
+        "training.self_loop_dropout_on",
+        "training.self_loop_dropout",
+        "model.name",
+        "model.input",
+        "model.self_loops",
+        "model.self_loop_apart",
+        "model.decomposition",
+    )
+    def _messages_to_drop_from(self) -> str | None:
+        model, training = self.model, self.training
+        if training.self_loop_dropout_on == "edge" or not training.self_loop_dropout or model.name == "distmult":
+            return None
+        if model.name == "rgcn" and model.input == "one-hot":
+            return "one-hot nodes have no self-loop message to drop numbers of: set self_loop_dropout_on to edge"
+        if not model.self_loops:
+            return "there are no self-loops to drop numbers of: set self_loop_dropout to 0, or model.self_loops to true"
+        apart = model.self_loop_apart is not False if model.decomposition == "block" else bool(model.self_loop_apart)
+        if not apart:
+            return (
+                "only a self-loop outside the decomposition has a message of its own: set self_loop_dropout_on to "
+                "edge, or model.self_loop_apart to true with bases or blocks"
+            )
+        return None
+
+    @impossible("training.batch_edges", "data.weight", "model.name")
+    def _sampled_edges_carry_no_weights(self) -> str | None:
+        sampled = self.training.batch_edges is not None and self.model.name != "distmult"
+        if sampled and self.data.weight is not None:
+            return "sampled edges carry no weights: set batch_edges to null, or data.weight to null"
+        return None
 
 
 RunConfig = NodeClassificationRun | LinkPredictionRun
@@ -327,37 +677,3 @@ def _known_device(value: str) -> str:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
         raise ValueError(f"unknown device {value!r}; there are auto, cpu, cuda and cuda:N")
     return value
-
-
-def validated(section: type[Section], values: Mapping[str, Any], source: str = "configuration") -> Any:
-    """A section from plain values, or a ConfigError that lists every problem and its likely fix."""
-    try:
-        return section.model_validate(dict(values))
-    except ValidationError as error:
-        raise ConfigError(_explain(section, error, source)) from None
-
-
-def _explain(section: type[Section], error: ValidationError, source: str) -> str:
-    lines = []
-    for problem in error.errors():
-        path = [str(part) for part in problem["loc"]]
-        where = ".".join(path) or "as a whole"
-        if problem["type"] == "extra_forbidden":
-            known = list(_fields_at(section, path[:-1]))
-            close = close_matches(path[-1], known)
-            hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
-            lines.append(f"  {where}: unknown key; {hint}")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            given = "" if problem["type"] in ("missing", "value_error") else f" (got {problem['input']!r})"
-            lines.append(f"  {where}: {message[:1].lower() + message[1:]}{given}")
-    return f"{source}: {len(lines)} problem{'s' if len(lines) > 1 else ''}\n" + "\n".join(lines)
-
-
-def _fields_at(section: type[Section], path: list[str]) -> Mapping[str, Any]:
-    for part in path:
-        annotation = section.model_fields[part].annotation if part in section.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, Section)):
-            return {}
-        section = annotation
-    return section.model_fields

@@ -40,6 +40,14 @@ class UnknownNameError(RgcnError, KeyError):
         return str(self.args[0])
 
 
+class StoppedError(RgcnError):
+    """A training that was asked to stop has saved itself; the exit code tells a shell which signal it was."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
 class NotFittedError(RgcnError, RuntimeError):
     """A model was asked for something that only a fitted one can answer."""
 

@@ -116,23 +116,3 @@ def test_mistakes_are_said_in_a_sentence(rgcn, arguments, words):
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-@pytest.mark.skipif(not (REAL_MIRROR / "fb-toy").is_dir(), reason="no mirror of the real data sets")
-def test_tensor_statistics_as_a_table_and_as_json(rgcn):
-    done = rgcn("reproduce", "tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR, "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
-    assert len(rows) == 7
-    assert all(row["within"] for row in rows if "initial" in row["tensor"])
-    done = rgcn("reproduce", "tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR)
-    assert done.returncode == 0, done.stderr
-    assert "Torch-RGCN" in done.stdout
-    assert f"{0.27715:.4f}" in done.stdout
-    assert "DistMult, output" in done.stdout
-
-
-def test_no_seed_is_no_table(rgcn):
-    done = rgcn("reproduce", "tensor-statistics", "--seeds", 0)
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr

@@ -1,11 +1,31 @@
 """Configurations: shipped ones are whole, changes apply, mistakes are explained."""
 
-import pytest
+import warnings
 
-from rgcn.config import RUNS
+import pytest
+import yaml
+
+from rgcn.config import RUNS, NodeClassificationRun
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
-from rgcn.runs.training import make_model
+from rgcn.runs import old_keys as old_keys_module
+from rgcn.runs.assembly import make_model
+from rgcn.runs.configuration import changed_settings, differences
+from rgcn.runs.configuration_schema import run_schema
+from rgcn.runs.old_keys import CHANGED_KEYS, ChangedKey
+from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
+
+
+def written(tmp_path, text, name="mine.yaml"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def refusal(name, *changes, **overrides):
+    with pytest.raises(ConfigError) as caught:
+        load_configuration(name, changes, overrides)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("name", shipped_configurations())
@@ -96,3 +116,261 @@ def test_every_knob_is_documented():
 
     for run in RUNS.values():
         check(run)
+
+
+# -- everything wrong at once, with its place ----------------------------------------------------------
+
+WRONG = """\
+task: node-classification
+data:
+  dataset: world
+  prune: 2
+model:
+  name: rgcn
+  layers: 3
+  hiden: 4
+  decomposition: block
+  blocks: 5
+training:
+  epochs: 10
+  learning_rate: fast
+  epochs: 20
+trackers:
+  - mlflow
+  - tensorbord
+yes: 1
+"""
+
+
+def test_every_problem_comes_with_its_line_and_its_fix(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, WRONG.replace("hiden: 4", "hidden: 16\n  dropot: 0.1"))
+    message = refusal("mine.yaml", "model.bases=3", "training.edge_dropout=1", "seed=x", seed=-1)
+    lines = message.splitlines()
+    assert lines[0] == "mine.yaml: 10 problems"
+    places = [line.strip().split(": ")[:2] for line in lines[1:]]
+    assert places == [
+        ["mine.yaml, line 4", "data.prune"],
+        ["mine.yaml, line 9", "model.dropot"],
+        ["mine.yaml, line 11", "model.blocks"],
+        ["mine.yaml, line 14", "training.learning_rate"],
+        ["mine.yaml, line 15", "training.epochs"],
+        ["mine.yaml, line 18", "trackers"],
+        ["mine.yaml, line 19", "yes"],
+        ["--seed", "seed"],
+        ["--set training.edge_dropout=1", "training.edge_dropout"],
+        ["--set model.bases=3", "model.bases"],
+    ]
+    assert "already given on line 13" in message
+    assert "set hidden to 15 or 20, or blocks to 4" in message
+    assert "did you mean 'tensorboard'?" in message
+
+
+def test_a_missing_section_and_a_wrong_task_are_said_with_all_the_rest(tmp_path):
+    path = written(tmp_path, "seed: 1\ntask: node-clasification\nmodel:\n  layers: 0\n")
+    message = refusal(path, "epochs", "training.epochs=[")
+    assert "5 problems" in message
+    assert "line 2: task: unknown task 'node-clasification'" in message
+    assert "did you mean 'node-classification'?" in message
+    assert "line 1: data: missing" in message
+    assert "--set: takes section.key=value" in message
+    assert "unknown task ['a']" in refusal(written(tmp_path, "task: [a]\n"))
+
+
+def test_a_shipped_configuration_is_called_by_its_name_in_problems():
+    assert "rgcn/nc-mutag, line 9: model.bases: " in refusal("rgcn/nc-mutag", "model.decomposition=none")
+    whole = refusal("rgcn/nc-aifb", "model={hidden: 0}")  # the section's lines no longer count
+    assert "--set model={hidden: 0}: model.hidden: " in whole
+
+
+def test_a_change_may_unset_and_may_hold_a_mapping():
+    config = load_configuration("rgcn/nc-mutag", ["model.decomposition=none", "model.bases=", "data={dataset: world}"])
+    assert (config.model.bases, config.data.dataset) == (None, "world")
+    assert "'hidden' is given twice" in refusal("rgcn/nc-aifb", "model={hidden: 1, hidden: 2}")
+
+
+def test_a_run_folder_is_a_name_too(tmp_path):
+    config = load_configuration("rgcn/nc-world", ["training.epochs=7"])
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    written(folder, dump_configuration(config), "config.yaml")
+    assert load_configuration(str(folder)) == config
+    assert "no config.yaml" in refusal(str(tmp_path))
+    assert "no such file" in refusal(str(tmp_path / "none.yaml"))
+
+
+# -- YAML that is not trusted --------------------------------------------------------------------------
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{after}: &{after} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{after}: &{after} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BOMB, "more than 20,000 values"),
+        (MERGES, "more than 20,000 values"),
+        ("data: &d {path: *d}\n", "line 1: an alias that contains itself"),
+        ("[" * 20_000, "nested too deeply"),
+        ("#" * (MAX_BYTES + 1), "too large"),
+        ("seed: !!python/object/apply:os.getcwd []\n", "line 1: not valid YAML: could not determine a constructor"),
+        ("data:\n\tdataset: world\n", "line 2: not valid YAML.*indent with spaces"),
+        ("seed: 1\nwhen: 2001-99-99\n", "line 2: not valid YAML: month"),
+        ("seed: " + "9" * 5000, "line 1: not valid YAML"),
+        ("a: 1\n---\nb: 2\n", "expected a single document"),
+        ("a: \x00", "not valid YAML"),
+        ("", "empty"),
+        ("- 1", "mapping of sections"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_files_that_are_no_configuration_are_refused_in_words(text, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        load_configuration(written(tmp_path, text))
+
+
+def test_merged_keys_and_aliases_are_read_and_not_shared(tmp_path):
+    text = "base: &b {a: 1, c: 1}\none:\n  <<: *b\n  a: 2\ntwo: *b\nthree: *b\n"
+    read = parse_yaml(text)
+    assert read.values["one"] == {"a": 2, "c": 1}
+    assert read.duplicates == []
+    assert (read.lines["one", "a"], read.lines["one", "c"]) == (4, 1)
+    assert read.values["two"] is not read.values["three"]
+
+
+def test_keys_are_words_whatever_yaml_takes_them_for():
+    assert parse_yaml("on: 1\n2: 3\nnull: 4\n").values == {"on": 1, "2": 3, "null": 4}
+    (twice,) = parse_yaml("x:\n  1: a\n  '1': b\n").duplicates
+    assert (twice.path, twice.first_line, twice.line) == (("x", "1"), 2, 3)
+    assert parse_yaml("{a: 1, a: 2}").duplicates
+    with pytest.raises(YamlError, match="unhashable"):
+        parse_yaml("? [a]\n: 1\n")
+
+
+def test_a_byte_order_mark_is_no_character(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"\xef\xbb\xbfdata:\r\n  dataset: world\r\n")
+    assert load_configuration(str(path)).data.dataset == "world"
+
+
+# -- what older versions wrote -------------------------------------------------------------------------
+
+OLD = (
+    ChangedKey("optimizer.lr", "0.2.0", now="training.learning_rate"),
+    ChangedKey("model.width", "0.2.0", now="model.hidden", task="node-classification"),
+    ChangedKey("training.fast", "0.3.0", words="every run is; remove it", ignorable=(True,)),
+)
+
+
+def test_a_key_that_moved_still_works_with_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(old_keys_module, "CHANGED_KEYS", OLD)
+    path = written(tmp_path, "data: {dataset: world}\noptimizer:\n  lr: 0.5\ntraining:\n  fast: true\n")
+    with pytest.warns(UserWarning, match=r"is called|is gone") as told:
+        config = load_configuration(path, ["model.width=8"])
+    assert (config.training.learning_rate, config.model.hidden) == (0.5, 8)
+    words = [str(warning.message) for warning in told]
+    assert words[0].endswith("mine.yaml, line 3: optimizer.lr: is called training.learning_rate since 0.2.0; "
+                             "it was read as such")  # fmt: skip
+    assert words[1].startswith("--set model.width=8: model.width: is called model.hidden since 0.2.0")
+    assert "line 5: training.fast: is gone since 0.3.0, and True is what always holds now" in words[2]
+
+
+def test_a_key_that_is_gone_or_given_twice_is_refused_in_exact_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(old_keys_module, "CHANGED_KEYS", OLD)
+    path = written(tmp_path, "data: {dataset: world}\nmodel:\n  width: 3\n  hidden: 4\ntraining:\n  fast: 1\n")
+    message = refusal(path)
+    assert "line 3: model.width: is called model.hidden since 0.2.0, which is given too" in message
+    assert "line 6: training.fast: is gone since 0.3.0: every run is; remove it" in message
+
+
+def test_a_moved_value_that_is_wrong_is_shown_where_it_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(old_keys_module, "CHANGED_KEYS", OLD)
+    path = written(tmp_path, "data: {dataset: world}\noptimizer:\n  lr: -1\n")
+    with pytest.warns(UserWarning, match="is called"):
+        message = refusal(path)
+    assert "line 3: training.learning_rate: must be a number, above 0 (got -1)" in message
+
+
+def test_the_table_of_changed_keys_names_keys_that_are_gone_and_places_that_are_there():
+    known = {f"{name}.{key}" for run in RUNS.values() for name, s in run.sections().items() for key in s.model_fields}
+    for entry in CHANGED_KEYS:
+        assert entry.key not in known
+        assert entry.now in known if entry.now is not None else entry.words
+
+
+def test_a_configuration_saved_before_checkpoints_and_trackers_loads_with_their_defaults(tmp_path):
+    values = yaml.safe_load(dump_configuration(load_configuration("rgcn/lp-world")))
+    del values["checkpoints"], values["trackers"], values["training"]["deterministic"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_configuration(written(tmp_path, yaml.safe_dump(values))) == load_configuration("rgcn/lp-world")
+
+
+# -- showing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", shipped_configurations())
+@pytest.mark.parametrize(
+    "options", [{}, {"explain": True}, {"only_changed": True}, {"only_changed": True, "explain": True}]
+)
+def test_however_it_is_shown_it_loads_again(name, options, tmp_path):
+    config = load_configuration(name, ["trackers=[mlflow]"])
+    assert load_configuration(written(tmp_path, dump_configuration(config, **options))) == config
+
+
+def test_an_explained_configuration_says_what_each_setting_is():
+    text = dump_configuration(load_configuration("rgcn/nc-world"), explain=True)
+    assert "  # Width of the states between convolutions.\n  hidden: 16\n" in text
+
+
+def test_differences_are_told_in_the_order_of_the_knobs():
+    a = load_configuration("rgcn/nc-world", ["trackers=[mlflow]"])
+    b = load_configuration("rgcn/nc-world", ["training.epochs=3", "model.decomposition=basis", "model.bases=2"])
+    found = differences(a, b)
+    assert [d.key for d in found] == ["model.decomposition", "model.bases", "training.epochs", "trackers"]
+    assert found[1][1:] == (None, 2, True, True)
+    assert differences(a, a) == []
+    across = {d.key: d for d in differences(a, load_configuration("rgcn/lp-world"))}
+    assert not across["model.hidden"].in_b
+    assert not across["model.bottleneck"].in_a
+
+
+def test_changed_settings_always_say_the_task():
+    config = NodeClassificationRun(data={"dataset": "world"})
+    assert changed_settings(config) == {"task": "node-classification", "data": {"dataset": "world"}}
+
+
+# -- JSON Schema ---------------------------------------------------------------------------------------
+
+
+def test_the_schema_tells_tasks_apart_and_describes_every_setting():
+    schema = run_schema()
+    assert schema["$schema"].endswith("2020-12/schema")
+    parts = schema["$defs"]
+    assert [one["$ref"] for one in schema["oneOf"]] == [f"#/$defs/{run.__name__}" for run in RUNS.values()]
+    assert "task" not in parts["NodeClassificationRun"]["required"]  # which a file without task is
+    assert "task" in parts["LinkPredictionRun"]["required"]
+    for name, part in parts.items():
+        assert part["additionalProperties"] is False
+        for key, setting in part["properties"].items():
+            assert setting.get("description") or "$ref" in setting, f"{name}.{key}"
+            assert "default" in setting or "$ref" in setting or key in ("data", "trackers"), f"{name}.{key}"
+    assert parts["NodeModelConfig"]["properties"]["hidden"]["search"]["choices"] == [8, 16, 32, 64]
+
+
+@pytest.mark.parametrize("task", RUNS)
+def test_the_schema_of_one_task_stands_alone(task):
+    schema = run_schema(task)
+    assert schema["properties"]["task"]["const"] == task
+    assert schema["$schema"]
+
+
+def test_an_unknown_task_has_no_schema():
+    with pytest.raises(UnknownNameError, match="link-prediction"):
+        run_schema("link-predction")

@@ -11,7 +11,9 @@ import pytest
 
 from rgcn.data import load
 from rgcn.graph import KnowledgeGraph
-from rgcn.runs.tensor_statistics import PUBLISHED, STATISTICS, measured_tensors, tensor_statistics
+from rgcn.runs.reproduction.published import STATISTICS
+from rgcn.runs.reproduction.published import TENSORS as PUBLISHED
+from rgcn.runs.reproduction.tensor_statistics import measured_tensors, tensor_statistics, tensors_table
 
 REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
 needs_fb_toy = pytest.mark.skipif(
@@ -64,3 +66,14 @@ def test_the_same_seed_gives_the_same_tensors_and_another_seed_others(stand_in):
 def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed():
     for row in tensor_statistics(load("fb-toy", mirror=REAL_MIRROR), seeds=3):
         assert row["within"], (row["tensor"], row["std_deviation"])
+
+
+def test_the_table_holds_every_published_figure(stand_in):
+    table = tensors_table(tensor_statistics(stand_in, seeds=1), 1)
+    assert len(table.rows) == 28
+    figures = [judged.figure.value for row in table.rows for judged in row.published]
+    assert len(figures) == 60  # seven tensors, four statistics, two codes; four more for the original's inverses
+    for published in PUBLISHED:
+        assert set(published.torch_rgcn) | set(published.tf_rgcn) <= set(figures)
+    judged = [row for row in table.rows if row.published[0].verdict]
+    assert [row.quantity for row in judged] == ["std"] * 7

@@ -119,12 +119,11 @@ def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
 def test_a_state_of_another_model_or_device_is_refused(world):
     with rgcn.NodeClassifier(epochs=2, hidden=4).fitting(world) as fitting:
         state = fitting.state()
-    with rgcn.NodeClassifier(epochs=2, hidden=5).fitting(world) as fitting:
-        with pytest.raises(DataError, match="another model"):
-            fitting.restore(state)
-    with rgcn.NodeClassifier(epochs=2, hidden=4).fitting(world) as fitting:
-        with pytest.raises(DataError, match="taken on cuda"):
-            fitting.restore(TrainingState(state.tensors, {**state.values, "device": "cuda"}))
+    wider, same = (rgcn.NodeClassifier(epochs=2, hidden=hidden).fitting(world) for hidden in (5, 4))
+    with wider, pytest.raises(DataError, match="another model"):
+        wider.restore(state)
+    with same, pytest.raises(DataError, match="taken on cuda"):
+        same.restore(TrainingState(state.tensors, {**state.values, "device": "cuda"}))
 
 
 def test_predictions_follow_the_weights_that_were_put_back(world):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rgcn.cli import bench, data, reproduce, train
+from rgcn.cli import bench, compare, config, data, report, reproduce, resume, runs, train, tune
 
 app = typer.Typer(
     name="rgcn",
@@ -35,7 +35,14 @@ def common(
 
 
 app.command("train")(train.train)
+app.command("resume")(resume.resume)
+app.command("evaluate")(resume.evaluate)
+app.command("runs")(runs.list_runs)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("tune")(tune.tune)
 app.command("configs")(train.list_configurations)
+app.add_typer(config.app, name="config")
 app.command("bench")(bench.bench)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(data.app, name="data")

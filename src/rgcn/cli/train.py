@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from rgcn.config import RunConfig
+    from rgcn.runs import RunResult
 
-    from rgcn.tasks.link_fitting import LinkEpoch
-    from rgcn.tasks.node_training import Epoch
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Mirror = Annotated[Path | None, typer.Option(help="Folder to take data sets from (else RGCN_MIRROR).")]
+
+DEFAULT_FOLDER = Path("runs")
 
 
 def train(
@@ -25,33 +28,79 @@ def train(
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: training.epochs=100. May be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to keep the run in: settings, metrics, model.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to keep the run in. By default a new one under runs/.", show_default=False),
+    ] = None,
+    no_keep: Annotated[bool, typer.Option("--no-keep", help="Keep nothing: no folder, no checkpoints.")] = False,
+    runs: Annotated[
+        int, typer.Option(min=1, help="Train with so many seeds, a folder each; mean, deviation and error over them.")
+    ] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="With --runs, how many at a time.")] = 1,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
-    mirror: Annotated[Path | None, typer.Option(help="Folder to take data sets from (else RGCN_MIRROR).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    mirror: Mirror = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train a model, measure it on every split, and show some of its predictions."""
-    from rgcn.cli.data import report_skipped
-    from rgcn.cli.outcome import print_outcome
-    from rgcn.runs import load_configuration, load_data
-    from rgcn.runs import train as run
+    """Train a model, measure it on every split, and show some of its predictions.
 
-    overrides = {"seed": seed, "training.device": device}
+    Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
+    weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.
+    """
+    from rgcn.runs import load_configuration
+
+    overrides = {"seed": seed, "training.device": device, "trackers": track}
     given = {key: value for key, value in overrides.items() if value is not None}
     config = load_configuration(configuration, changes or [], given)
-    graph = load_data(config.data, mirror)
-    if not quiet:
-        report_skipped(graph)
-        typer.echo(f"{graph!r}", err=True)
-    with _progress(config.training.epochs, quiet) as on_epoch:
-        result = run(config, graph, out, on_epoch)
+    folder = None if no_keep else out or free_folder(configuration)
+    if runs > 1:
+        from rgcn.cli.series import train_series
+
+        train_series(config, runs, jobs, folder, mirror, as_json, quiet)
+        return
+    result = _train_one(config, folder, mirror, quiet)
+    show(result, folder, as_json)
+
+
+def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
+    """A finished run: one JSON object, or figures and examples."""
+    from rgcn.cli.outcome import print_outcome
+
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
         return
     print_outcome(result)
-    if out is not None:
-        typer.echo(f"\nKept in {out}: config.yaml, metrics.jsonl, result.json, model/")
+    if folder is not None:
+        typer.echo(f"\nKept in {folder}: `rgcn report {folder}` draws it, `rgcn runs` lists all.")
+
+
+def free_folder(configuration: str) -> Path:
+    """A new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, then runs/rgcn-nc-aifb-2, ..."""
+    path = Path(configuration)
+    name = path.stem if path.suffix in (".yaml", ".yml") else configuration
+    name = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    number, folder = 1, DEFAULT_FOLDER / name
+    while folder.exists():
+        number += 1
+        folder = DEFAULT_FOLDER / f"{name}-{number}"
+    return folder
+
+
+def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> RunResult:
+    from rgcn.cli.data import report_skipped
+    from rgcn.cli.training_progress import training_progress
+    from rgcn.runs import load_data
+    from rgcn.runs import train as run
+
+    graph = load_data(config.data, mirror)
+    if not quiet:
+        report_skipped(graph)
+        typer.echo(f"{graph!r}", err=True)
+    with training_progress(config.training.epochs, quiet) as progress:
+        return run(config, graph, folder, progress.epoch, progress.step)
 
 
 def list_configurations() -> None:
@@ -61,40 +110,3 @@ def list_configurations() -> None:
     for name, path in shipped_configurations().items():
         first = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
         typer.echo(f"{name:<22} {first}")
-
-
-@contextmanager
-def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[Epoch | LinkEpoch], None]]:
-    """A bar on a terminal; elsewhere a line now and then; all of it on standard error."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet:
-        yield lambda epoch: None
-    elif console.is_terminal:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-            task = bar.add_task("", total=epochs)
-            yield lambda epoch: bar.update(task, completed=epoch.number, description=_words(epoch))
-    else:
-        last = 0
-
-        def line(epoch: Epoch | LinkEpoch) -> None:
-            nonlocal last
-            if epoch.number - last >= epochs / 5 or epoch.number == epochs:
-                last = epoch.number
-                typer.echo(f"epoch {epoch.number}/{epochs}  {_words(epoch)}", err=True)
-
-        yield line
-
-
-def _words(epoch: Epoch | LinkEpoch) -> str:
-    from rgcn.tasks.node_training import Epoch
-
-    words = f"loss {epoch.loss:.4f}"
-    if isinstance(epoch, Epoch):
-        words += f"  train {epoch.train_accuracy:6.1%}"
-        return words if epoch.valid_accuracy is None else f"{words}  valid {epoch.valid_accuracy:6.1%}"
-    return words if epoch.valid_mrr is None else f"{words}  valid MRR {epoch.valid_mrr:.3f}"

@@ -4,21 +4,59 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+# Temporary files begin with this: what a killed process left behind can be told from what someone put there.
+TEMPORARY_PREFIX = ".writing-"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name in the same folder, sync, and rename over `path`."""
     data = content.encode() if isinstance(content, str) else content
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(data)
+
+    replace_atomically(path, write)
+
+
+def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file in the same folder; then sync it, and rename it over `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY_PREFIX}{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes it private; a result is for others to read too
-        os.replace(temporary, path)  # noqa: PTH105 - the rename that must be atomic
+        write(temporary)
+        _sync(temporary)
+        temporary.chmod(0o644)  # mkstemp makes it private; a result is for others to read too
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    _sync(path.parent)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what a process that was killed in the middle of a write left in a folder."""
+    for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        left.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    is_folder = path.is_dir()
+    try:
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+    except OSError:
+        if is_folder:  # Windows opens none
+            return
+        raise
+    try:
+        os.fsync(handle)
+    except OSError:
+        if not is_folder:  # not every file system syncs folders
+            raise
+    finally:
+        os.close(handle)

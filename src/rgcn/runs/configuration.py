@@ -1,16 +1,24 @@
-"""Configurations: shipped ones by name, files, and changes on the command line."""
+"""Configurations: shipped ones by name, files, run folders, and changes on the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from rgcn.config import RUNS, RunConfig, validated
-from rgcn.errors import ConfigError, UnknownNameError
+from rgcn.config_section import Origin, Problem, Section, listed, origin_of
+from rgcn.errors import ConfigError, UnknownNameError, close_matches
+from rgcn.runs.old_keys import bring_up_to_date
+from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
+
+FLAGS = {"seed": "--seed", "training.device": "--device"}
+DEFAULT_TASK = "node-classification"
 
 
 def shipped_configurations() -> dict[str, Path]:
@@ -21,63 +29,192 @@ def shipped_configurations() -> dict[str, Path]:
 
 
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """A shipped configuration or a YAML file, with `section.key=value` changes, then overrides from flags.
+    """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
+
+    Everything that is wrong is said at once, each with the line or the argument it comes from.
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100
     """
-    path = _find(name)
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text file: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: a configuration is a mapping of sections, such as data, model and training")
+    layers = _read(name)
     for change in changes:
-        _apply(values, change)
+        layers.change(change)
     for key, value in (overrides or {}).items():
-        _set(values, key.split("."), value)
-    task = values.get("task", "node-classification")
-    if task not in RUNS:
-        raise ConfigError(f"{name}: unknown task {task!r}; there are {', '.join(RUNS)}")
-    config: RunConfig = validated(RUNS[task], values, source=name)
+        layers.put(tuple(key.split(".")), value, Origin(FLAGS.get(key, f"{key}={value}")))
+    task, problem = _task(layers)
+    if problem is not None:
+        layers.problems.append(problem)
+        if task is None:  # then nothing more can be judged
+            raise ConfigError(listed(name, layers.problems))
+        layers.values["task"] = task
+    assert task is not None
+    layers.problems += bring_up_to_date(layers.values, layers.origins, task)
+    config: RunConfig = validated(RUNS[task], layers.values, name, layers.origins, layers.problems)
     return config
 
 
-def dump_configuration(config: RunConfig) -> str:
-    """A configuration as YAML, every default written out."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+def dump_configuration(config: RunConfig, *, only_changed: bool = False, explain: bool = False) -> str:
+    """A configuration as YAML, every default written out.
+
+    only_changed  leave out what is as it is by default
+    explain       say above each setting what it is
+    """
+    values = changed_settings(config) if only_changed else config.model_dump(mode="json")
+    if explain:
+        return "".join(_explained(type(config), values, indent=""))
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
-def _find(name: str) -> Path:
+def changed_settings(config: RunConfig) -> dict[str, Any]:
+    """The task, and what differs from the defaults: the shortest configuration that loads as this one.
+
+    >>> changed_settings(load_configuration("rgcn/nc-world", ["model.hidden=8"]))
+    {'task': 'node-classification', 'data': {'dataset': 'world'}, 'model': {'hidden': 8}}
+    """
+    return {"task": config.task, **config.model_dump(mode="json", exclude_defaults=True)}
+
+
+def flat_settings(config: RunConfig) -> dict[str, Any]:
+    """Every setting by its key: {"task": ..., "model.hidden": 16, ...}."""
+    settings: dict[str, Any] = {}
+    for name, value in config.model_dump(mode="json").items():
+        inner = name in type(config).sections()
+        settings |= {f"{name}.{key}": setting for key, setting in value.items()} if inner else {name: value}
+    return settings
+
+
+class Difference(NamedTuple):
+    """A key whose value differs; `in_a` and `in_b` say which side has such a key at all."""
+
+    key: str
+    a: Any
+    b: Any
+    in_a: bool
+    in_b: bool
+
+
+def differences(a: RunConfig, b: RunConfig) -> list[Difference]:
+    """Where two configurations differ, in the order of the knobs."""
+    first, second = flat_settings(a), flat_settings(b)
+    sections = list(dict.fromkeys(key.split(".")[0] for key in [*first, *second]))
+    keys = sorted(dict.fromkeys([*first, *second]), key=lambda key: sections.index(key.split(".")[0]))
+    sides = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
+    return [side for side in sides if side.a != side.b or side.in_a != side.in_b]
+
+
+def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -> Iterator[str]:
+    inner = section.sections()
+    for name, value in values.items():
+        about = section.model_fields[name].description or ""
+        yield from (f"{indent}# {line}\n" for line in textwrap.wrap(about, 100, break_on_hyphens=False))
+        if name in inner:
+            yield f"{indent}{name}:\n"
+            yield from _explained(inner[name], value, indent + "  ")
+        else:
+            yield textwrap.indent(yaml.safe_dump({name: value}, allow_unicode=True), indent)
+
+
+# -- layers ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Layers:
+    """Values on their way to a configuration, where each was given, and what is already known to be wrong."""
+
+    values: dict[str, Any]
+    origins: dict[tuple[str | int, ...], Origin]
+    problems: list[Problem] = field(default_factory=list)
+
+    def change(self, change: str) -> None:
+        """Apply `section.key=value`."""
+        key, separator, text = change.partition("=")
+        origin = Origin(f"--set {change}")
+        path = tuple(part.strip() for part in key.split("."))
+        if not separator or not all(path):
+            words = "takes section.key=value, for example training.epochs=100"
+            self.problems.append(Problem("--set", f"{words}; got {change!r}"))
+            return
+        try:
+            read = parse_yaml(text)
+        except YamlError as error:
+            self.problems.append(Problem("", f"the value is {error.words}", origin))
+            return
+        if read.duplicates:
+            self.problems.append(Problem("", f"{read.duplicates[0].path[-1]!r} is given twice", origin))
+        self.put(path, read.values, origin)
+
+    def put(self, path: tuple[str, ...], value: Any, origin: Origin) -> None:
+        values = self.values
+        for depth, part in enumerate(path[:-1]):
+            inner = values.setdefault(part, {})
+            if not isinstance(inner, dict):
+                section = ".".join(path[: depth + 1])
+                self.problems.append(Problem(".".join(path), f"{section} is a value, not a section", origin))
+                return
+            values = inner
+        values[path[-1]] = value
+        for known in [known for known in self.origins if known[: len(path)] == path]:
+            del self.origins[known]
+        self.origins[path] = origin
+
+
+def _read(name: str) -> _Layers:
+    path, shown = _find(name)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ConfigError(f"{shown}: too large: a configuration has at most {MAX_BYTES:,} bytes")
+        read = parse_yaml(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{shown}: not a text file: {error}") from error
+    except YamlError as error:
+        raise ConfigError(f"{Origin(shown, error.line)}: {error.words}") from error
+    if not isinstance(read.values, dict):
+        raise ConfigError(
+            f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
+            "sections, such as data, model and training"
+        )
+    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
+    return _Layers(read.values, origins, _given_twice(read, shown))
+
+
+def _given_twice(read: YamlText, shown: str) -> list[Problem]:
+    return [
+        Problem(
+            ".".join(map(str, twice.path)),
+            f"already given on line {twice.first_line}: keep one",
+            Origin(shown, twice.line),
+        )
+        for twice in read.duplicates
+    ]
+
+
+def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
+    """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
+    task = layers.values.get("task", DEFAULT_TASK)
+    if isinstance(task, str) and task in RUNS:
+        return task, None
+    close = close_matches(task, RUNS) if isinstance(task, str) else []
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    words = f"unknown task {task!r}; there are {', '.join(RUNS)}{hint}"
+    return (close[0] if close else None), Problem("task", words, origin_of(("task",), layers.origins))
+
+
+def _find(name: str) -> tuple[Path, str]:
+    """The file of a configuration, and what to call it in messages."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         if not path.is_file():
             raise ConfigError(f"{name}: there is no such file")
-        return path
+        return path, name
     shipped = shipped_configurations()
-    if name not in shipped:
-        raise UnknownNameError("configuration", name, shipped)
-    return shipped[name]
-
-
-def _apply(values: dict[str, Any], change: str) -> None:
-    key, separator, text = change.partition("=")
-    if not separator or not key.strip():
-        raise ConfigError(f"--set takes section.key=value, for example training.epochs=100; got {change!r}")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {change}: the value is not valid YAML: {error}") from error
-    _set(values, key.strip().split("."), value)
-
-
-def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        inner = values.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{'.'.join(path)}: {part} is a value, not a section")
-        values = inner
-    values[path[-1]] = value
+    if name in shipped:
+        return shipped[name], name
+    if path.is_dir():
+        if not (path / "config.yaml").is_file():
+            raise ConfigError(f"{name}: this folder is no run, as it has no config.yaml")
+        return path / "config.yaml", str(path / "config.yaml")
+    raise UnknownNameError("configuration", name, shipped)

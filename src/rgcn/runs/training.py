@@ -1,125 +1,255 @@
-"""A training from configuration to result: load, fit, measure, keep."""
+"""A training from configuration to result: load, fit, measure, keep; and to go on with one that was cut short."""
 
 from __future__ import annotations
 
-import json
+import signal
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from rgcn.config import DataConfig, LinkPredictionRun, NodeClassificationRun, RunConfig
-from rgcn.data.atomic import write_atomically
-from rgcn.errors import DataError
-from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.runs.configuration import dump_configuration
-from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.config import RunConfig
+from rgcn.errors import DataError, StoppedError
+from rgcn.graph import KnowledgeGraph
+from rgcn.runs.assembly import load_data, make_model, refuse_other_data
+from rgcn.runs.checkpoints import Checkpoints
+from rgcn.runs.environment import decisive_differences, environment
+from rgcn.runs.folder import RunFolder
+from rgcn.runs.interruption import Interruption
+from rgcn.runs.result import RunResult, measure
+from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
+from rgcn.runs.trained import finished_result
+from rgcn.tasks import NodeClassifier
+from rgcn.tasks.fitting import Fitting, TrainingState
 from rgcn.tasks.link_fitting import LinkEpoch
 from rgcn.tasks.node_training import Epoch
 
 OnEpoch = Callable[[Epoch | LinkEpoch], None]
-Model = NodeClassifier | LinkPredictor
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a run gave; `as_dict` is what `--json` prints.
-
-    parameters         as the paper counts them: a row for every relation and node in a one-hot layer
-    stored_parameters  what is really held and trained
-    """
-
-    config: RunConfig
-    model: Model
-    epochs: int
-    parameters: int
-    seconds: float
-    metrics: dict[str, dict[str, Any]]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "task": self.config.task,
-            "dataset": self.config.data.title,
-            "model": self.config.model.name,
-            "seed": self.config.seed,
-            "epochs": self.epochs,
-            "parameters": self.parameters,
-            "stored_parameters": self.model.num_parameters_,
-            "seconds": round(self.seconds, 3),
-            "metrics": self.metrics,
-        }
-
-
-def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
-    """The graph a configuration names."""
-    from rgcn.data import load, read
-
-    if config.dataset is not None:
-        return load(config.dataset, mirror=mirror)
-    assert config.path is not None
-    return read(config.path, **config.reading_options())
-
-
-def make_model(config: RunConfig) -> Model:
-    """An unfitted model with the configuration's settings."""
-    settings = {**config.model.model_dump(exclude={"name"}), **config.training.model_dump()}
-    if isinstance(config, LinkPredictionRun):
-        return LinkPredictor(config.model.name, seed=config.seed, **settings)
-    return NodeClassifier(config.model.name, seed=config.seed, prune=config.data.prune, **settings)
+OnStep = Callable[[int], None]
+# Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
+WORTH_SAVING_S = 30.0
 
 
 def train(
-    config: RunConfig, graph: KnowledgeGraph, folder: Path | None = None, on_epoch: OnEpoch | None = None
+    config: RunConfig,
+    graph: KnowledgeGraph,
+    folder: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
 ) -> RunResult:
-    """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`."""
-    if folder is not None:
-        _claim(folder)
-        write_atomically(folder / "config.yaml", dump_configuration(config))
-    model = make_model(config)
-    start = time.perf_counter()
-    model.fit(graph, on_epoch)
-    seconds = time.perf_counter() - start
-    if isinstance(model, NodeClassifier):
-        assert isinstance(config, NodeClassificationRun)
-        epochs, parameters = len(model.history_), model.num_parameters_as_published_
-    else:
-        epochs, parameters = model.history_[-1].number, model.num_parameters_
-    result = RunResult(config, model, epochs, parameters, seconds, measure(model))
-    if folder is not None:
-        keep(result, folder)
-    return result
+    """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
+
+    on_epoch is called with every report of the training, on_step with the number of steps after every step.
+    """
+    if folder is None:
+        return _fit(_Training(config, graph, on_epoch, on_step))
+    check_trackers(config.trackers)
+    run = RunFolder(folder)
+    run.refuse_unless_free()
+    with run.writing():
+        run.create(config, graph)
+        return _session(run, _Training(config, graph, on_epoch, on_step))
 
 
-def measure(model: Model) -> dict[str, dict[str, Any]]:
-    """Metrics on every split that has something to measure; link prediction leaves training triples out."""
-    if isinstance(model, NodeClassifier):
-        assert model.graph_.labels is not None
-        return {split: {"accuracy": model.score(split=split)} for split in model.graph_.labels.counts()}
-    graph = model.graph_
-    if graph.triple_splits is None:
-        return {}
-    splits = [split for split in SPLITS[1:] if len(graph.split_triples(split))]
-    return {split: model.rank(split=split).both.as_dict() for split in splits}
+def resume(
+    folder: Path,
+    mirror: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
+    graph: KnowledgeGraph | None = None,
+) -> RunResult:
+    """Go on with a run from its newest checkpoint; the end is that of an undisturbed run, to the last bit.
+
+    A finished run is given back as it is. graph: the data, where they are at hand already.
+    """
+    run = RunFolder(folder)
+    run.check()
+    if run.result() is not None:
+        return finished_result(run)
+    with run.writing():
+        config = run.config()
+        check_trackers(config.trackers)
+        graph = load_data(config.data, mirror) if graph is None else graph
+        refuse_other_data(run, graph)
+        return _session(run, _Training(config, graph, on_epoch, on_step))
 
 
-def keep(result: RunResult, folder: Path) -> None:
-    """Write a run's outcome: metrics.jsonl (an epoch a line), model/, and last of all result.json."""
-    lines = "".join(json.dumps(asdict(epoch)) + "\n" for epoch in result.model.history_)
-    write_atomically(folder / "metrics.jsonl", lines)
-    result.model.save(str(folder / "model"))
-    write_atomically(folder / "result.json", json.dumps(result.as_dict(), indent=2) + "\n")
+# -- how it goes ------------------------------------------------------------------------------------------------
 
 
-def _claim(folder: Path) -> None:
-    """Make the run's folder, unless something else is in it: results are never overwritten in silence."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; --out needs a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "config.yaml").exists():
-        raise DataError(f"{folder} is not empty and holds no run; choose another --out")
-    if (folder / "result.json").exists():
-        raise DataError(f"{folder} already holds a finished run; choose another --out, or remove the folder")
+class _Training:
+    """A model on its way through its steps, with everyone who wants to hear of them."""
+
+    def __init__(
+        self, config: RunConfig, graph: KnowledgeGraph, on_epoch: OnEpoch | None, on_step: OnStep | None
+    ) -> None:
+        self.config, self.graph = config, graph
+        self.on_epoch, self.on_step = on_epoch, on_step
+        self.model = make_model(config)
+        self.trackers: list[RunTracker] = []
+        self.steps_taken, self.seconds_before = 0, 0.0
+        self.start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.start
+
+    @property
+    def columns(self) -> list[str]:
+        """What a report of this training tells."""
+        kind = Epoch if isinstance(self.model, NodeClassifier) else LinkEpoch
+        return [field.name for field in fields(kind)]
+
+    @contextmanager
+    def fitting(self, state: TrainingState | None, rows: list[dict[str, Any]]) -> Iterator[Fitting[Any]]:
+        """The fitting, from the beginning or from a state; `rows` are the reports made before it."""
+        with self.model.fitting(self.graph) as fitting:
+            if state is not None:
+                fitting.restore(state)
+                self.seconds_before = state.values["run_seconds"]
+            kind: Any = Epoch if isinstance(self.model, NodeClassifier) else LinkEpoch
+            past = [kind(**{name: row.get(name) for name in self.columns}) for row in rows]
+            self.model.history_[:0] = past
+            yield fitting
+
+    def steps(self, fitting: Fitting[Any]) -> Iterator[None]:
+        """Take every step there is, and pass on what is reported of it."""
+        for epoch in fitting:
+            self.steps_taken = fitting.steps_taken
+            if self.on_step is not None:
+                self.on_step(self.steps_taken)
+            if epoch is not None:
+                for tracker in self.trackers:
+                    tracker.report(epoch.number, asdict(epoch))
+                if self.on_epoch is not None:
+                    self.on_epoch(epoch)
+            yield
+
+    def state(self, fitting: Fitting[Any]) -> TrainingState:
+        state = fitting.state()
+        return TrainingState(state.tensors, {**state.values, "run_seconds": self.seconds})
+
+    def result(self) -> RunResult:
+        seconds, model = self.seconds, self.model
+        counted = model.num_parameters_as_published_ if isinstance(model, NodeClassifier) else model.num_parameters_
+        return RunResult(self.config, model, self.steps_taken, counted, seconds, measure(model))
+
+
+def _fit(training: _Training) -> RunResult:
+    """A training that is kept nowhere."""
+    with training.fitting(None, []) as fitting:
+        for _ in training.steps(fitting):
+            pass
+        fitting.finish()
+    return training.result()
+
+
+def _session(run: RunFolder, training: _Training) -> RunResult:
+    """One process's work on a run, from its newest checkpoint, if any, to its end or to the signal that stops it."""
+    checkpoints = Checkpoints(run.path / "checkpoints", training.config.checkpoints.keep_last)
+    state = checkpoints.newest()
+    from_step = 0 if state is None else state.values["steps_taken"]
+    training.steps_taken = from_step
+    _begin(run, from_step)
+    outcome, words = "failed", ""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as open_until_done:
+            interruption = open_until_done.enter_context(Interruption())
+            _open_trackers(run, training, from_step)
+            rows = [row for row in run.metrics() if row["number"] <= from_step] if from_step else []
+            fitting = open_until_done.enter_context(training.fitting(state, rows))
+            _take_steps(run, training, fitting, checkpoints, interruption)
+            fitting.finish()
+            result = training.result()
+            _keep(run, training, result)
+        outcome = "finished"
+        return result
+    except StoppedError as error:
+        outcome = "interrupted" if error.exit_code == 128 + signal.SIGINT else "terminated"
+        raise
+    except KeyboardInterrupt:
+        outcome, words = "interrupted", "at once, without saving"
+        raise
+    except BaseException as error:
+        words = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        for tracker in training.trackers:
+            tracker.close("interrupted" if outcome == "terminated" else outcome)
+        with suppress(OSError):  # on a full disk the error that is on its way out says more
+            run.end_session(outcome, training.steps_taken, words)
+
+
+def _begin(run: RunFolder, from_step: int) -> None:
+    here = environment()
+    sessions = run.environment()
+    if from_step and sessions:
+        changes = decisive_differences(sessions[-1], here)
+        if changes:
+            warnings.warn(
+                f"this is not quite the machine the run was on ({', '.join(changes)}): the end may differ in its last "
+                "digits",
+                stacklevel=2,
+            )
+    run.begin_session(from_step, here)
+
+
+def _open_trackers(run: RunFolder, training: _Training, from_step: int) -> None:
+    config = training.config
+    # First the files: should a server refuse, they are closed with the rest.
+    training.trackers.append(MetricFiles(run.path, training.columns, from_step))
+    plain = config.model_dump(mode="json")
+    training.trackers += open_trackers(config.trackers, run.path, run.path.name, plain, from_step)
+
+
+def _take_steps(
+    run: RunFolder,
+    training: _Training,
+    fitting: Fitting[Any],
+    checkpoints: Checkpoints,
+    interruption: Interruption,
+) -> None:
+    settings = training.config.checkpoints
+    last_saved = time.monotonic()
+
+    def save() -> None:
+        nonlocal last_saved
+        checkpoints.save(training.state(fitting))
+        last_saved = time.monotonic()
+
+    for _ in training.steps(fitting):
+        if interruption.received is not None:
+            save()
+            _stop(run, fitting, interruption.received)
+        minutes = (time.monotonic() - last_saved) / 60.0
+        by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
+        if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
+            save()
+    # Measuring and saving the model come next, and may be cut short too.
+    if time.monotonic() - last_saved >= WORTH_SAVING_S:
+        save()
+
+
+def _stop(run: RunFolder, fitting: Fitting[Any], received: signal.Signals) -> None:
+    what = "Ctrl-C" if received == signal.SIGINT else received.name
+    raise StoppedError(
+        f"stopped by {what} at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved; "
+        f"`rgcn resume {run.path}` goes on from there",
+        received,
+    )
+
+
+def _keep(run: RunFolder, training: _Training, result: RunResult) -> None:
+    """The model, then the figures: a run that has result.json has everything."""
+    try:
+        result.model.save(str(run.path / "model"))
+        for tracker in training.trackers:
+            tracker.finish(result.metrics)
+        run.write_result(result.as_dict())
     except OSError as error:
-        raise DataError(f"cannot make the folder {folder}: {error.strerror}") from error
+        raise DataError(
+            f"cannot keep the model in {run.path}: {error.strerror or error}; make room, then resume"
+        ) from error

@@ -37,7 +37,8 @@ class NodeClassifier:
     """RGCN or e-RGCN for node classification, in the manner of scikit-learn.
 
     Keyword arguments are the fields of `rgcn.config.NodeModelConfig` (with `model` for its name) and of
-    `NodeTrainingConfig`; `prune=True` keeps only the part of the graph that labelled nodes can hear.
+    `NodeTrainingConfig`; `prune=True` keeps only the part of the graph that labelled nodes can hear, a number of hops
+    that much of it.
 
     >>> import rgcn
     >>> kg = rgcn.load("world")
@@ -48,12 +49,17 @@ class NodeClassifier:
     True
     """
 
-    def __init__(self, model: str = "rgcn", *, seed: int = 0, prune: bool = False, **settings: Any) -> None:
+    def __init__(self, model: str = "rgcn", *, seed: int = 0, prune: bool | int = False, **settings: Any) -> None:
         own = ("model", "seed", "prune")
         in_model, in_training = split_settings("NodeClassifier", settings, NodeModelConfig, NodeTrainingConfig, own)
         self.model: NodeModelConfig = validated(NodeModelConfig, {"name": model, **in_model}, "NodeClassifier")
         self.training: NodeTrainingConfig = validated(NodeTrainingConfig, in_training, "NodeClassifier")
         self.seed, self.prune = seed, prune
+        if prune and prune is not True and prune < self.model.layers:
+            raise ConfigError(
+                f"prune = {prune} is less than the {self.model.layers} hops that {self.model.layers} layers hear: it "
+                f"would change predictions; prune to {self.model.layers} hops or more, or prune=True"
+            )
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
@@ -137,7 +143,7 @@ class NodeClassifier:
         if self.training.patience is not None or self.training.validation:
             labels = _with_validation(labels, self.training, self.seed)
         graph = replace(kg, labels=labels)
-        graph = graph.prune(self.model.layers) if self.prune else graph
+        graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
         device = choose_device(self.training.device)
         self._graph, self._network, self.history_ = graph, None, []
         self._adjacency = RelationalAdjacency.from_graph(

@@ -62,5 +62,5 @@ def load_model(folder: str | Path, kind: type[Model]) -> Model:
         raise DataError(f"{source / 'weights.safetensors'}: damaged, or of another model ({error})") from error
     model.network_.eval()
     if pruned:
-        model.prune = True  # type: ignore[attr-defined]
+        model.prune = pruned  # type: ignore[attr-defined]
     return model

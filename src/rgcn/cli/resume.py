@@ -1,0 +1,98 @@
+"""`rgcn resume` and `rgcn evaluate`: what can be done with a run's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rgcn.cli.train import AsJson, Mirror, Quiet
+
+Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]
+
+
+def resume(folder: Run, mirror: Mirror = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
+
+    The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
+    training.deterministic=true). A finished run is only shown. A folder of several seeds goes on with all of them.
+    """
+    from rgcn.runs import RunFolder
+
+    if (folder / "series.json").exists():
+        _resume_series(folder, mirror, as_json, quiet)
+        return
+    run = RunFolder(folder)
+    run.check()  # before PyTorch is loaded: a mistyped name is answered at once
+    from rgcn.cli.train import show
+    from rgcn.cli.training_progress import training_progress
+    from rgcn.runs import resume as go_on
+
+    if run.result() is not None and not quiet:
+        typer.echo(f"{folder} is finished; nothing is left to do", err=True)
+    with training_progress(run.about()["epochs"], quiet) as progress:
+        result = go_on(folder, mirror, progress.epoch, progress.step)
+    show(result, folder, as_json)
+
+
+def evaluate(
+    folder: Run,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    mirror: Mirror = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation.
+
+    Of a run that is not finished the best weights of its newest checkpoint are measured.
+    """
+    from rgcn.runs import RunFolder
+
+    run = RunFolder(folder)
+    run.check()
+    from rgcn.runs.trained import evaluate as measure
+
+    if run.result() is None:
+        typer.echo(f"{folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
+    found = measure(run, split, mirror)
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        _print(found)
+
+
+def _resume_series(folder: Path, mirror: Path | None, as_json: bool, quiet: bool) -> None:
+    from rgcn.cli.series import train_series
+    from rgcn.runs.series import read_series
+
+    config, runs, jobs = read_series(folder)
+    train_series(config, runs, jobs, folder, mirror, as_json, quiet)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    from rgcn.errors import local_name
+
+    metrics = dict(found["metrics"])
+    directions, relations = metrics.pop("by_direction", {}), metrics.pop("by_relation", {})
+    typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}, {found['split']} split")
+    if not directions:
+        typer.echo(f"accuracy {metrics['accuracy']:.2%} of {metrics['count']:,} nodes")
+        return
+    table = Table(box=SIMPLE)
+    table.add_column("", no_wrap=True)
+    names = list(metrics)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = {"both directions": metrics, **{f"asking for the {d}": m for d, m in directions.items()}}
+    rows |= {local_name(relation): m for relation, m in sorted(relations.items(), key=lambda item: -item[1]["count"])}
+    for number, (label, values) in enumerate(rows.items()):
+        cells = [f"{values[n]:,}" if n == "count" else f"{values[n]:.3f}" for n in names]
+        table.add_row(label, *cells, end_section=number == 2)
+    console = Console(highlight=False)
+    console.width = max(console.width, 100)  # figures that are cut off tell nothing
+    console.print(table)

@@ -1,0 +1,159 @@
+"""Checkpoints: a training's whole state on disk, found whole again or not used at all.
+
+step-000000500.safetensors   the tensors of TrainingState
+step-000000500.json          its plain values, and the sha256 of the tensors; written last, so that where it is, all is
+best-000000400.safetensors   the best weights so far; checkpoints that share them refer to the same file
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rgcn.data.atomic import remove_temporaries, replace_atomically, write_atomically
+from rgcn.data.graph_store import read_json
+from rgcn.errors import DataError
+from rgcn.tasks.fitting import TrainingState
+
+FORMAT_VERSION = 1
+
+
+class Checkpoints:
+    """The checkpoints in a folder; only the newest `keep_last` stay."""
+
+    def __init__(self, folder: Path, keep_last: int = 2) -> None:
+        self.folder, self.keep_last = folder, keep_last
+
+    def save(self, state: TrainingState) -> None:
+        """Write a state under the number of steps taken, then let the oldest go.
+
+        Where this fails, on a full disk for instance, everything written before is still there.
+        """
+        step = state.values["steps_taken"]
+        files = {}
+        try:
+            weights = {name: tensor for name, tensor in state.tensors.items() if name.startswith("best/")}
+            rest = {name: tensor for name, tensor in state.tensors.items() if name not in weights}
+            if weights:
+                files["best"] = self._keep_best(weights, state.values["best"]["step"])
+            files["state"] = self._write(f"step-{step:09d}.safetensors", rest)
+            about = {"format": "rgcn-checkpoint", "version": FORMAT_VERSION, "files": files, "values": state.values}
+            about["check"] = _digest_of_values(about)
+            write_atomically(self.folder / f"step-{step:09d}.json", json.dumps(about, indent=1) + "\n")
+        except OSError as error:
+            raise DataError(
+                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}. {self._last_good()}"
+            ) from error
+        self._forget_old()
+
+    def newest(self) -> TrainingState | None:
+        """The newest state that is whole; a damaged one is passed over with a warning. None where there is none."""
+        remove_temporaries(self.folder)
+        return next((state for state in map(self._read_or_warn, self._files()) if state is not None), None)
+
+    def steps(self) -> list[int]:
+        """The numbers of steps of all checkpoints, newest first; whether they are whole is not looked at."""
+        return [int(path.stem.removeprefix("step-")) for path in self._files()]
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*.json"), reverse=True)
+
+    def _keep_best(self, weights: dict[str, Tensor], step: int) -> dict[str, str]:
+        """The file of the best weights: they change rarely, so that most checkpoints find it already written."""
+        name = f"best-{step:09d}.safetensors"
+        for path in self._files():
+            kept = _files_of(path).get("best")
+            if kept is not None and kept["name"] == name and (self.folder / name).exists():
+                return kept
+        return self._write(name, weights)
+
+    def _write(self, name: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        digest = ""
+
+        def write(temporary: Path) -> None:
+            nonlocal digest
+            try:
+                save_file(whole, temporary)
+            except SafetensorError as error:  # what it says of a full disk
+                raise OSError(f"{error}") from error
+            digest = _sha256(temporary)
+
+        replace_atomically(self.folder / name, write)
+        return {"name": name, "sha256": digest}
+
+    def _read_or_warn(self, path: Path) -> TrainingState | None:
+        try:
+            return self._read(path)
+        except (DataError, OSError) as error:
+            warnings.warn(f"checkpoint {path.stem} cannot be used ({error}); trying the one before it", stacklevel=2)
+            return None
+
+    def _read(self, path: Path) -> TrainingState:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        about = read_json(path, "rgcn-checkpoint", FORMAT_VERSION)
+        if about.get("check") != _digest_of_values(about):
+            raise DataError(f"{path.name} was changed or damaged")
+        tensors: dict[str, Tensor] = {}
+        for file in about["files"].values():
+            target = self.folder / Path(file["name"]).name
+            if not target.exists():
+                raise DataError(f"{target.name} is missing")
+            if _sha256(target) != file["sha256"]:
+                raise DataError(f"{target.name} was changed or damaged")
+            try:
+                tensors |= load_file(target)
+            except SafetensorError as error:
+                raise DataError(f"{target.name}: {error}") from error
+        return TrainingState(tensors, about["values"])
+
+    def _forget_old(self) -> None:
+        kept: set[str] = set()
+        for number, path in enumerate(self._files()):
+            names = {file["name"] for file in _files_of(path).values()}
+            if number < self.keep_last:
+                kept |= names
+                continue
+            path.unlink(missing_ok=True)  # first, so that what is left without its other half is never used
+            (self.folder / f"{path.stem}.safetensors").unlink(missing_ok=True)
+        for path in [*self.folder.glob("best-*.safetensors"), *self.folder.glob("step-*.safetensors")]:
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def _last_good(self) -> str:
+        steps = self.steps()
+        if not steps:
+            return "There is none before it: a resumed run would begin again."
+        return f"The one at step {steps[0]} is intact: make room, then resume the run."
+
+
+def _files_of(path: Path) -> dict[str, dict[str, str]]:
+    """The files a checkpoint refers to; none where it cannot be read."""
+    try:
+        files: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["files"]
+        return files
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _digest_of_values(about: dict[str, Any]) -> str:
+    values = {key: value for key, value in about.items() if key != "check"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,81 @@
+"""What a training ran on: versions, hardware, and the state of the user's own folder under git."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("rgcn", "torch", "numpy", "numba", "triton", "polars", "pyoxigraph", "safetensors")
+# What the bits of a result may depend on: where one of these changes, a resumed run may end with other last digits.
+DECISIVE = ("python", "rgcn", "torch", "numpy", "numba", "triton", "cpu", "cores", "threads", "gpu")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware, git state of the working folder and the command; plain values, ready for JSON."""
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "versions": {"python": platform.python_version(), **_versions()},
+        "hardware": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "memory_bytes": _memory(),
+            "gpu": gpu,
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "git": git_state(Path.cwd()),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def decisive_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What changed between two environments that may change a result's last digits, in words."""
+    old = {**before.get("versions", {}), **before.get("hardware", {})}
+    new = {**now["versions"], **now["hardware"]}
+    return [f"{key} {old[key]} → {new.get(key)}" for key in DECISIVE if key in old and old[key] != new.get(key)]
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit, branch and whether anything is uncommitted; None outside a repository, or without git."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"), "changed": bool(changed)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _versions() -> dict[str, str]:
+    installed = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,260 @@
+"""A run as a folder: what is in it, who may write it, and what can be read from it without loading a model.
+
+run.json            what it is: task, data and their fingerprint, configuration, and every session that worked on it
+config.yaml         the resolved configuration, every default written out
+environment.json    versions, hardware, git state and command of each session
+metrics.jsonl       a report of the training a line (metrics.csv: the same as a table)
+log.txt             what happened, and when
+checkpoints/        see `rgcn.runs.checkpoints`
+model/              the trained model with its graph (`rgcn.NodeClassifier.load`, `rgcn.LinkPredictor.load`)
+result.json         the final figures; written last, so that a run that has it is finished
+lock                held by the process that writes
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
+from rgcn.data.graph_store import read_json
+from rgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from rgcn.config import RunConfig
+    from rgcn.graph import KnowledgeGraph
+
+FORMAT_VERSION = 1
+# Someone who only looks whether a run is being written holds its lock for a moment.
+LOCK_PATIENCE_S = 1.0
+
+
+class RunFolder:
+    """The folder of one run.
+
+    >>> RunFolder(Path("no-such-run")).check()
+    Traceback (most recent call last):
+    rgcn.errors.DataError: no-such-run: there is no such folder; `rgcn runs` lists the runs there are
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = FileLock(path / "lock")
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse what is no run, or one that this version cannot read."""
+        if not self.path.is_dir():
+            raise DataError(f"{self.path}: there is no such folder; `rgcn runs` lists the runs there are")
+        if not self.exists():
+            raise DataError(f"{self.path}: not a run (it has no run.json); `rgcn runs` lists the runs there are")
+        self.about()
+
+    def exists(self) -> bool:
+        return (self.path / "run.json").exists()
+
+    def about(self) -> dict[str, Any]:
+        """What run.json says."""
+        return read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
+
+    def config(self) -> RunConfig:
+        """The configuration the run was started with."""
+        from rgcn.config import RUNS, validated
+        from rgcn.runs.configuration import load_configuration
+
+        path = self.path / "config.yaml"
+        if path.exists():
+            return load_configuration(str(path))
+        about = self.about()  # cut off between the two files: what the second would have said is in the first
+        config: RunConfig = validated(RUNS[about["task"]], about["configuration"], str(self.path / "run.json"))
+        return config
+
+    def environment(self) -> list[dict[str, Any]]:
+        """What each session ran on, oldest first."""
+        found: list[dict[str, Any]] = self._json("environment.json") or []
+        return found
+
+    def result(self) -> dict[str, Any] | None:
+        """The final figures; None while the run is not finished."""
+        found: dict[str, Any] | None = self._json("result.json")
+        return found
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
+        from rgcn.runs.tracking import read_metrics
+
+        path = self.path / "metrics.jsonl"
+        return read_metrics(path) if path.exists() else []
+
+    def status(self) -> str:
+        """finished, running, or how the last session ended: interrupted, terminated, failed, killed."""
+        if (self.path / "result.json").exists():
+            return "finished"
+        if self.is_being_written():
+            return "running"
+        sessions = self.about()["sessions"]
+        # A session without an outcome was ended by something that gave it no time to say so.
+        return sessions[-1]["outcome"] or "killed" if sessions else "not begun"
+
+    def is_being_written(self) -> bool:
+        if not (self.path / "lock").exists():
+            return False
+        probe = FileLock(self.path / "lock")
+        try:
+            with probe.acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # a folder we may not write: nor may any process of ours be writing it
+            return False
+
+    def _json(self, name: str) -> Any:
+        path = self.path / name
+        if not path.exists():
+            return None
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: damaged ({error})") from error
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only process that writes this run; the system lets go of the lock even where we are killed."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock.acquire(timeout=LOCK_PATIENCE_S)
+        except Timeout:
+            raise DataError(f"{self.path} is being written by {self._writer()}; wait for it, or stop it") from None
+        except OSError as error:
+            raise DataError(f"cannot write in {self.path}: {error.strerror}; choose another folder") from error
+        try:
+            remove_temporaries(self.path)
+            yield
+        finally:
+            self.lock.release()
+
+    def _writer(self) -> str:
+        try:
+            session = self.about()["sessions"][-1]
+            return f"process {session['pid']} on {session['host']} since {session['began']}"
+        except (DataError, IndexError, KeyError):
+            return "another process"
+
+    def create(self, config: RunConfig, graph: KnowledgeGraph) -> None:
+        """Write down what will run; under the lock, in a folder that holds nothing else."""
+        import rgcn
+        from rgcn.runs.configuration import dump_configuration
+
+        self.refuse_unless_free()
+        config = _with_whole_paths(config)
+        about = {
+            "format": "rgcn-run",
+            "version": FORMAT_VERSION,
+            "rgcn": rgcn.__version__,
+            "created": now(),
+            "task": config.task,
+            "dataset": config.data.title,
+            "model": config.model.name,
+            "seed": config.seed,
+            "epochs": config.training.epochs,
+            "data": {
+                "fingerprint": graph.fingerprint,
+                "nodes": graph.num_nodes,
+                "relations": graph.num_relations,
+                "triples": len(graph),
+            },
+            "configuration": config.model_dump(mode="json"),
+            "sessions": [],
+        }
+        self._write_about(about)  # first: from here on it is a run that can be resumed, whatever happens next
+        write_atomically(self.path / "config.yaml", dump_configuration(config))
+
+    def refuse_unless_free(self) -> None:
+        """Results are never overwritten, and what is no run is left alone."""
+        if self.path.exists() and not self.path.is_dir():
+            raise DataError(f"{self.path} is a file; --out needs a folder")
+        if (self.path / "result.json").exists():
+            raise DataError(f"{self.path} already holds a finished run; choose another --out, or remove the folder")
+        if self.exists():
+            raise DataError(
+                f"{self.path} holds a run that is not finished: `rgcn resume {self.path}` goes on with it; to begin "
+                "anew choose another --out, or remove the folder"
+            )
+        if self.path.is_dir() and not all(_is_ours(entry.name) for entry in self.path.iterdir()):
+            raise DataError(f"{self.path} is not empty and holds no run; choose another --out")
+
+    def begin_session(self, from_step: int, environment: dict[str, Any]) -> None:
+        """Note that this process works on the run from now on."""
+        from rgcn.runs.configuration import dump_configuration
+
+        about = self.about()
+        if not (self.path / "config.yaml").exists():
+            write_atomically(self.path / "config.yaml", dump_configuration(self.config()))
+        about["sessions"].append(
+            {
+                "began": now(),
+                "ended": None,
+                "outcome": None,
+                "from_step": from_step,
+                "to_step": None,
+                "pid": os.getpid(),
+                "host": platform.node(),
+            }
+        )
+        write_atomically(
+            self.path / "environment.json", json.dumps([*self.environment(), environment], indent=1) + "\n"
+        )
+        self._write_about(about)
+        self.log(f"{'began' if from_step == 0 else f'resumed at step {from_step}'}, process {os.getpid()}")
+
+    def end_session(self, outcome: str, to_step: int, words: str = "") -> None:
+        """Note how this process left the run."""
+        about = self.about()
+        about["sessions"][-1].update(ended=now(), outcome=outcome, to_step=to_step)
+        self._write_about(about)
+        self.log(f"{outcome} at step {to_step}" + (f": {words}" if words else ""))
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        write_atomically(self.path / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def log(self, message: str) -> None:
+        with (self.path / "log.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{now()}  {message}\n")
+
+    def _write_about(self, about: dict[str, Any]) -> None:
+        write_atomically(self.path / "run.json", json.dumps(about, indent=2) + "\n")
+
+
+def _is_ours(name: str) -> bool:
+    """What a run that was killed before it began may have left."""
+    return name == "lock" or name.startswith(TEMPORARY_PREFIX)
+
+
+def now() -> str:
+    """The time in UTC, to the second: 2026-11-15T12:00:00Z."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _with_whole_paths(config: RunConfig) -> RunConfig:
+    """The same with absolute paths: a run is resumed from wherever its user happens to be."""
+    data = config.data
+    whole: dict[str, Any] = {}
+    for name in ("path", "features"):
+        given = getattr(data, name)
+        whole[name] = given if given is None else str(Path(given).absolute())
+    if isinstance(data.labels, dict):
+        whole["labels"] = {split: str(Path(path).absolute()) for split, path in data.labels.items()}
+    elif data.labels is not None:
+        whole["labels"] = str(Path(data.labels).absolute())
+    return config.model_copy(update={"data": data.model_copy(update=whole)})

@@ -1,0 +1,119 @@
+"""Every run under a folder, in a line each; read from small files, without PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rgcn.errors import DataError
+from rgcn.runs.folder import RunFolder
+
+DEEPEST = 4  # folders below the one that is listed
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """What a list of runs tells of one.
+
+    metric  name of the figure, such as "test accuracy"; of a run that is not finished the last validation figure
+    """
+
+    run: str
+    task: str
+    dataset: str
+    model: str
+    seed: int
+    metric: str | None
+    value: float | None
+    epoch: int
+    epochs: int
+    seconds: float | None
+    status: str
+    created: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
+    """(runs, newest last; complaints about folders that look like runs and cannot be read)."""
+    found = [_line_or_complaint(RunFolder(path)) for path in _run_folders(root, DEEPEST)]
+    lines = [line for line in found if isinstance(line, RunLine)]
+    complaints = [line for line in found if isinstance(line, str)]
+    return sorted(lines, key=lambda line: (line.created, line.run)), complaints
+
+
+def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
+    if (folder / "run.json").exists():
+        yield folder
+    elif depth and folder.is_dir():
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from _run_folders(inner, depth - 1)
+
+
+def _line_or_complaint(run: RunFolder) -> RunLine | str:
+    try:
+        return _line(run)
+    except (DataError, OSError, KeyError, TypeError) as error:
+        return f"{run.path}: {error}"
+
+
+def _line(run: RunFolder) -> RunLine:
+    about, result = run.about(), run.result()
+    if result is not None:
+        metric, value = _final(result["metrics"])
+        epoch, seconds = result["epochs"], result["seconds"]
+    else:
+        last = _last_report(run.path / "metrics.jsonl")
+        metric, value = _so_far(last)
+        epoch, seconds = last.get("number", 0), None
+    return RunLine(
+        str(run.path),
+        about["task"],
+        about["dataset"],
+        about["model"],
+        about["seed"],
+        metric,
+        value,
+        epoch,
+        about["epochs"],
+        seconds,
+        run.status(),
+        about["created"],
+    )
+
+
+def _final(metrics: dict[str, dict[str, float]]) -> tuple[str | None, float | None]:
+    """The figure of the last split that has one: test, else validation."""
+    for split in ("test", "valid", "train"):
+        for name in ("accuracy", "mrr"):
+            if name in metrics.get(split, {}):
+                return f"{split} {name}", metrics[split][name]
+    return None, None
+
+
+def _so_far(report: dict[str, Any]) -> tuple[str | None, float | None]:
+    for key in ("valid_accuracy", "valid_mrr", "train_accuracy"):
+        if report.get(key) is not None:
+            return key.replace("_", " "), report[key]
+    return None, None
+
+
+def _last_report(path: Path) -> dict[str, Any]:
+    """The last whole line of a metrics file, without reading all of it; empty where there is none."""
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - TAIL_BYTES))
+        lines = file.read().split(b"\n")
+    for line in reversed(lines):
+        if line.startswith(b"{") and line.endswith(b"}"):
+            report: dict[str, Any] = json.loads(line)
+            return report
+    return {}

@@ -1,0 +1,81 @@
+"""Histograms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rgcn.runs.report.charts.scales import Scale, nice_ticks
+from rgcn.runs.report.figures import compact
+from rgcn.runs.report.markup import Html, details, join, paragraph, table, tag
+
+
+def column_chart(
+    labels: Sequence[str],
+    series: Sequence[tuple[str, Sequence[float]]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    height: int = 200,
+) -> Html:
+    """Columns over labels; several series stand side by side.
+
+    >>> "<svg" in column_chart(["1", "2-3"], [("rank", [4, 2])], title="Ranks", x_label="rank", y_label="queries")
+    True
+    """
+    if not labels or not series:
+        return paragraph(f"Nothing has been measured yet for “{title}”.", class_="empty")
+    ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
+    up, slot = Scale(ticks[0], ticks[-1]), 100 / len(labels)
+    shapes = []
+    for tick in ticks:
+        y = f"{100 - up.place(tick)}%"
+        shapes += [
+            tag("line", x1="0", x2="100%", y1=y, y2=y, class_="grid"),
+            tag("text", compact(tick), x="-8", y=y, dy="0.32em", text_anchor="end"),
+        ]
+    width = slot * 0.76 / len(series)
+    for number, (name, values) in enumerate(series):
+        for position, value in enumerate(values):
+            left, tall = slot * (position + 0.12) + width * number, up.place(value)
+            place = {"x": f"{left:.2f}%", "width": f"{width * 0.94:.2f}%", "y": f"{100 - tall}%", "height": f"{tall}%"}
+            said = tag("title", f"{name}, {labels[position]}: {value:,.0f}")
+            shapes.append(tag("rect", said, style=f"fill:var(--series-{number + 1})", **place))
+    spoken = f"{title}: " + "; ".join(
+        f"{name}: " + ", ".join(f"{label} {value:,.0f}" for label, value in zip(labels, values, strict=True))
+        for name, values in series
+    )
+    drawing = tag("svg", tag("title", title), *shapes, role="img", aria_label=spoken, width="100%", height=height)
+    rows = [[label, *(f"{values[i]:,.0f}" for _, values in series)] for i, label in enumerate(labels)]
+    numbers = table([x_label, *(name for name, _ in series)], rows, numeric=range(1, 1 + len(series)))
+    return tag(
+        "figure",
+        _legend([name for name, _ in series]),
+        tag("div", y_label, class_="axis"),
+        tag("div", drawing, _labels_below(labels), class_="plot columns"),
+        tag("div", x_label, class_="axis across"),
+        details("The numbers", numbers),
+        class_="chart",
+    )
+
+
+def _labels_below(labels: Sequence[str]) -> Html:
+    """Labels as text, not as part of the drawing: where columns are narrow they break into lines."""
+    broken = (join(re.split("(?<=–)", label), tag("wbr")) for label in labels)
+    return tag("div", *(tag("span", label) for label in broken), class_="below", aria_hidden="true")
+
+
+def _legend(names: Sequence[str]) -> Html:
+    if len(names) < 2:
+        return Html("")
+    swatches = [
+        tag(
+            "svg",
+            tag("rect", width="12", height="12", y="2", style=f"fill:var(--series-{number + 1})"),
+            width="16",
+            height="16",
+        )
+        for number in range(len(names))
+    ]
+    return tag("ul", *(tag("li", swatch, name) for swatch, name in zip(swatches, names, strict=True)), class_="legend")

@@ -1,0 +1,89 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+
+def count(number: int, word: str) -> str:
+    """
+    >>> count(1, "node"), count(1200, "class")
+    ('1 node', '1,200 classes')
+    """
+    plural = word if number == 1 else word + ("es" if word.endswith(("s", "x")) else "s")
+    return f"{number:,} {plural}"
+
+
+def decimal(value: float) -> str:
+    """Three figures that matter.
+
+    >>> decimal(0.38249), decimal(12.345), decimal(40943.0), decimal(0.00012345)
+    ('0.382', '12.3', '40,943', '0.000123')
+    """
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite"
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}" if places <= 6 else f"{value:.2e}"
+
+
+def percent(value: float) -> str:
+    """
+    >>> percent(0.88235)
+    '88.2%'
+    """
+    return f"{value:.1%}"
+
+
+def three_places(value: float) -> str:
+    """For MRR, whose digits are read one below the other.
+
+    >>> three_places(0.0894), three_places(0.5)
+    ('0.089', '0.500')
+    """
+    return f"{value:.3f}"
+
+
+def compact(value: float) -> str:
+    """For axes, where there is little room.
+
+    >>> compact(0.25), compact(1500), compact(20000), compact(2_000_000), compact(0)
+    ('0.25', '1.5k', '20k', '2M', '0')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.0042), duration(12.34), duration(75), duration(7384)
+    ('4.2 ms', '12.3 s', '1 min 15 s', '2 h 3 min')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+
+
+def moment(written: object) -> str:
+    """A time as a run writes it, without fractions of a second; anything else as it is.
+
+    >>> moment("2026-11-20T09:30:12.123456+00:00")
+    '2026-11-20 09:30:12 UTC'
+    """
+    try:
+        when = datetime.fromisoformat(str(written).replace("Z", "+00:00"))
+    except ValueError:
+        return str(written)
+    zone = "" if when.tzinfo is None else " UTC" if not when.utcoffset() else f" UTC{when:%z}"
+    return f"{when:%Y-%m-%d %H:%M:%S}{zone}"

@@ -1,0 +1,163 @@
+"""What a report shows of link prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgcn.ranking.metrics import Metrics
+from rgcn.runs.report.charts import Bar, bar_chart, column_chart
+from rgcn.runs.report.evaluation import LinkEvaluation, RankedTriple
+from rgcn.runs.report.figures import count, decimal, percent, three_places
+from rgcn.runs.report.markup import Html, details, join, named, paragraph, table, tag
+from rgcn.runs.report.page import Section, Tile
+
+ALL_RELATIONS, BEST_AND_WORST, LISTED_RELATIONS = 24, 10, 2000
+ENOUGH_QUERIES = 10
+SPLIT_WORDS = {"test": "test", "valid": "validation"}
+
+
+def link_tiles(measured: LinkEvaluation) -> list[Tile]:
+    both, split = measured.report.both, SPLIT_WORDS[measured.split]
+    return [
+        Tile(
+            f"{split} MRR",
+            three_places(both.mrr),
+            f"{count(both.count, 'question')} about {count(both.count // 2, 'triple')}",
+        ),
+        Tile("first answer is right", percent(both.hits[1]), "hits@1"),
+        Tile("among the first ten", percent(both.hits[10]), "hits@10"),
+        Tile("mean rank", decimal(both.mean_rank), f"of {count(measured.candidates, 'node')}"),
+    ]
+
+
+def link_cautions(measured: LinkEvaluation) -> list[str]:
+    cautions = [
+        "Ranks are filtered: other answers known to be true (in training, validation or test) do not count as "
+        "mistakes. Equal scores share the mean of their places.",
+        "What is not in the data counts as false. Some of the model's “wrong” answers may be true facts that nobody "
+        "wrote down.",
+    ]
+    if measured.reversed > 0.2:
+        cautions.append(
+            f"For {measured.reversed:.0%} of these triples, a training triple links the same two nodes the other way "
+            "around. Such answers can be copied, so that the figures flatter a model that notices symmetric or inverse "
+            "relations."
+        )
+    if measured.repeated:
+        cautions.append(
+            f"{count(measured.repeated, 'triple')} in more than one split: measured on what was learned, a model looks "
+            "better than it is."
+        )
+    return cautions
+
+
+def link_sections(measured: LinkEvaluation) -> list[Section]:
+    return [
+        Section(
+            "Ranks",
+            "Each held-out triple (subject, relation, object) asks two questions: which object, and which subject? The "
+            f"model orders all {measured.candidates:,} nodes by its score; the rank is the place of the true one. "
+            "Columns at the left are good.",
+            join([_histogram(measured), _directions(measured)]),
+        ),
+        Section(
+            "Relation by relation",
+            "Some relations are easier than others. MRR is the mean of 1 / rank over both questions of every triple "
+            "of the relation.",
+            _relations(measured),
+        ),
+        Section(
+            "Held-out triples by name",
+            "Certainty is the score as a probability (trained to tell true triples from invented ones; it is not "
+            "calibrated). The ranks say where the true object and the true subject came out.",
+            _triples(measured),
+        ),
+    ]
+
+
+def _histogram(measured: LinkEvaluation) -> Html:
+    labels = [label for label, _, _ in measured.bins]
+    asked = [("which object?", [o for _, o, _ in measured.bins]), ("which subject?", [s for _, _, s in measured.bins])]
+    return column_chart(
+        labels, asked, title="How many questions got which rank", x_label="rank of the true node", y_label="questions"
+    )
+
+
+def _directions(measured: LinkEvaluation) -> Html:
+    report = measured.report
+    rows = [
+        [name, three_places(m.mrr), *(percent(m.hits[k]) for k in (1, 3, 10)), decimal(m.mean_rank), f"{m.count:,}"]
+        for name, m in (("which object?", report.object), ("which subject?", report.subject), ("both", report.both))
+    ]
+    return table(
+        ["question", "MRR", "hits@1", "hits@3", "hits@10", "mean rank", "questions"], rows, numeric=range(1, 7)
+    )
+
+
+def _relations(measured: LinkEvaluation) -> Html:
+    found = [(measured.relations[r], metrics) for r, metrics in measured.report.by_relation.items()]
+    found.sort(key=lambda one: (-one[1].mrr, one[0]))
+    if len(found) <= ALL_RELATIONS:
+        return _relation_bars(found)
+    frequent = [one for one in found if one[1].count >= ENOUGH_QUERIES]
+    if len(frequent) < 2 * BEST_AND_WORST:
+        frequent = found
+    among = f" of those with at least {ENOUGH_QUERIES // 2} triples" if frequent is not found else ""
+    listed = sorted(found, key=lambda one: (-one[1].count, one[0]))[:LISTED_RELATIONS]
+    all_words = (
+        f"All {len(found)} relations" if len(listed) == len(found) else f"The {len(listed)} most frequent relations"
+    )
+    return join(
+        [
+            tag("h3", f"The best {BEST_AND_WORST}{among}"),
+            _relation_bars(frequent[:BEST_AND_WORST]),
+            tag("h3", f"The worst {BEST_AND_WORST}{among}"),
+            _relation_bars(frequent[-BEST_AND_WORST:][::-1]),
+            details(all_words, _relation_bars(listed)),
+        ]
+    )
+
+
+def _relation_bars(relations: Sequence[tuple[str, Metrics]]) -> Html:
+    bars = [
+        Bar(named(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
+        for name, metrics in relations
+    ]
+    return bar_chart(
+        bars,
+        ["MRR"],
+        label="relation",
+        notes=["hits@10", "triples"],
+        maximum=1.0,
+        value_format=three_places,
+        sortable=len(relations) > 2,
+    )
+
+
+def _triples(measured: LinkEvaluation) -> Html:
+    parts: list[Html] = []
+    for heading, triples in (("Most certain", measured.most_certain), ("Least certain", measured.least_certain)):
+        parts += [tag("h3", heading), _named_triples(triples)]
+    return join(parts) if measured.most_certain else paragraph("There is none.", class_="empty")
+
+
+def _named_triples(triples: Sequence[RankedTriple]) -> Html:
+    rows = [
+        [
+            tag(
+                "td",
+                named(one.subject),
+                " ",
+                tag("span", named(one.relation), class_="relation"),
+                " ",
+                named(one.object),
+                class_="triple",
+            ),
+            percent(one.probability),
+            f"{one.object_rank:,.6g}",
+            f"{one.subject_rank:,.6g}",
+        ]
+        for one in triples
+    ]
+    head = ["triple", "certainty", "rank of object", "rank of subject"]
+    return table(head, rows, numeric=[1, 2, 3])

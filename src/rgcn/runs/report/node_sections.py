@@ -1,0 +1,141 @@
+"""What a report shows of node classification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.runs.report.charts import Bar, bar_chart, heat_map
+from rgcn.runs.report.evaluation import ClassifiedNode, NodeEvaluation
+from rgcn.runs.report.figures import count, percent
+from rgcn.runs.report.markup import Html, join, named, paragraph, short_name, table, tag
+from rgcn.runs.report.page import Section, Tile
+
+MOST_CLASSES = 40
+SPLIT_WORDS = {"test": "test", "valid": "validation"}
+
+
+def node_tiles(measured: NodeEvaluation) -> list[Tile]:
+    split = SPLIT_WORDS[measured.split]
+    return [
+        Tile(
+            f"{split} accuracy",
+            percent(measured.accuracy),
+            f"{measured.right:,} of {count(measured.count, 'node')} right",
+        ),
+        Tile(
+            "without learning",
+            percent(measured.majority_accuracy),
+            join(["always answering ", named(measured.majority)]),
+        ),
+    ]
+
+
+def node_cautions(measured: NodeEvaluation) -> list[str]:
+    one = 100 / measured.count
+    cautions = [
+        f"{count(measured.count, SPLIT_WORDS[measured.split] + ' node')}: one node more or less is {one:.1f} points of "
+        f"accuracy. The number of nodes alone leaves the accuracy uncertain by about ±{100 * measured.margin:.0f} "
+        "points (95 % interval): smaller differences between models mean little.",
+    ]
+    missing = [figures for figures in measured.by_class() if figures.nodes and not figures.predicted]
+    if missing:
+        names = ", ".join(short_name(figures.name) for figures in missing[:5])
+        cautions.append(f"Never predicted, though nodes here belong to it: {names}{' …' if len(missing) > 5 else '.'}")
+    if measured.accuracy <= measured.majority_accuracy:
+        cautions.append("The model is no better than always answering the most frequent class.")
+    return cautions
+
+
+def node_sections(measured: NodeEvaluation) -> list[Section]:
+    split = SPLIT_WORDS[measured.split]
+    return [
+        Section(
+            "What is taken for what",
+            f"Each row holds the {split} nodes of one true class, each column what the model said. Outlined fields on "
+            "the diagonal are right answers. The stronger the color, the larger the share of the row.",
+            _confusion(measured),
+        ),
+        Section(
+            "Class by class",
+            "Precision: of the nodes the model puts in a class, how many belong there. Recall: of the nodes that "
+            "belong there, how many it finds.",
+            _classes(measured),
+        ),
+        Section(
+            "Predictions by name",
+            "Certainty is the probability the model gives its own answer. A good model is wrong where it is unsure.",
+            _predictions(measured),
+        ),
+    ]
+
+
+def _confusion(measured: NodeEvaluation) -> Html:
+    names, counts = measured.classes, measured.confusion
+    note = Html("")
+    if len(names) > MOST_CLASSES:
+        names, counts = _largest(names, counts)
+        note = paragraph(
+            f"The {MOST_CLASSES} classes with the most nodes; the other {len(measured.classes) - MOST_CLASSES} are "
+            "added up in the last row and column.",
+            class_="muted",
+        )
+    picture = heat_map(
+        names, names, counts.tolist(), corner="true class", said="{count} of {total} “{row}” taken for “{column}”"
+    )
+    return join([note, picture])
+
+
+def _largest(names: Sequence[str], counts: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+    """The largest classes, and all others as one."""
+    size = counts.sum(1) + counts.sum(0)
+    group = np.full(len(names), MOST_CLASSES)
+    largest = np.sort(np.argsort(-size, kind="stable")[:MOST_CLASSES])
+    group[largest] = np.arange(MOST_CLASSES)
+    grouped = np.zeros((MOST_CLASSES + 1, MOST_CLASSES + 1), dtype=np.int64)
+    np.add.at(grouped, (group[:, None], group[None, :]), counts)
+    return [names[i] for i in largest.tolist()] + ["all others"], grouped
+
+
+def _classes(measured: NodeEvaluation) -> Html:
+    figures = sorted(measured.by_class(), key=lambda one: (-one.nodes, one.name))
+    bars = [
+        Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"]) for one in figures
+    ]
+    return bar_chart(
+        bars,
+        ["precision", "recall"],
+        label="class",
+        notes=["nodes", "predicted"],
+        maximum=1.0,
+        value_format=percent,
+        sortable=True,
+    )
+
+
+def _predictions(measured: NodeEvaluation) -> Html:
+    lists = [("Least certain", measured.least_certain), ("Most certain", measured.most_certain)]
+    if measured.surest_mistakes:
+        lists.insert(0, ("Wrong, and most certain of it", measured.surest_mistakes))
+    parts: list[Html] = []
+    for heading, nodes in lists:
+        parts += [tag("h3", heading), _nodes(nodes)]
+    if not measured.surest_mistakes:
+        parts.insert(0, paragraph("There is no wrong answer in this split."))
+    return join(parts)
+
+
+def _nodes(nodes: Sequence[ClassifiedNode]) -> Html:
+    rows = [
+        [
+            tag("td", named(one.node), class_="name"),
+            tag("td", named(one.predicted), class_="name"),
+            percent(one.probability),
+            tag("span", "right", class_="right") if one.right else tag("span", "wrong", class_="wrong"),
+            tag("td", "" if one.right else named(one.truth), class_="name"),
+        ]
+        for one in nodes
+    ]
+    return table(["node", "the model says", "certainty", "", "true class, if another"], rows, numeric=[2])

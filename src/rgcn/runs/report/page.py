@@ -1,0 +1,97 @@
+"""The frame of every page: one file, style and script inside it, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from rgcn.runs.report.markup import Html, join, paragraph, tag
+
+
+@dataclass(frozen=True)
+class Section:
+    """A card: a heading, a sentence that says what is seen, and the content."""
+
+    heading: str
+    explanation: Html | str
+    body: Html
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number worth reading first."""
+
+    name: str
+    value: str
+    note: Html | str = ""
+
+
+def page(
+    title: str,
+    sections: Sequence[Section],
+    *,
+    introduction: Html | str = "",
+    tiles: Sequence[Tile] = (),
+    footer: Html | str = "",
+) -> str:
+    """A whole page.
+
+    The policy in its head lets a browser run the page's own script and nothing else, so that even a name from the data
+    that got through the escaping could not do anything.
+
+    >>> text = page("A page", [Section("First", "What is seen here.", tag("p", "Content"))])
+    >>> text.startswith("<!DOCTYPE html>"), "http://" in text
+    (True, False)
+    """
+    style, script = _own("page.css"), _own("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; base-uri 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        Html(f"<style>\n{style}</style>"),
+    )
+    anchors = [f"part-{number}" for number in range(1, len(sections) + 1)]
+    links = [tag("li", tag("a", one.heading, href=f"#{to}")) for one, to in zip(sections, anchors, strict=True)]
+    top = tag(
+        "header",
+        tag("h1", title),
+        introduction,
+        tag("nav", tag("ul", *links), aria_label="Sections") if len(sections) > 2 else "",
+    )
+    cards = (_card(one, to) for one, to in zip(sections, anchors, strict=True))
+    main = tag("main", top, _tiles(tiles), *cards, tag("footer", footer))
+    body = tag("body", main, Html(f"<script>{script}</script>"))
+    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def _own(name: str) -> str:
+    return (resources.files("rgcn.runs.report") / name).read_text(encoding="utf-8")
+
+
+def _card(section: Section, anchor: str) -> Html:
+    lead = paragraph(section.explanation, class_="lead") if section.explanation else ""
+    return tag("section", tag("h2", section.heading), lead, section.body, id=anchor)
+
+
+def _tiles(tiles: Sequence[Tile]) -> Html:
+    if not tiles:
+        return Html("")
+    boxes = [
+        tag(
+            "div",
+            tag("div", one.name, class_="name"),
+            tag("div", one.value, class_="value"),
+            tag("div", one.note, class_="note"),
+            class_="tile first" if number == 0 else "tile",
+        )
+        for number, one in enumerate(tiles)
+    ]
+    return tag("div", join(boxes), class_="tiles")

@@ -1,0 +1,115 @@
+"""Curves on a terminal, in Braille dots: two across and four down in each character."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rgcn.runs.report.charts import Scale, Series, nice_ticks
+from rgcn.runs.report.figures import compact
+
+# Which bit of a Braille character is the dot at [row][column].
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+_BRAILLE = 0x2800
+MOST_TOGETHER = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A character and the series it belongs to; None: an axis."""
+
+    text: str
+    series: int | None = None
+
+
+def text_plot(
+    series: Sequence[tuple[str, Series]],
+    *,
+    width: int = 78,
+    height: int = 12,
+    y_format: Callable[[float], str] = compact,
+) -> list[list[Cell]]:
+    """Rows of cells: an axis at the left, the curves, and at the right the letter of each curve where it ends.
+
+    series  (letter, curve); a curve without points is left out
+
+    >>> rows = text_plot([("a", Series("a", [(0.0, 0.0), (10.0, 1.0)]))], width=20, height=3)
+    >>> print("\\n".join("".join(cell.text for cell in row).rstrip() for row in rows))
+       1 ┤      ⢀⡠⠔⠊ a
+     0.5 ┤   ⢀⠤⠒⠁
+       0 ┤⡠⠔⠊⠁
+         └──────────
+          0       10
+    """
+    drawn = [(number, letter, one.points) for number, (letter, one) in enumerate(series) if one.points]
+    if not drawn:
+        return []
+    xs = [x for _, _, points in drawn for x, _ in points]
+    ys = [y for _, _, points in drawn for _, y in points]
+    ticks = nice_ticks(min(ys), max(ys), 4)
+    across = Scale(min(xs), max(xs)) if max(xs) > min(xs) else Scale(min(xs) - 1, max(xs) + 1)
+    up = Scale(ticks[0], ticks[-1])
+    margin = max(len(y_format(tick)) for tick in ticks) + 1
+    columns = max(10, width - margin - 3 - MOST_TOGETHER)
+
+    def dot(x: float, y: float) -> tuple[int, int]:
+        return round(across.place(x) / 100 * (columns * 2 - 1)), round((1 - up.place(y) / 100) * (height * 4 - 1))
+
+    canvas = _Canvas(columns, height)
+    for number, _, points in drawn:
+        canvas.curve(number, [dot(x, y) for x, y in points])
+    ends = _ends([(number, letter, dot(*points[-1])[1] // 4) for number, letter, points in drawn], height)
+    labels = {dot(across.low, tick)[1] // 4: y_format(tick) for tick in ticks}
+    rows = [
+        [
+            Cell(f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}"),
+            *canvas.row(row),
+            Cell(" "),
+            *ends.get(row, []),
+        ]
+        for row in range(height)
+    ]
+    first, last = compact(across.low), compact(across.high)
+    axis = f"{'':>{margin}} └{'─' * columns}"
+    numbers = f"{'':>{margin + 2}}{first}{last:>{columns - len(first)}}"
+    return [*rows, [Cell(axis)], [Cell(numbers)]]
+
+
+class _Canvas:
+    """Dots of several curves; a character takes the color of the curve drawn last."""
+
+    def __init__(self, columns: int, height: int) -> None:
+        self.bits = [[0] * columns for _ in range(height)]
+        self.owner: list[list[int | None]] = [[None] * columns for _ in range(height)]
+
+    def curve(self, number: int, dots: Sequence[tuple[int, int]]) -> None:
+        if len(dots) == 1:
+            self._dot(number, *dots[0])
+        for (x0, y0), (x1, y1) in pairwise(dots):
+            steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+            for step in range(steps + 1):
+                self._dot(number, round(x0 + (x1 - x0) * step / steps), round(y0 + (y1 - y0) * step / steps))
+
+    def _dot(self, number: int, x: int, y: int) -> None:
+        row, column = y // 4, x // 2
+        if 0 <= row < len(self.bits) and 0 <= column < len(self.bits[0]):
+            self.bits[row][column] |= _DOTS[y % 4][x % 2]
+            self.owner[row][column] = number
+
+    def row(self, number: int) -> list[Cell]:
+        return [
+            Cell(chr(_BRAILLE | bits) if bits else " ", owner)
+            for bits, owner in zip(self.bits[number], self.owner[number], strict=True)
+        ]
+
+
+def _ends(ends: Sequence[tuple[int, str, int]], height: int) -> dict[int, list[Cell]]:
+    """Letters beside the rows where the curves end; curves that end together share a row, as far as there is room."""
+    rows: dict[int, list[Cell]] = {}
+    for number, letter, wanted in sorted(ends, key=lambda end: end[2]):
+        row = min(max(wanted, 0), height - 1)
+        while len(rows.get(row, [])) >= MOST_TOGETHER and row + 1 < height:
+            row += 1
+        rows.setdefault(row, []).append(Cell(letter, number))
+    return rows

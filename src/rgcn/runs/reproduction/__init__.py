@@ -1,0 +1,1 @@
+"""The paper's figures beside ours: what is published, what we get, and whether the two agree."""

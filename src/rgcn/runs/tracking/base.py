@@ -1,0 +1,149 @@
+"""What every tracker does, and what those that report to somebody else's service share."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rgcn.data.atomic import write_atomically
+from rgcn.errors import ConfigError
+
+Value = float | int | None
+
+
+class RunTracker(Protocol):
+    """Hears of a training while it goes on: any number of reports, the final metrics if it gets there, then the end."""
+
+    def report(self, step: int, values: Mapping[str, Value]) -> None:
+        """What training did up to a step; None stands for a value that was not measured."""
+
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        """Final metrics by split, {"test": {"accuracy": 0.95}}; `close` follows."""
+
+    def close(self, outcome: str) -> None:
+        """The end, always called last: "finished", "interrupted" or "failed"."""
+
+
+class SurvivingTracker:
+    """A tracker that may fail without taking the training with it: one warning, then silence.
+
+    A server that is gone after nine hours is no reason to lose the tenth; metrics.jsonl has everything in any case.
+    """
+
+    def __init__(self, name: str, tracker: RunTracker) -> None:
+        self.name = name
+        self._tracker: RunTracker | None = tracker
+
+    def report(self, step: int, values: Mapping[str, Value]) -> None:
+        if self._tracker is not None:
+            try:
+                self._tracker.report(step, values)
+            except Exception as error:
+                self._give_up(error)
+
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        if self._tracker is not None:
+            try:
+                self._tracker.finish(metrics)
+            except Exception as error:
+                self._give_up(error)
+
+    def close(self, outcome: str) -> None:
+        if self._tracker is not None:
+            try:
+                self._tracker.close(outcome)
+            except Exception as error:
+                self._give_up(error)
+        self._tracker = None
+
+    def _give_up(self, error: Exception) -> None:
+        self._tracker = None
+        warnings.warn(
+            f"{self.name} stopped taking reports ({type(error).__name__}: {_first_line(error)}); the training goes on "
+            "without it, and metrics.jsonl keeps every report",
+            stacklevel=3,
+        )
+
+
+def import_extra(package: str, extra: str, module: str | None = None) -> Any:
+    """A package that only an extra brings, or words that say how to get it."""
+    try:
+        return importlib.import_module(module or package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{extra} needs the package {error.name or package}, which is not installed: pip install 'rgcn[{extra}]'"
+        ) from error
+    except ImportError as error:
+        raise ConfigError(
+            f"{extra} needs the package {package}, which is installed but cannot be imported ({_first_line(error)}): "
+            f"pip install --upgrade 'rgcn[{extra}]'"
+        ) from error
+
+
+def cannot_start(tracker: str, error: Exception, advice: str) -> ConfigError:
+    """A tracker that fails before the training starts stops it: the user is still there to hear it."""
+    return ConfigError(
+        f"{tracker} cannot start ({type(error).__name__}: {_first_line(error)}): {advice}, or leave {tracker} out of "
+        "`trackers`"
+    )
+
+
+def remembered_id(folder: Path, tracker: str) -> str | None:
+    """The id a tracker gave this run in an earlier session; tracking.json holds nothing else, no address, no key."""
+    try:
+        ids = json.loads((folder / "tracking.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        warnings.warn(
+            f"{folder / 'tracking.json'} cannot be read ({error}): {tracker} starts a new run instead of going on with "
+            "the earlier one",
+            stacklevel=2,
+        )
+        return None
+    found = ids.get(tracker) if isinstance(ids, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def remember_id(folder: Path, tracker: str, run_id: str) -> None:
+    """Keep a run's id for the next session."""
+    path = folder / "tracking.json"
+    try:
+        ids = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        ids = {}
+    ids = ids if isinstance(ids, dict) else {}
+    if ids.get(tracker) != run_id:
+        write_atomically(path, json.dumps({**ids, tracker: run_id}, indent=2) + "\n")
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names.
+
+    >>> flattened({"seed": 0, "training": {"epochs": 50}})
+    {'seed': 0, 'training.epochs': 50}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def by_split(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Final metrics under one name each.
+
+    >>> by_split({"test": {"accuracy": 0.95}})
+    {'test/accuracy': 0.95}
+    """
+    return {f"{split}/{name}": value for split, values in metrics.items() for name, value in values.items()}
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:300]

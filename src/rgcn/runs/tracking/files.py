@@ -1,0 +1,170 @@
+"""metrics.jsonl and metrics.csv: the record that every run keeps, whatever else it reports to."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import math
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from rgcn.data.atomic import write_atomically
+from rgcn.errors import DataError
+from rgcn.runs.tracking.base import Value
+
+STEP = "number"
+
+
+class MetricFiles:
+    """Each report as a line of metrics.jsonl and a row of metrics.csv, on disk before the next step begins.
+
+    A line is handed to the system in one write: a killed process leaves at most its last line incomplete. There is no
+    fsync for each line, which would cost more than a small step of training; after a power cut the last lines may be
+    missing, and the checkpoint from which the run goes on makes them again.
+
+    columns    names of the values, in the order of metrics.csv; the step comes first, as "number"
+    from_step  the step of the checkpoint a run goes on from: later lines go, since they will be made again
+    """
+
+    def __init__(self, folder: Path, columns: Sequence[str], from_step: int = 0) -> None:
+        self._columns = [STEP, *(column for column in columns if column != STEP)]
+        jsonl, table = folder / "metrics.jsonl", folder / "metrics.csv"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = [row for row in _read_keeping_damage(jsonl) if row[STEP] <= from_step]
+            _rewrite(jsonl, b"".join(map(_json_line, kept)))
+            _rewrite(table, self._csv_line(self._columns) + b"".join(map(self._csv_row, kept)))
+            self._files = [cast(BinaryIO, path.open("ab", buffering=0)) for path in (jsonl, table)]
+        except OSError as error:
+            raise _cannot_write(jsonl, error) from error
+        self._folder = folder
+
+    def report(self, step: int, values: Mapping[str, Value]) -> None:
+        unknown = set(values).difference(self._columns)
+        if unknown:
+            raise ValueError(f"reports have the columns {self._columns}, not {sorted(unknown)}")
+        row = {column: values.get(column) for column in self._columns} | {STEP: step}
+        sizes = [file.seek(0, io.SEEK_END) for file in self._files]
+        try:
+            for file, line in zip(self._files, (_json_line(row), self._csv_row(row)), strict=True):
+                _write_whole(file, line)
+        except OSError as error:
+            for file, size in zip(self._files, sizes, strict=True):
+                file.truncate(size)  # half a line would be worse than none; giving space back works on a full disk
+            raise _cannot_write(self._folder / "metrics.jsonl", error) from error
+
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        """Final metrics stand in result.json."""
+
+    def close(self, outcome: str) -> None:
+        for file in self._files:
+            file.close()
+
+    def _csv_row(self, row: Mapping[str, Any]) -> bytes:
+        return self._csv_line(["" if (value := _plain(row.get(c))) is None else value for c in self._columns])
+
+    @staticmethod
+    def _csv_line(cells: Sequence[Any]) -> bytes:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(cells)
+        return text.getvalue().encode()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl, in order; one that cannot be read is left out with a warning, the rest stays.
+
+    A missing file is an empty one: a run that has not reported yet.
+    """
+    rows, damaged = _parse(path)
+    if damaged:
+        warnings.warn(f"{path}: {_lines(damaged)} cannot be read and {_is(damaged)} left out", stacklevel=2)
+    return rows
+
+
+def _read_keeping_damage(path: Path) -> list[dict[str, Any]]:
+    """What can be read; where something cannot, the file as it was is put aside before anything is written."""
+    rows, damaged = _parse(path)
+    if damaged:
+        aside = _free_name(path)
+        shutil.copyfile(path, aside)
+        warnings.warn(
+            f"{path}: {_lines(damaged)} cannot be read, probably because the run was killed while it wrote. The file "
+            f"as it was is kept as {aside.name}; the run goes on with the {len(rows)} lines that can be read",
+            stacklevel=4,
+        )
+    return rows
+
+
+def _parse(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """(rows, numbers of the lines that are none)."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    rows, damaged = [], []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:  # not JSON, or not even text
+            row = None
+        if isinstance(row, dict) and type(row.get(STEP)) is int:
+            rows.append(row)
+        else:
+            damaged.append(number)
+    return rows, damaged
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
+        number += 1
+    return aside
+
+
+def _rewrite(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def _write_whole(file: BinaryIO, line: bytes) -> None:
+    if file.write(line) != len(line):  # a full disk takes a part without complaint, and complains the next time
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _json_line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps({key: _plain(value) for key, value in row.items()}, allow_nan=False).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: what is not a number is null."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _cannot_write(path: Path, error: OSError) -> DataError:
+    if error.errno == errno.ENOSPC:
+        return DataError(
+            f"{path}: the disk is full. What was written before is intact: make room, and resume the run from its last "
+            "checkpoint"
+        )
+    return DataError(f"{path}: cannot be written: {error.strerror or error}")
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:5])) + (" and more" if len(numbers) > 5 else "")
+    return f"line{'s' if len(numbers) > 1 else ''} {shown}"
+
+
+def _is(numbers: Sequence[int]) -> str:
+    return "are" if len(numbers) > 1 else "is"

@@ -1,0 +1,153 @@
+"""Reports to MLflow: a server where MLFLOW_TRACKING_URI names one, else a SQLite file in the working folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rgcn.runs.tracking.base import (
+    Value,
+    by_split,
+    cannot_start,
+    flattened,
+    import_extra,
+    remember_id,
+    remembered_id,
+)
+
+LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
+SEND_SECONDS = 5.0
+LARGEST_BATCH = 1000  # MLflow's own limits
+MOST_PARAMETERS = 100
+LONGEST_VALUE = 500
+STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    # A server that is gone is given up on within a minute, not within the twenty that MLflow would try for.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+}
+
+
+class MlflowTracker:
+    """A run of the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME): settings as parameters, every value with its step.
+
+    Values are sent every few seconds and at the end. A run that is resumed goes on in the same MLflow run; steps that
+    it already has are not sent twice, since MLflow cannot take one back.
+    """
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
+        self._client = _client()
+        self._metric = import_extra("mlflow", "mlflow", "mlflow.entities").Metric
+        try:
+            self._run_id, self._sent_to = self._go_on(folder) or (self._begin(name), 0)
+            remember_id(folder, "mlflow", self._run_id)
+            self._log_settings(config)
+        except Exception as error:
+            raise cannot_start("mlflow", error, "check MLFLOW_TRACKING_URI") from error
+        self._step = from_step
+        self._waiting: list[Any] = []
+        self._last_sent = time.monotonic()
+
+    def report(self, step: int, values: Mapping[str, Value]) -> None:
+        self._step = step
+        if step > self._sent_to:
+            self._add({key: value for key, value in values.items() if key != "number"}, step)
+        if time.monotonic() - self._last_sent >= SEND_SECONDS:
+            self._send()
+
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        self._add(by_split(metrics), self._step)
+        self._send()
+
+    def close(self, outcome: str) -> None:
+        self._send()
+        self._client.set_terminated(self._run_id, STATUS.get(outcome, "FAILED"))
+
+    def _begin(self, name: str) -> str:
+        run = self._client.create_run(_experiment(self._client), run_name=name)
+        return str(run.info.run_id)
+
+    def _go_on(self, folder: Path) -> tuple[str, int] | None:
+        """(id, last step sent) of the run of an earlier session, or None where there is none any more."""
+        run_id = remembered_id(folder, "mlflow")
+        if run_id is None:
+            return None
+        try:
+            run = self._client.get_run(run_id)
+        except import_extra("mlflow", "mlflow", "mlflow.exceptions").MlflowException as error:
+            if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            run = None
+        if run is None or run.info.lifecycle_stage != "active":
+            warnings.warn(f"MLflow no longer has the run {run_id}: reports go on in a new one", stacklevel=4)
+            return None
+        self._client.update_run(run_id, status="RUNNING")
+        reported = [key for key in run.data.metrics if "/" not in key]
+        steps = [metric.step for key in reported for metric in self._client.get_metric_history(run_id, key)]
+        return run_id, max(steps, default=0)
+
+    def _log_settings(self, config: Mapping[str, Any]) -> None:
+        entities = import_extra("mlflow", "mlflow", "mlflow.entities")
+        known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change one
+        settings = [
+            entities.Param(_allowed(key), str(value)[:LONGEST_VALUE])
+            for key, value in flattened(config).items()
+            if _allowed(key) not in known
+        ]
+        for start in range(0, len(settings), MOST_PARAMETERS):
+            self._client.log_batch(self._run_id, params=settings[start : start + MOST_PARAMETERS])
+
+    def _add(self, values: Mapping[str, Value], step: int) -> None:
+        now = int(time.time() * 1000)
+        self._waiting += [
+            self._metric(_allowed(key), float(value), now, step) for key, value in values.items() if value is not None
+        ]
+
+    def _send(self) -> None:
+        for start in range(0, len(self._waiting), LARGEST_BATCH):
+            self._client.log_batch(self._run_id, metrics=self._waiting[start : start + LARGEST_BATCH])
+        self._waiting.clear()
+        self._last_sent = time.monotonic()
+
+
+def _client() -> Any:
+    for key, value in QUIET.items():
+        os.environ.setdefault(key, value)
+    import_extra("mlflow", "mlflow")
+    tracking = import_extra("mlflow", "mlflow", "mlflow.tracking")
+    address = os.environ.get("MLFLOW_TRACKING_URI") or LOCAL_STORE
+    if address.startswith("sqlite:"):
+        for package in ("sqlalchemy", "alembic"):  # mlflow-skinny leaves them out
+            import_extra(package, "mlflow")
+    for chatty in ("mlflow", "alembic"):  # a new store tells of each of its fifty migrations
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        return tracking.MlflowClient(tracking_uri=address)
+    except Exception as error:
+        raise cannot_start("mlflow", error, "check MLFLOW_TRACKING_URI") from error
+
+
+def _experiment(client: Any) -> str:
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name))
+        except Exception:  # another run may have made it in the meantime
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    return str(found.experiment_id)
+
+
+def _allowed(name: str) -> str:
+    """MLflow's names have no @: hits@10 becomes hits_at_10."""
+    return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_"))

@@ -1,0 +1,65 @@
+"""The model of a run, as it is at its end or as far as it has come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rgcn.errors import DataError
+from rgcn.graph import SPLITS
+from rgcn.runs.assembly import Model, load_data, make_model, refuse_other_data
+from rgcn.runs.checkpoints import Checkpoints
+from rgcn.runs.folder import RunFolder
+from rgcn.runs.result import RunResult
+from rgcn.tasks import LinkPredictor, NodeClassifier
+
+
+def load_trained(run: RunFolder, mirror: Path | None = None) -> Model:
+    """A run's model: the saved one, or for a run that is not finished the best weights of its newest checkpoint."""
+    run.check()
+    if run.result() is not None:
+        kind = NodeClassifier if run.about()["task"] == "node-classification" else LinkPredictor
+        return kind.load(str(run.path / "model"))
+    state = Checkpoints(run.path / "checkpoints").newest()
+    if state is None:
+        raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to look at")
+    config = run.config()
+    graph = load_data(config.data, mirror)
+    refuse_other_data(run, graph)
+    model = make_model(config)
+    with model.fitting(graph) as fitting:
+        fitting.restore(state)
+        fitting.finish()
+    return model
+
+
+def finished_result(run: RunFolder) -> RunResult:
+    """What a finished run gave, with its model."""
+    result = run.result()
+    assert result is not None
+    return RunResult(
+        run.config(),
+        load_trained(run),
+        result["epochs"],
+        result["parameters"],
+        result["seconds"],
+        result["metrics"],
+    )
+
+
+def evaluate(run: RunFolder, split: str = "test", mirror: Path | None = None) -> dict[str, Any]:
+    """Metrics of a run's model on one split; for link prediction also by direction and by relation."""
+    if split not in SPLITS:
+        raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
+    model = load_trained(run, mirror)
+    about = run.about()
+    head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
+    if isinstance(model, NodeClassifier):
+        return {**head, "split": split, "metrics": {"accuracy": model.score(split=split), **_count(model, split)}}
+    return {**head, "split": split, "metrics": model.evaluate(split=split)}
+
+
+def _count(model: NodeClassifier, split: str) -> dict[str, int]:
+    labels = model.graph_.labels
+    assert labels is not None
+    return {"count": len(labels.of(split)[0])}

@@ -1,0 +1,199 @@
+"""What a study varies: the spaces declared beside the settings, those given by hand, and a trial's draw from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from rgcn.config import RUNS, RunConfig, validated
+from rgcn.config_search import SearchSpace, search_spaces
+from rgcn.config_section import FIELDS_ONLY, Section, find_problems
+from rgcn.errors import ConfigError, UnknownNameError
+from rgcn.runs.tracking.base import flattened
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+Spaces = dict[str, SearchSpace]
+# Settings that change what is measured or where it runs, not how well the model does.
+NEVER = ("task", "seed", "data", "checkpoints", "trackers", "training.device", "training.validation")
+# The best epoch of each trial is found by looking, at no cost, so that there is no need to draw it.
+FOUND_BY_LOOKING = ("training.epochs",)
+HOW = "--search takes key=low:high, key=low:high:log or key=a,b,c"
+
+
+def choose_spaces(config: RunConfig, given: Sequence[str] = (), fixed: Sequence[str] = ()) -> Spaces:
+    """The spaces that mean something for a configuration.
+
+    given  "training.learning_rate=0.001:0.1:log" or "model.hidden=8,16,32": adds a space, or replaces the declared one
+    fixed  settings that stay as they are; "all" takes every declared space away
+
+    >>> from rgcn.runs.configuration import load_configuration
+    >>> sorted(choose_spaces(load_configuration("rgcn/nc-aifb"), ["model.hidden=8,16"], ["all"]))
+    ['model.hidden']
+    """
+    own = flattened(config.model_dump(mode="json"))
+    declared = {k: s for k, s in search_spaces(type(config)).items() if k not in FOUND_BY_LOOKING}
+    for key in fixed:
+        if key != "all" and key not in own:
+            raise UnknownNameError("setting", key, own)
+    by_hand = dict(_parse(config, own, text) for text in given)
+    if "all" in fixed:
+        declared = {}
+    spaces = {key: space for key, space in {**declared, **by_hand}.items() if key not in fixed or key in by_hand}
+    spaces = {key: space for key, space in spaces.items() if _can_apply(space, own, spaces)}
+    if not spaces:
+        raise ConfigError(f"nothing is left to search: {HOW}")
+    return _parents_first(spaces)
+
+
+def own_values(config: RunConfig, spaces: Spaces) -> dict[str, Any]:
+    """The configuration's own values, of those settings where they lie in the space."""
+    own = flattened(config.model_dump(mode="json"))
+    return {key: own[key] for key, space in spaces.items() if space.applies(own) and _contains(space, own[key])}
+
+
+def draw(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
+    """The configuration with a trial's values; a ConfigError where they cannot be together."""
+    settings = flattened(config.model_dump(mode="json"))
+    changes: dict[str, Any] = {}
+    for key, space in spaces.items():
+        if space.applies(settings):
+            changes[key] = settings[key] = _suggest(trial, key, space)
+        elif space.when:
+            changes[key] = settings[key] = space.default
+    return changed(config, changes)
+
+
+def draw_own(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
+    """The configuration as it is; the trial learns its values, as far as they lie in their spaces."""
+    for key in own_values(config, spaces):
+        _suggest(trial, key, spaces[key])
+    return config
+
+
+def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """A configuration with other values for some settings, by dotted key."""
+    result: RunConfig = validated(RUNS[config.task], _with(config, changes), "the trial's settings")
+    return result
+
+
+def described(space: SearchSpace) -> str:
+    """A space in words.
+
+    >>> described(SearchSpace(low=0.001, high=0.1, log=True))
+    '0.001 to 0.1, logarithmic'
+    """
+    if space.choices:
+        return ", ".join(map(str, space.choices))
+    return f"{space.low:g} to {space.high:g}{', logarithmic' if space.log else ''}"
+
+
+def _with(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    values = config.model_dump(mode="json")
+    for key, value in changes.items():
+        *path, name = key.split(".")
+        section = values
+        for part in path:
+            section = section[part]
+        section[name] = value
+    return values
+
+
+def _suggest(trial: Trial, key: str, space: SearchSpace) -> Any:
+    if space.choices:
+        return trial.suggest_categorical(key, list(space.choices))
+    assert space.low is not None
+    assert space.high is not None
+    if space.integer:
+        return trial.suggest_int(key, int(space.low), int(space.high), log=space.log)
+    return trial.suggest_float(key, space.low, space.high, log=space.log)
+
+
+def _contains(space: SearchSpace, value: Any) -> bool:
+    if space.choices:
+        return value in space.choices
+    assert space.low is not None
+    assert space.high is not None
+    return isinstance(value, int | float) and space.low <= value <= space.high
+
+
+def _can_apply(space: SearchSpace, own: Mapping[str, Any], spaces: Spaces) -> bool:
+    """Whether every condition holds in the configuration, or is itself searched."""
+    searched = {key for key in space.when if key in spaces}
+    rest = SearchSpace(choices=(None,), when={k: v for k, v in space.when.items() if k not in searched})
+    return rest.applies(own)
+
+
+def _parents_first(spaces: Spaces) -> Spaces:
+    """The spaces in an order in which a condition is drawn before what depends on it."""
+    ordered: Spaces = {}
+    waiting = dict(spaces)
+    while waiting:
+        ready = [key for key, space in waiting.items() if not any(parent in waiting for parent in space.when)]
+        for key in ready or list(waiting):
+            ordered[key] = waiting.pop(key)
+    return ordered
+
+
+def _parse(config: RunConfig, own: Mapping[str, Any], text: str) -> tuple[str, SearchSpace]:
+    key, separator, values = (part.strip() for part in text.partition("="))
+    if not separator or not key or not values:
+        raise ConfigError(f"{HOW}; got {text!r}")
+    if key not in own:
+        raise UnknownNameError("setting", key, own)
+    if any(key == never or key.startswith(f"{never}.") for never in NEVER):
+        raise ConfigError(f"{key} is no setting to search: it does not make a model better")
+    space = _interval(type(config), key, values) if ":" in values else SearchSpace(choices=_choices(values))
+    declared = search_spaces(type(config)).get(key)
+    if declared is not None:
+        space = SearchSpace(space.low, space.high, space.log, space.integer, space.choices, declared.when, own[key])
+    for value in space.choices or (space.low, space.high):
+        _check(config, key, int(value) if space.integer and value is not None else value)
+    return key, space
+
+
+def _choices(values: str) -> tuple[Any, ...]:
+    try:
+        return tuple(dict.fromkeys(yaml.safe_load(value) for value in values.split(",")))
+    except (yaml.YAMLError, TypeError) as error:
+        raise ConfigError(f"{HOW}; {values!r} is no list of plain values") from error
+
+
+def _interval(section: type[Section], key: str, values: str) -> SearchSpace:
+    low_text, high_text, *rest = values.split(":")
+    try:
+        low, high = float(low_text), float(high_text)
+    except ValueError:
+        raise ConfigError(f"{HOW}; {values!r} does not begin with two numbers") from None
+    if rest not in ([], ["log"]):
+        raise ConfigError(f"{HOW}; after the two numbers there is only log, not {':'.join(rest)!r}")
+    if not low < high or (rest and low <= 0):
+        raise ConfigError(f"--search {key}={values}: low lies below high, and above 0 with log")
+    kind = _kind(section, key)
+    whole = kind is int or int in get_args(kind)
+    if not whole and kind is not float and float not in get_args(kind):
+        raise ConfigError(f"{key} is not a number: give choices, {key}=a,b,c")
+    if whole and not (low.is_integer() and high.is_integer()):
+        raise ConfigError(f"{key} takes whole numbers; got {values}")
+    return SearchSpace(low=low, high=high, log=bool(rest), integer=whole)
+
+
+def _kind(section: type[Section], key: str) -> Any:
+    *path, name = key.split(".")
+    for part in path:
+        section = section.sections()[part]
+    return section.model_fields[name].annotation
+
+
+def _check(config: RunConfig, key: str, value: Any) -> None:
+    """Whether a setting takes a value at all; whether it goes with others is seen in each trial."""
+    values = _with(config, {key: value})
+    try:
+        type(config).model_validate(values, context=FIELDS_ONLY)
+    except ValidationError:
+        words = [problem.words for problem in find_problems(type(config), values) if problem.key == key]
+        raise ConfigError(f"--search {key}: {'; '.join(words)}") from None

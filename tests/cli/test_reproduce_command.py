@@ -1,0 +1,134 @@
+"""`rgcn reproduce` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rgcn.cli import reproduce
+from rgcn.cli.app import app
+
+REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
+needs_data = pytest.mark.skipif(
+    not (REAL_MIRROR / "aifb").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
+)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What would be trained; nothing is."""
+    heard = {}
+
+    def trained(names, plan, quiet):
+        heard.update(names=names, plan=plan, quiet=quiet)
+        return dict.fromkeys(names, "not trained here"), []
+
+    monkeypatch.setattr(reproduce, "_trained", trained)
+    return heard
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def test_names_may_follow_each_other_as_people_type_them(asked):
+    done = invoke("node-classification", "--datasets", "aifb", "mutag", "--runs", 10)
+    assert done.exit_code == 0, done.output
+    assert asked["names"] == ["rgcn/nc-aifb", "e-rgcn/nc-aifb", "rgcn/nc-mutag", "e-rgcn/nc-mutag"]
+    assert asked["plan"].runs_of("rgcn/nc-aifb") == 10
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        (["--datasets", "aifb", "--datasets", "mutag", "--models", "rgcn"], ["rgcn/nc-aifb", "rgcn/nc-mutag"]),
+        (["--models", "e-rgcn", "rgcn", "--datasets", "AIFB"], ["rgcn/nc-aifb", "e-rgcn/nc-aifb"]),
+        (["--datasets", "aifb,mutag", "e-rgcn"], ["e-rgcn/nc-aifb", "e-rgcn/nc-mutag"]),
+        (["am"], ["rgcn/nc-am", "e-rgcn/nc-am"]),
+    ],
+)
+def test_other_ways_to_say_what_is_wanted(asked, typed, names):
+    assert invoke("node-classification", *typed).exit_code == 0
+    assert asked["names"] == names
+
+
+def test_everything_by_default(asked):
+    assert invoke("node-classification").exit_code == 0
+    assert len(asked["names"]) == 8
+    assert asked["plan"].runs_of("rgcn/nc-aifb") == 10
+    assert invoke("link-prediction").exit_code == 0
+    assert asked["names"] == ["rgcn/lp-wn18", "c-rgcn/lp-wn18", "rgcn/lp-fb-toy"]
+    assert [asked["plan"].runs_of(name) for name in asked["names"]] == [1, 1, 10]
+    assert asked["plan"].folder == Path("runs/reproduction")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["node-classification", "--datasets", "mutagg"], "mutag"),
+        (["node-classification", "wn18"], "wn18"),
+        (["node-classification", "--models", "c-rgcn"], "model"),
+        (["link-prediction", "--models", "c-rgcn", "--datasets", "fb-toy"], "no figure of c-rgcn on fb-toy"),
+    ],
+)
+def test_mistakes_are_said(asked, typed, words):
+    done = invoke(*typed)
+    assert done.exit_code != 0
+    assert words in str(done.exception)
+    assert not asked
+
+
+def test_a_failed_run_is_reported_at_the_end(monkeypatch):
+    monkeypatch.setattr(reproduce, "_trained", lambda *_: ({"rgcn/nc-aifb": "all failed"}, ["rgcn/nc-aifb, seed 3: x"]))
+    done = invoke("node-classification", "aifb")
+    assert done.exit_code == 1
+    assert "seed 3: x" in done.stderr
+    assert "AIFB, RGCN" in done.stdout
+
+
+def test_json_is_one_document_and_files_are_written(asked, tmp_path):
+    files = tmp_path / "deep" / "report.md", tmp_path / "report.html"
+    done = invoke("node-classification", "aifb", "--json", "--quiet", "--markdown", files[0], "--html", files[1])
+    assert done.exit_code == 0, done.output
+    read = json.loads(done.stdout)
+    assert read["tables"][0]["name"] == "node-classification"
+    assert {"command", "date", "machine"} <= read.keys()
+    assert "95.56 ± 0.61" in files[0].read_text(encoding="utf-8")
+    assert "95.56 ± 0.61" in files[1].read_text(encoding="utf-8")
+
+
+@needs_data
+def test_a_trial_runs_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    typed = ["node-classification", "--datasets", "aifb", "rgcn", "--mirror", REAL_MIRROR]
+    typed += ["--set", "training.epochs=1", "--runs"]
+    done = invoke(*typed, 1)
+    assert done.exit_code == 0, done.output
+    assert "1/1  seed 0: " in done.stderr
+    assert "CHANGED by --set training.epochs=1" in done.stdout
+    again = invoke(*typed, 2, "--json")
+    assert "1/2  seed 0: " in again.stderr
+    assert "not run again" in again.stderr
+    assert json.loads(again.stdout)["tables"][0]["rows"][0]["runs"] == 2
+    assert "--fresh" in str(invoke(*typed, 1, "--fresh").exception)
+
+
+@needs_data
+def test_tensor_statistics_as_json_and_as_a_table():
+    done = invoke("tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR, "--json", "-q")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["tables"][0]["rows"]
+    assert len(rows) == 28
+    assert all("within" in row["published"][0]["verdict"] for row in rows if row["quantity"] == "std")
+    done = invoke("tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR, "-q")
+    assert "0.27715" in done.stdout
+    assert "DistMult, output" in done.stdout
+
+
+def test_no_seed_is_no_table():
+    done = invoke("tensor-statistics", "--seeds", 0)
+    assert done.exit_code != 0

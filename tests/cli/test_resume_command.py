@@ -1,0 +1,146 @@
+"""`rgcn resume`, `evaluate` and `runs` as a user calls them, with real processes and real signals."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from rgcn.cli import main; main()"]
+# Enough steps for a signal to arrive in between.
+TRAINING = [
+    *("train", "c-rgcn/lp-world", "--set", "training.device=cpu", "--set", "model.embedding=16"),
+    *("--set", "training.epochs=60", "--set", "training.evaluate_every=20", "--quiet"),
+]
+
+
+def rgcn(*arguments, cwd=None):
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def weights(folder):
+    return hashlib.sha256((folder / "model" / "weights.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    done = rgcn(*TRAINING, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize(("number", "outcome"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+def test_a_signal_saves_and_leaves_with_its_code_and_the_end_is_the_same(undisturbed, tmp_path, number, outcome):
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [*COMMAND, *TRAINING, "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, words
+    assert "rgcn resume" in words
+    assert "Traceback" not in words
+    (line,) = json.loads(rgcn("runs", tmp_path, "--json").stdout)
+    assert line["status"] == outcome
+    assert 3 <= line["epoch"] < 60
+    looked = rgcn("evaluate", folder, "--split", "valid", "--json")
+    assert "newest checkpoint" in looked.stderr
+    assert 0 < json.loads(looked.stdout)["metrics"]["mrr"] < 1
+    done = rgcn("resume", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    assert weights(folder) == weights(undisturbed)
+    ours, theirs = json.loads(done.stdout), json.loads((undisturbed / "result.json").read_text())
+    assert ours["metrics"] == theirs["metrics"]
+    steps = [json.loads(row)["number"] for row in metrics.read_text().splitlines()]
+    assert steps == list(range(1, 61))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_killed_at_random_moments_the_end_is_the_same():
+    command = [sys.executable, ROOT / "benchmarks" / "kill_stress.py", "--kills", "3", "--cases", "1"]
+    done = subprocess.run([*command, "--longest-life", "6"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 of 3 kills survived" in done.stdout
+
+
+def test_a_finished_run_is_shown_and_measured(undisturbed):
+    again = rgcn("resume", undisturbed)
+    assert again.returncode == 0
+    assert "nothing is left to do" in again.stderr
+    assert "test" in again.stdout
+    measured = json.loads(rgcn("evaluate", undisturbed, "--json").stdout)
+    assert measured["split"] == "test"
+    result = json.loads((undisturbed / "result.json").read_text())
+    assert measured["metrics"]["mrr"] == pytest.approx(result["metrics"]["test"]["mrr"])
+
+
+def test_figures_are_shown_by_direction_and_relation(undisturbed):
+    table = rgcn("evaluate", undisturbed, "--split", "valid").stdout
+    assert "asking for the subject" in table
+    assert "borders" in table
+
+
+def test_runs_go_to_a_new_folder_each(tmp_path):
+    for _ in range(2):
+        done = rgcn("train", "rgcn/nc-world", "--set", "training.epochs=1", "--quiet", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        json.loads(done.stdout)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["rgcn-nc-world", "rgcn-nc-world-2"]
+    table = rgcn("runs", cwd=tmp_path).stdout
+    assert table.count("finished") == 2
+    assert "rgcn on world" in table
+
+
+def test_no_keep_leaves_nothing(tmp_path):
+    done = rgcn("train", "rgcn/nc-world", "--set", "training.epochs=1", "--quiet", "--no-keep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_seeds_are_summed_up_and_go_on(tmp_path):
+    command = "train", "rgcn/nc-world", "--set", "training.epochs=2", "--runs", "3", "--out", tmp_path / "s", "--quiet"
+    done = rgcn(*command, "--json")
+    assert done.returncode == 0, done.stderr
+    series = json.loads(done.stdout)
+    accuracies = [run["result"]["metrics"]["test"]["accuracy"] for run in series["runs"]]
+    assert len(accuracies) == 3
+    assert series["summary"]["test"]["accuracy"]["mean"] == pytest.approx(sum(accuracies) / 3)
+    before = weights(tmp_path / "s" / "seed-1")
+    for name in ("result.json", "model/weights.safetensors"):
+        (tmp_path / "s" / "seed-1" / name).unlink()
+    again = rgcn("resume", tmp_path / "s")
+    assert again.returncode == 0, again.stderr
+    assert "standard error" in again.stdout
+    assert weights(tmp_path / "s" / "seed-1") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resume", "nowhere"], "no such folder"),
+        (["evaluate", "nowhere"], "no such folder"),
+        (["runs", "nowhere"], "no such folder"),
+    ],
+)
+def test_mistakes_are_said_in_a_sentence(arguments, words, tmp_path):
+    done = rgcn(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_split_is_refused(undisturbed):
+    done = rgcn("evaluate", undisturbed, "--split", "tset")
+    assert done.returncode == 1
+    assert "train, valid, test" in done.stderr

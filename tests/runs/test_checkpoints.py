@@ -1,0 +1,112 @@
+"""A checkpoint is found whole or not at all, and a failed write harms nothing that was there."""
+
+import errno
+import json
+
+import pytest
+import torch
+
+from rgcn.errors import DataError
+from rgcn.runs.checkpoints import Checkpoints
+from rgcn.tasks.fitting import TrainingState
+
+
+def state(step, best=None):
+    generator = torch.Generator().manual_seed(step)
+    tensors = {"network/w": torch.rand(5, generator=generator), "random/own": torch.arange(3, dtype=torch.uint8)}
+    if best is not None:
+        tensors["best/w"] = torch.full((5,), float(best))
+    score = None if best is None else 0.5
+    values = {"steps_taken": step, "best": {"score": score, "step": best or 0, "waited": 1}, "device": "cpu"}
+    return TrainingState(tensors, values)
+
+
+def assert_same(ours, theirs):
+    assert ours.values == theirs.values
+    assert ours.tensors.keys() == theirs.tensors.keys()
+    assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in ours.tensors)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return Checkpoints(tmp_path / "checkpoints", keep_last=2)
+
+
+def test_what_was_saved_last_comes_back(checkpoints):
+    assert checkpoints.newest() is None
+    for step in (9, 10, 100_000_000_0):  # by number, not by name
+        checkpoints.save(state(step, best=7))
+        assert_same(checkpoints.newest(), state(step, best=7))
+
+
+def test_only_the_newest_are_kept_and_the_best_weights_they_need(checkpoints):
+    for step, best in ((1, 1), (2, 1), (3, 3), (4, 3)):
+        checkpoints.save(state(step, best))
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [
+        "best-000000003.safetensors",
+        "step-000000003.json",
+        "step-000000003.safetensors",
+        "step-000000004.json",
+        "step-000000004.safetensors",
+    ]
+
+
+def test_best_weights_that_did_not_change_are_not_written_again(checkpoints):
+    checkpoints.save(state(5, best=5))
+    written = (checkpoints.folder / "best-000000005.safetensors").stat().st_mtime_ns
+    checkpoints.save(state(6, best=5))
+    assert (checkpoints.folder / "best-000000005.safetensors").stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("victim", ["step-000000002.safetensors", "step-000000002.json", "best-000000002.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "gone"])
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(checkpoints, victim, damage):
+    checkpoints.save(state(1, best=1))
+    checkpoints.save(state(2, best=2))
+    path = checkpoints.folder / victim
+    content = path.read_bytes()
+    middle = len(content) // 2
+    if damage == "gone":
+        path.unlink()
+    else:
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes({"cut": content[:middle], "flipped": flipped, "emptied": b""}[damage])
+    if victim.endswith("json") and damage == "gone":  # then there is no such checkpoint, which is no damage
+        assert_same(checkpoints.newest(), state(1, best=1))
+        return
+    with pytest.warns(UserWarning, match="step-000000002 cannot be used"):
+        assert_same(checkpoints.newest(), state(1, best=1))
+
+
+def test_of_a_newer_version_nothing_is_guessed(checkpoints):
+    checkpoints.save(state(1))
+    path = checkpoints.folder / "step-000000001.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
+    with pytest.warns(UserWarning, match="newer rgcn"):
+        assert checkpoints.newest() is None
+
+
+@pytest.mark.parametrize("failing", ["tensors", "values"])
+def test_a_full_disk_is_said_and_leaves_the_last_good_one(checkpoints, monkeypatch, failing):
+    checkpoints.save(state(1, best=1))
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = "safetensors.torch.save_file" if failing == "tensors" else "rgcn.runs.checkpoints.write_atomically"
+    monkeypatch.setattr(target, full)
+    with pytest.raises(DataError, match=r"No space left on device.*step 1 is intact"):
+        checkpoints.save(state(2, best=2))
+    monkeypatch.undo()
+    assert_same(checkpoints.newest(), state(1, best=1))
+    assert not list(checkpoints.folder.glob(".*"))
+
+
+def test_what_a_killed_writer_left_is_cleared_away(checkpoints):
+    checkpoints.save(state(1))
+    (checkpoints.folder / ".writing-step-000000002.safetensors.abc").write_bytes(b"half")
+    (checkpoints.folder / "step-000000002.safetensors").write_bytes(b"whole, but its values were never written")
+    assert_same(checkpoints.newest(), state(1))
+    checkpoints.save(state(3))
+    assert sorted(p.name for p in checkpoints.folder.glob("*2*")) == []
+    assert not list(checkpoints.folder.glob(".*"))

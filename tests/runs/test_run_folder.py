@@ -1,0 +1,191 @@
+"""The folder of a run: whole, locked while written, and never destroyed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rgcn.errors import DataError
+from rgcn.runs import RunFolder, load_configuration, load_data, resume, train
+from rgcn.runs.listing import list_runs
+
+
+@pytest.fixture(scope="module")
+def world():
+    return load_data(load_configuration("rgcn/nc-world").data)
+
+
+@pytest.fixture
+def config():
+    return load_configuration("rgcn/nc-world", ["training.epochs=3", "training.device=cpu", "model.hidden=4"])
+
+
+@pytest.fixture
+def finished(config, world, tmp_path):
+    train(config, world, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def test_everything_the_layout_promises_is_there(finished, config, world):
+    names = {path.name for path in finished.path.iterdir()}
+    promised = {"run.json", "config.yaml", "environment.json", "metrics.jsonl", "metrics.csv", "log.txt", "model"}
+    assert promised | {"result.json"} <= names
+    assert finished.config() == config
+    assert finished.status() == "finished"
+    assert [row["number"] for row in finished.metrics()] == [1, 2, 3]
+    about = finished.about()
+    assert about["data"]["fingerprint"] == world.fingerprint
+    (session,) = about["sessions"]
+    assert (session["outcome"], session["from_step"], session["to_step"]) == ("finished", 0, 3)
+    (environment,) = finished.environment()
+    assert environment["versions"]["python"]
+    assert environment["hardware"]["cores"] == os.cpu_count()
+    assert "began" in (finished.path / "log.txt").read_text()
+
+
+def test_a_finished_run_is_not_begun_again_but_can_be_looked_at_again(finished, config, world):
+    with pytest.raises(DataError, match="already holds a finished run"):
+        train(config, world, finished.path)
+    again = resume(finished.path)
+    assert again.as_dict() == finished.result()
+
+
+def test_a_run_that_is_not_finished_is_resumed_not_begun_again(finished, config, world):
+    (finished.path / "result.json").unlink()
+    with pytest.raises(DataError, match="rgcn resume"):
+        train(config, world, finished.path)
+
+
+def test_two_processes_never_write_the_same_run(finished, config, world, tmp_path):
+    (finished.path / "result.json").unlink()
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time\nfrom pathlib import Path\nfrom rgcn.runs import RunFolder\n"
+            "with RunFolder(Path(sys.argv[1])).writing():\n    print('held', flush=True)\n    time.sleep(60)",
+            str(finished.path),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert finished.status() == "running"
+        with pytest.raises(DataError, match=r"is being written by process \d+"):
+            resume(finished.path, graph=world)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert finished.status() == "finished" or finished.about()["sessions"][-1]["outcome"] == "finished"
+    assert resume(finished.path, graph=world).epochs == 3  # killed as it was, it holds no lock any more
+
+
+def test_changed_data_are_refused(finished, config, world):
+    (finished.path / "result.json").unlink()
+    other = replace(world, triples=world.triples[:, [2, 1, 0]])
+    with pytest.raises(DataError, match="data have changed"):
+        resume(finished.path, graph=other)
+
+
+def test_a_run_of_a_newer_version_is_refused_in_words_and_left_alone(finished):
+    path = finished.path / "run.json"
+    text = json.dumps({**json.loads(path.read_text()), "version": 99})
+    path.write_text(text)
+    with pytest.raises(DataError, match="newer rgcn"):
+        resume(finished.path)
+    lines, complaints = list_runs(finished.path.parent)
+    assert lines == []
+    assert "newer rgcn" in complaints[0]
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"format": "other"}'])
+def test_a_damaged_description_is_refused_in_words(finished, content):
+    (finished.path / "run.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"run\.json"):
+        finished.check()
+
+
+def test_a_run_killed_before_it_began_is_no_obstacle(config, world, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / ".writing-run.json.abc").write_text("{")
+    train(config, world, folder)
+    for name in ("result.json", "config.yaml", "environment.json", "metrics.jsonl"):
+        (folder / name).unlink()  # as if killed right after run.json
+    assert resume(folder, graph=world).epochs == 3
+    assert RunFolder(folder).config() == config
+
+
+def test_what_is_no_run_is_left_alone(config, world, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(DataError, match="holds no run"):
+        train(config, world, tmp_path / "mine")
+    with pytest.raises(DataError, match="is a file"):
+        train(config, world, tmp_path / "mine" / "thesis.txt")
+    with pytest.raises(DataError, match="not a run"):
+        resume(tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(config, world, tmp_path, monkeypatch):
+    def refuse(self, *arguments, **more):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # a read-only folder does not stop root, whom tests may run as
+    with pytest.raises(DataError, match="Permission denied"):
+        train(config, world, tmp_path / "run")
+
+
+def test_a_truncated_metrics_file_is_no_obstacle_and_is_kept(finished, world):
+    (finished.path / "result.json").unlink()
+    path = finished.path / "metrics.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    with pytest.warns(UserWarning, match="metrics"):
+        result = resume(finished.path, graph=world)
+    assert result.epochs == 3
+    assert (finished.path / "metrics.damaged-1.jsonl").read_bytes() == content[:-20]
+    assert [row["number"] for row in finished.metrics()] == [1, 2, 3]
+
+
+def test_paths_in_the_kept_configuration_do_not_depend_on_where_one_stands(tmp_path, monkeypatch):
+    (tmp_path / "g.tsv").write_text("".join(f"p{i}\treads\tb{i % 2}\n" for i in range(8)))
+    (tmp_path / "l.tsv").write_text("".join(f"p{i}\tc{i % 2}\n" for i in range(8)))
+    (tmp_path / "mine.yaml").write_text("data: {path: g.tsv, labels: l.tsv}\ntraining: {epochs: 2, device: cpu}\n")
+    monkeypatch.chdir(tmp_path)
+    config = load_configuration("mine.yaml")
+    train(config, load_data(config.data), Path("run"))
+    Path("run/result.json").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert resume(Path("../run")).epochs == 2
+
+
+def test_a_failure_is_noted_in_the_run(config, world, tmp_path):
+    def fail(epoch):
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        train(config, world, tmp_path / "run", fail)
+    run = RunFolder(tmp_path / "run")
+    assert run.status() == "failed"
+    assert "out of luck" in (run.path / "log.txt").read_text()
+    assert resume(run.path, graph=world).epochs == 3
+
+
+def test_runs_are_listed_without_pytorch(finished, tmp_path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom rgcn.runs.listing import list_runs\n"
+        "lines, complaints = list_runs(Path(sys.argv[1]))\n"
+        "print(lines[0].status, lines[0].metric, len(complaints), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["finished", "test", "accuracy", "0", "False"]
