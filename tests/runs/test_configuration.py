@@ -374,3 +374,8 @@ def test_the_schema_of_one_task_stands_alone(task):
 def test_an_unknown_task_has_no_schema():
     with pytest.raises(UnknownNameError, match="link-prediction"):
         run_schema("link-predction")
+
+
+def test_a_section_that_a_change_invented_is_shown_as_that_change():
+    with pytest.raises(ConfigError, match=r"--set modl\.x=3: modl: unknown key; did you mean 'model'"):
+        load_configuration("rgcn/nc-world", ["modl.x=3"])

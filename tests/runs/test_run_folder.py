@@ -189,3 +189,17 @@ def test_runs_are_listed_without_pytorch(finished, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["finished", "test", "accuracy", "0", "False"]
+
+
+def test_of_an_unfinished_run_the_best_figure_so_far_is_listed(finished):
+    (finished.path / "result.json").unlink()
+    rows = [
+        {"number": 1, "loss": 1.0, "valid_mrr": 0.2, "seconds": 1.0},
+        {"number": 2, "loss": 0.9, "valid_mrr": 0.4, "seconds": 2.0},
+        {"number": 3, "loss": 0.8, "valid_mrr": None, "seconds": 3.0},
+    ]
+    half = '{"number": 4, "lo'
+    (finished.path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n" + half)
+    (line,), complaints = list_runs(finished.path)
+    assert complaints == []
+    assert (line.metric, line.value, line.epoch, line.seconds) == ("valid mrr", 0.4, 3, 3.0)

@@ -47,6 +47,7 @@ def _print(lines: list[RunLine]) -> None:
 
     table = Table(box=SIMPLE)
     table.add_column("run", no_wrap=True)
+    table.add_column("task")
     table.add_column("model, data, seed", overflow="fold")
     for name in ("metric", "epochs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -56,6 +57,7 @@ def _print(lines: list[RunLine]) -> None:
         epochs = f"{line.epoch:,}" if line.epoch == line.epochs else f"{line.epoch:,} of {line.epochs:,}"
         table.add_row(
             escape(line.run),
+            {"node-classification": "nodes", "link-prediction": "links"}.get(line.task, line.task),
             escape(f"{line.model} on {line.dataset}, {line.seed}"),
             value,
             epochs,

@@ -21,6 +21,8 @@ SHORTEST_PAUSE_S = 0.05
 class TrainingProgress:
     """What a training reports to: `step` after every step, `epoch` with every report."""
 
+    last_mrr: float | None = None
+
     def step(self, number: int) -> None:
         """So many steps are done."""
 
@@ -51,7 +53,7 @@ class _Bar(TrainingProgress):
     def __init__(self, bar: Any, total: int) -> None:
         self.bar, self.task = bar, bar.add_task("", total=total, speed="")
         self.first: tuple[float, int] | None = None
-        self.shown = 0.0
+        self.shown = self.described = 0.0
 
     def step(self, number: int) -> None:
         now = time.monotonic()
@@ -66,9 +68,11 @@ class _Bar(TrainingProgress):
         self.bar.update(self.task, completed=number, speed=_speed(number - self.first[1], now - self.first[0]))
 
     def epoch(self, epoch: Epoch | LinkEpoch) -> None:
+        self.last_mrr = getattr(epoch, "valid_mrr", None) or self.last_mrr
         last = epoch.number == self.bar.tasks[0].total
-        if last or time.monotonic() - self.shown >= SHORTEST_PAUSE_S or not hasattr(epoch, "train_accuracy"):
-            self.bar.update(self.task, completed=epoch.number, description=figures(epoch))
+        if last or time.monotonic() - self.described >= SHORTEST_PAUSE_S:
+            self.described = time.monotonic()
+            self.bar.update(self.task, completed=epoch.number, description=figures(epoch, self.last_mrr))
 
 
 class _Lines(TrainingProgress):
@@ -86,7 +90,8 @@ class _Lines(TrainingProgress):
             self._say(number)
 
     def epoch(self, epoch: Epoch | LinkEpoch) -> None:
-        self.words = figures(epoch)
+        self.last_mrr = getattr(epoch, "valid_mrr", None) or self.last_mrr
+        self.words = figures(epoch, self.last_mrr)
         if epoch.number - self.said >= self.total / LINES or epoch.number == self.total:
             self._say(epoch.number)
 
@@ -98,15 +103,16 @@ class _Lines(TrainingProgress):
         typer.echo(f"epoch {number}/{self.total}  {self.words}  {_speed(done, seconds)}{left}".rstrip(), err=True)
 
 
-def figures(epoch: Epoch | LinkEpoch) -> str:
-    """Loss and metric of a report, in short."""
+def figures(epoch: Epoch | LinkEpoch, last_mrr: float | None = None) -> str:
+    """Loss and metric of a report, in short; an MRR is measured now and then, and the last one is shown until then."""
     from rgcn.tasks.node_training import Epoch
 
     words = f"loss {epoch.loss:.4f}"
     if isinstance(epoch, Epoch):
         words += f"  train {epoch.train_accuracy:6.1%}"
         return words if epoch.valid_accuracy is None else f"{words}  valid {epoch.valid_accuracy:6.1%}"
-    return words if epoch.valid_mrr is None else f"{words}  valid MRR {epoch.valid_mrr:.3f}"
+    mrr = last_mrr if epoch.valid_mrr is None else epoch.valid_mrr
+    return words if mrr is None else f"{words}  valid MRR {mrr:.3f}"
 
 
 def _speed(steps: int, seconds: float) -> str:

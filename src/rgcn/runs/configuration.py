@@ -146,6 +146,8 @@ class _Layers:
     def put(self, path: tuple[str, ...], value: Any, origin: Origin) -> None:
         values = self.values
         for depth, part in enumerate(path[:-1]):
+            if part not in values:
+                self.origins[path[: depth + 1]] = origin
             inner = values.setdefault(part, {})
             if not isinstance(inner, dict):
                 section = ".".join(path[: depth + 1])

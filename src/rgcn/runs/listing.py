@@ -12,14 +12,14 @@ from rgcn.errors import DataError
 from rgcn.runs.folder import RunFolder
 
 DEEPEST = 4  # folders below the one that is listed
-TAIL_BYTES = 4096
+MOST_BYTES = 4_000_000  # of a metrics file that are read; of a longer one, the last
 
 
 @dataclass(frozen=True)
 class RunLine:
     """What a list of runs tells of one.
 
-    metric  name of the figure, such as "test accuracy"; of a run that is not finished the last validation figure
+    metric  name of the figure, such as "test accuracy"; of a run that is not finished its best validation figure so far
     """
 
     run: str
@@ -59,7 +59,7 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
 def _line_or_complaint(run: RunFolder) -> RunLine | str:
     try:
         return _line(run)
-    except (DataError, OSError, KeyError, TypeError) as error:
+    except (DataError, OSError, KeyError, TypeError, ValueError) as error:
         return f"{run.path}: {error}"
 
 
@@ -69,9 +69,10 @@ def _line(run: RunFolder) -> RunLine:
         metric, value = _final(result["metrics"])
         epoch, seconds = result["epochs"], result["seconds"]
     else:
-        last = _last_report(run.path / "metrics.jsonl")
-        metric, value = _so_far(last)
-        epoch, seconds = last.get("number", 0), None
+        reports = _reports(run.path / "metrics.jsonl")
+        metric, value = _best(reports)
+        epoch = reports[-1]["number"] if reports else 0
+        seconds = _seconds(reports)
     return RunLine(
         str(run.path),
         about["task"],
@@ -97,23 +98,29 @@ def _final(metrics: dict[str, dict[str, float]]) -> tuple[str | None, float | No
     return None, None
 
 
-def _so_far(report: dict[str, Any]) -> tuple[str | None, float | None]:
+def _best(reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:
+    """The best validation figure so far, or training accuracy where nothing is validated."""
     for key in ("valid_accuracy", "valid_mrr", "train_accuracy"):
-        if report.get(key) is not None:
-            return key.replace("_", " "), report[key]
+        values = [report[key] for report in reports if report.get(key) is not None]
+        if values:
+            return key.replace("_", " "), max(values)
     return None, None
 
 
-def _last_report(path: Path) -> dict[str, Any]:
-    """The last whole line of a metrics file, without reading all of it; empty where there is none."""
+def _seconds(reports: list[dict[str, Any]]) -> float | None:
+    """Time spent training: an epoch of node classification says its own, link prediction all until then."""
+    if not reports:
+        return None
+    times = [report.get("seconds") or 0.0 for report in reports]
+    return sum(times) if "train_accuracy" in reports[-1] else times[-1]
+
+
+def _reports(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics file; a line that is being written is left out."""
     if not path.exists():
-        return {}
+        return []
     with path.open("rb") as file:
         file.seek(0, 2)
-        file.seek(max(0, file.tell() - TAIL_BYTES))
+        file.seek(max(0, file.tell() - MOST_BYTES))
         lines = file.read().split(b"\n")
-    for line in reversed(lines):
-        if line.startswith(b"{") and line.endswith(b"}"):
-            report: dict[str, Any] = json.loads(line)
-            return report
-    return {}
+    return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"}")]
