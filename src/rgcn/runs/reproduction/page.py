@@ -1,87 +1,52 @@
-"""The report as one HTML file: no scripts, nothing to load; light and dark, on a phone a card for each line."""
+"""The report as one HTML file, in the frame all our pages share."""
 
 from __future__ import annotations
 
-from html import escape
-
+from rgcn.runs.report.markup import Html, join, paragraph, prose, tag
+from rgcn.runs.report.markup import table as html_table
+from rgcn.runs.report.page import Section, page
 from rgcn.runs.reproduction.comparison import Report, Table
-from rgcn.runs.reproduction.rendering import NUMBERS, Laid, Line, about_text, below, groups, lay_out, title
+from rgcn.runs.reproduction.rendering import NUMBERS, Line, about_text, below, headings, lay_out, title
 
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #18794e; --bad: #b3261e; --quiet: #767676; }
-@media (prefers-color-scheme: dark) { :root { --good: #4cc38a; --bad: #ff9592; --quiet: #9a9a9a; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; text-align: left; vertical-align: top; }
-th { border-bottom: 2px solid var(--line); font-weight: 600; }
-tbody { border-bottom: 1px solid var(--line); }
-.number { text-align: right; white-space: nowrap; }
-.good { color: var(--good); } .bad { color: var(--bad); } .quiet, small { color: var(--quiet); }
-p.note { margin: .3rem 0; font-size: .875rem; color: var(--quiet); overflow-wrap: anywhere; }
-p.changed { border-left: 4px solid var(--bad); padding-left: .6rem; }
-@media (max-width: 40rem) {
-  thead { display: none; }
-  table, tbody, tr { display: block; }
-  tbody { padding: .6rem 0; }
-  td { display: inline-block; padding: 0 .9rem 0 0; } td:first-child { display: block; } td:empty { display: none; }
-  td[data-name]::before { content: attr(data-name) ": "; color: var(--quiet); }
-  td:first-child { font-weight: 600; }
-}
-"""
 GOOD = ("agrees", "equal", "within")
+BAD = ("below", "differs", "outside")
+CLASSES = {"good": "right", "bad": "wrong", "quiet": None}
 
 
 def html_page(report: Report) -> str:
     """The whole report."""
-    tables = "\n".join(_section(table) for table in report.tables)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>The paper's figures beside ours</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>The paper's figures beside ours</h1>\n<p><small>{escape(about_text(report.about))}</small></p>\n"
-        f"{tables}\n</body>\n</html>\n"
+    return page(
+        "The paper's figures beside ours",
+        [_section(table) for table in report.tables],
+        introduction=paragraph(
+            "Every figure of Relational Graph Convolutional Networks: A Closer Look that is asked for here, beside "
+            "what this machine gave."
+        ),
+        footer=about_text(report.about),
     )
 
 
-def _section(table: Table) -> str:
+def _section(table: Table) -> Section:
     laid = lay_out(table)
-    head = "".join(f"<th{_number(column)}>{_heading(column)}</th>" for column in laid.columns)
-    body = "\n".join(
-        "<tbody>\n" + "\n".join(_line(line, laid) for line in group) + "\n</tbody>" for group in groups(laid)
-    )
-    changed = '<p class="changed">Settings were changed: a trial, not a reproduction.</p>\n' if table.changed else ""
-    notes = "\n".join(f'<p class="note">{escape(text)}</p>' for text in below(table, laid) if text)
-    return (
-        f"<h2>{escape(title(table))}</h2>\n{changed}<table>\n<thead><tr>{head}</tr></thead>\n{body}\n</table>\n{notes}"
-    )
+    numeric = [number for number, column in enumerate(laid.columns) if column in NUMBERS]
+    rows = [[_cell(line, column) for column in laid.columns] for line in laid.lines]
+    notes = (tag("p", tag("small", prose(text))) for text in below(table, laid) if text)
+    return Section(title(table), "", join([html_table(headings(laid), rows, numeric=numeric), *notes]))
 
 
-def _line(line: Line, laid: Laid) -> str:
-    cells = []
-    for column in laid.columns:
-        name = f' data-name="{column}"' if _heading(column) and line.cells[column] else ""
-        text = escape(line.cells[column])
-        if column == "verdict" and text:
-            text = f'<span class="{mood(line.verdict)}">{text}</span>'
-        cells.append(f"<td{_number(column)}{name}>{text}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+def _cell(line: Line, column: str) -> Html | str:
+    text = line.cells[column]
+    if column != "verdict" or not text:
+        return text
+    return tag("span", text, class_=CLASSES[mood(line.verdict)])
 
 
 def mood(verdict: str) -> str:
-    """How a verdict is colored: good, bad, or quiet where nothing is judged.
+    """How a verdict is colored: good, bad, or quiet where nothing is wrong and nothing is the same.
 
-    >>> mood("agrees"), mood("+0.1%, within 2%"), mood("below"), mood("none"), mood("90 × faster")
+    >>> mood("agrees"), mood("+0.1%, within 2%"), mood("below"), mood("above"), mood("90 × faster")
     ('good', 'good', 'bad', 'quiet', 'quiet')
     """
     if any(word in verdict for word in GOOD):
         return "good"
-    return "bad" if verdict in ("above", "below", "differs") or "outside" in verdict else "quiet"
-
-
-def _heading(column: str) -> str:
-    return "" if column in ("what", "of") else column
-
-
-def _number(column: str) -> str:
-    return ' class="number"' if column in NUMBERS else ""
+    return "bad" if any(word in verdict for word in BAD) else "quiet"
