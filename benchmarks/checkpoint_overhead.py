@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from _about import write_result
 
 from rgcn.config import RunConfig
 from rgcn.graph import KnowledgeGraph
@@ -50,7 +48,7 @@ def main() -> None:
     figures = whole_runs(config, graph, given.rounds) if given.whole else saves(config, graph, given)
     print(json.dumps(figures, indent=1))
     if given.write:
-        given.write.write_text(json.dumps({**about(), **figures}, indent=1) + "\n")
+        write_result(given.write, figures)
 
 
 def saves(config: RunConfig, graph: KnowledgeGraph, given: argparse.Namespace) -> dict[str, Any]:
@@ -93,20 +91,6 @@ def timed(what: Any) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def about() -> dict[str, Any]:
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {
-        "command": "python benchmarks/checkpoint_overhead.py " + " ".join(sys.argv[1:]),
-        "date": time.strftime("%F"),
-        "hardware": {
-            "gpu": gpu,
-            "cores": os.cpu_count(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ Bytes that a kernel's own intermediate results cost are not counted: they are it
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import statistics
 import sys
@@ -32,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from _about import write_result
 from torch import Tensor
 
 if not torch.cuda.is_available():
@@ -438,10 +437,8 @@ def main() -> int:
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU, Triton's interpreter"
     report: dict[str, Any] = {
         "device": name,
-        "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "tiny": given.tiny,
     }
     print(f"{name}, torch {torch.__version__}, triton {triton.__version__}", flush=True)
@@ -465,8 +462,7 @@ def main() -> int:
         print(f"\ncopy {bandwidth / 1e9:.0f} GB/s; {report['graph']}", flush=True)
         report["times"] = all_times(graph, bandwidth, given.tiny)
     if given.json is not None:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_result(given.json, report)
     failed = sum(not row["ok"] for row in report["checks"]) + sum("problem" in row for row in report["times"])
     print(f"\n{len(report['checks'])} checks and {len(report['times'])} measurements, {failed} failed")
     return 1 if failed else 0

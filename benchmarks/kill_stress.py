@@ -15,8 +15,6 @@ import argparse
 import hashlib
 import itertools
 import json
-import os
-import platform
 import random
 import subprocess
 import sys
@@ -24,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from _about import write_result
 
 # Everything that draws random numbers, in trainings of some ten seconds that are saved every few steps.
 CASES: dict[str, list[str]] = {
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> None:
     survived = sum(row["kills"] for row in rows if row["identical"])
     print(f"{survived} of {given.kills} kills survived with identical final weights and reports")
     if given.write:
-        given.write.write_text(json.dumps({**about(), "survived": survived, "cases": rows}, indent=1) + "\n")
+        write_result(given.write, {"survived": survived, "cases": rows})
     sys.exit(0 if survived == given.kills else 1)
 
 
@@ -94,13 +94,13 @@ def stress(
     where = [f"training.device={given.device}", *(["training.deterministic=true"] if given.device != "cpu" else [])]
     options = [part for change in (*case[1:], *where) for part in ("--set", change)]
     train = ["train", case[0], *options, "--quiet"]
-    start, run = Starter(given.graphs).start, Starter(given.graphs).run
+    rgcn = Starter(given.graphs)
     calm, wild = folder / "calm", folder / "wild"
-    run(train, calm)
+    rgcn.run(train, calm)
     lives, ended, done = [], [], 0
     while done < kills:
         command = ["resume", str(wild), "--quiet"] if (wild / "run.json").exists() else [*train, "--out", str(wild)]
-        process = start(command)
+        process = rgcn.start(command)
         life = moments.uniform(0.0, given.longest_life)
         deadline = time.monotonic() + life
         while time.monotonic() < deadline and process.poll() is None:
@@ -117,9 +117,9 @@ def stress(
         done += 1
         lives.append(round(life, 2))
     if not (wild / "result.json").exists():
-        run(["resume", str(wild), "--quiet"] if (wild / "run.json").exists() else train, wild)
+        rgcn.run(["resume", str(wild), "--quiet"] if (wild / "run.json").exists() else train, wild)
     ended.append(wild)
-    identical = all(weights(calm) == weights(run) and reports(calm) == reports(run) for run in ended)
+    identical = all(weights(calm) == weights(end) and reports(calm) == reports(end) for end in ended)
     sessions = json.loads((wild / "run.json").read_text())["sessions"]
     return {
         "case": name,
@@ -176,18 +176,6 @@ def reports(folder: Path) -> list[dict[str, Any]]:
     """Every report of the training but for the time it took."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
-
-
-def about() -> dict[str, Any]:
-    import torch
-
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    hardware = {"gpu": gpu, "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
-    return {
-        "command": "python benchmarks/kill_stress.py " + " ".join(sys.argv[1:]),
-        "date": time.strftime("%F"),
-        "hardware": hardware,
-    }
 
 
 if __name__ == "__main__":

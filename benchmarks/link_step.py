@@ -1,6 +1,7 @@
 """Milliseconds of one training step of link prediction, and whether anything in it waits for the device.
 
 python benchmarks/link_step.py rgcn/lp-wn18 c-rgcn/lp-wn18 rgcn/lp-fb-toy [--graphs FOLDER] [--profile]
+                               [--json results/link-step.json]
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import torch
+from _about import write_result
 
 from rgcn.data.graph_store import load_graph
 from rgcn.runs import load_configuration, load_data
@@ -24,14 +26,16 @@ def main() -> None:
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs instead of the registry")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--json", type=Path, help="file for the figures")
     given = parser.parse_args()
+    rows = []
     for name in given.configurations:
         config = load_configuration(name)
         graph = load_data(config.data) if given.graphs is None else load_graph(given.graphs / str(config.data.dataset))
-        print(
-            json.dumps({"configuration": name, **measure(make_model(config).prepare(graph).trainer(), given)}),
-            flush=True,
-        )
+        rows.append({"configuration": name, **measure(make_model(config).prepare(graph).trainer(), given)})
+        print(json.dumps(rows[-1]), flush=True)
+    if given.json:
+        write_result(given.json, {"rows": rows})
 
 
 def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def]

@@ -12,17 +12,15 @@ machines that have neither a network nor the readers' libraries.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import resource
 import statistics
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from _about import write_result
 
 
 def main() -> None:
@@ -46,7 +44,7 @@ def main() -> None:
     }
     for name, runs in waiting.items():
         rows = [run.result() for run in runs]
-        write_result(name, rows, given)
+        write_runs(name, rows, given)
 
 
 def save_graphs(given: argparse.Namespace) -> None:
@@ -87,33 +85,22 @@ def measured(row: dict[str, Any]) -> tuple[str, float]:
     return f"test_{name}", row["metrics"]["test"][name]
 
 
-def write_result(name: str, rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
+def write_runs(name: str, rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
     configuration = rows[0].pop("configuration")
     for row in rows[1:]:
         row.pop("configuration")
     metric, values = measured(rows[0])[0], [measured(row)[1] for row in rows]
     spread = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     content = {
-        "command": "python benchmarks/published_runs.py " + " ".join(sys.argv[1:]),
-        "date": time.strftime("%F"),
-        "hardware": hardware(),
         "runs_at_a_time": given.jobs,
         metric: {"mean": statistics.mean(values), "standard_error": spread, "runs": len(values)},
         "configuration": configuration,
         "runs": rows,
     }
-    given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / f"{name.replace('/', '-')}{given.tag}.json"
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    write_result(path, content)
     mean = statistics.mean(values)
     print(f"{name}: {metric} {mean:.4f} ± {spread or 0:.4f} over {len(values)} → {path.name}", flush=True)
-
-
-def hardware() -> dict[str, Any]:
-    import torch
-
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"gpu": gpu, "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
 
 
 if __name__ == "__main__":

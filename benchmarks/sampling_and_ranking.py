@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from _about import write_result
 
 import rgcn
 from rgcn.runs import load_configuration
@@ -45,14 +46,12 @@ def main() -> None:
         predictor.rank(split="test")
 
     figures = {
-        "date": time.strftime("%F"),
-        "cores": os.cpu_count(),
         "sample_30000_edges_ms": 1e3 * median_seconds(sampler.sample, 50),
         "rank_10000_queries_s": median_seconds(rank_afresh, 3),
     }
     print(json.dumps(figures))
     if given.json:
-        given.json.write_text(json.dumps(figures, indent=2) + "\n")
+        write_result(given.json, figures)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,11 @@ from rgcn.bench.machine import describe_machine
 from rgcn.bench.measuring import measure_apart, measure_here, speeds_apart
 from rgcn.bench.memory import available_bytes
 from rgcn.bench.plotting import check_plottable, plot_scaling
-from rgcn.bench.report import memory_text, time_text, write_json
+from rgcn.bench.report import write_json
 from rgcn.bench.sides import NO_PEERS, PEERS, peers_installed
 from rgcn.bench.workloads import EMBEDDED, Workload
 from rgcn.errors import RgcnError
+from rgcn.words import duration, memory
 
 SIZES = (1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7)
 BASES = Workload("rgcn", hidden=16, bases=40)
@@ -124,8 +125,8 @@ def _limit(gib: float | None, device: str) -> int | None:
 
 
 def _say(point: dict[str, Any]) -> None:
-    figures = f"{time_text(point.get('seconds')):>10}{memory_text(point.get('peak_bytes')):>12}"
-    print(f"{point['edges']:>12,} edges  {point['side']:<14}{point.get('failed') or figures}", flush=True)
+    words = point.get("failed") or f"{duration(point['seconds']):>10}{memory(point['peak_bytes']):>12}"
+    print(f"{point['edges']:>12,} edges  {point['side']:<14}{words}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +14,31 @@ from hypothesis import HealthCheck, settings
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# A shell ignores Ctrl-C for what it runs in the background, and so would everything the tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile(
     "rgcn", deadline=None, max_examples=25, database=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("rgcn")
+
+# Read once, before any test takes the variable away.
+REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_data(*names): data sets that `real_mirror` must have; else it skips")
+
+
+@pytest.fixture
+def real_mirror(request):
+    """The folder of the real data sets; @pytest.mark.needs_data names those without which a test is skipped."""
+    names = [name for marker in request.node.iter_markers("needs_data") for name in marker.args]
+    missing = [name for name in names if not (REAL_MIRROR / name).is_dir()]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} in the mirror {REAL_MIRROR}; set RGCN_MIRROR to a folder that has it")
+    return REAL_MIRROR
 
 
 @pytest.fixture
@@ -29,5 +52,5 @@ def restore_threads():
 @pytest.fixture(autouse=True)
 def elsewhere(request, tmp_path_factory, monkeypatch):
     """Commands run in a folder of their own: a training keeps itself under runs/ of wherever it is called."""
-    if "cli" in request.path.parts:
+    if request.path.parent.name == "cli":
         monkeypatch.chdir(tmp_path_factory.mktemp("here"))

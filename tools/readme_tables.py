@@ -8,16 +8,15 @@ The tables stand between lines `<!-- results: NAME -->` and `<!-- end -->`.
 
 from __future__ import annotations
 
-import json
 import re
+import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
+from result_files import ROOT, place, result, result_file
 from rgcn.runs.reproduction.published import ACCURACY, RANKING
 from rgcn.runs.reproduction.rendering import published_text
-
-ROOT = Path(__file__).resolve().parent.parent
+from rgcn.words import duration, memory
 
 # configuration: what it is
 NODE = {
@@ -57,11 +56,6 @@ def main() -> None:
             path.write_text(after, encoding="utf-8")
 
 
-def result(name: str) -> dict[str, Any] | None:
-    path = ROOT / "results" / f"{name.replace('/', '-')}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
 def node_table() -> str:
     lines = ["| | the paper, % | ours, % | runs | parameters (as the paper counts) | seconds a run | results |"]
     lines.append("|---|---:|---:|---:|---:|---:|---|")
@@ -72,7 +66,7 @@ def node_table() -> str:
             continue
         mean, error = 100 * data["test_accuracy"]["mean"], 100 * data["test_accuracy"]["standard_error"]
         runs = data["runs"]
-        seconds = sorted(run["seconds"] for run in runs)[len(runs) // 2]
+        seconds = statistics.median(run["seconds"] for run in runs)
         lines.append(
             f"| {what} | {published} | **{mean:.2f}** ± {error:.2f} | {len(runs)} | {runs[0]['parameters']:,} "
             f"| {seconds:.1f} | {link(name)} |"
@@ -91,30 +85,16 @@ def link_table() -> str:
         runs, error = data["runs"], data["test_mrr"]["standard_error"]
         hits = [sum(run["metrics"]["test"][f"hits@{k}"] for run in runs) / len(runs) for k in (1, 3, 10)]
         shown = f"**{data['test_mrr']['mean']:.3f}**" + (f" ± {error:.3f}" if error else "")
-        place = data["hardware"]["gpu"] or f"{data['hardware']['cores']} cores"
         lines.append(
-            f"| {what} | {published} | {shown} | {' | '.join(f'{h:.3f}' for h in hits)} | {len(runs)} | {place} "
+            f"| {what} | {published} | {shown} | {' | '.join(f'{h:.3f}' for h in hits)} | {len(runs)} | {place(data)} "
             f"| {link(name)} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def read(name: str) -> dict[str, Any] | None:
-    path = ROOT / "results" / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def time_text(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-
-
-def memory_text(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
-
 def step_table(name: str, with_floor: bool = True) -> str:
     """Ours beside FastRGCNConv for each graph and model of a file that `rgcn bench` wrote."""
-    data = read(name)
+    data = result(name)
     if data is None:
         return ""
     head = ["one training step", "ours", "FastRGCNConv", "times faster", "memory, ours", "theirs"]
@@ -125,13 +105,12 @@ def step_table(name: str, with_floor: bool = True) -> str:
         groups.setdefault((row["graph"], row["model"]), {})[row["side"]] = row
     for (graph, model), sides in groups.items():
         ours, peer = sides[model], sides.get("FastRGCNConv")
-        cells = [f"{graph}, {model}", time_text(ours["seconds"])]
+        cells = [f"{graph}, {model}", duration(ours["seconds"])]
         if peer is None or "seconds" not in peer:
-            cells += ["", "", memory_text(ours["peak_bytes"]), ""]
+            cells += ["", "", memory(ours["peak_bytes"]), ""]
         else:
             ratio = f"**{peer['seconds'] / ours['seconds']:.0f}**"
-            memory = memory_text(ours["peak_bytes"]), memory_text(peer["peak_bytes"])
-            cells += [time_text(peer["seconds"]), ratio, *memory]
+            cells += [duration(peer["seconds"]), ratio, memory(ours["peak_bytes"]), memory(peer["peak_bytes"])]
         if with_floor:
             cells.append(f"{ours['floor']['reached']:.0%}" if "floor" in ours else "")
         lines.append(f"| {' | '.join(cells)} |")
@@ -139,19 +118,19 @@ def step_table(name: str, with_floor: bool = True) -> str:
 
 
 def link_step_table() -> str:
-    data = read("link-step-h200")
+    data = result("link-step-h200")
     if data is None:
         return ""
     lines = ["| | a step | peak memory |", "|---|---:|---:|"]
     lines += [
-        f"| {row['configuration']} | {row['flowing_ms']:.1f} ms | {row['peak_gpu_mib']:.0f} MiB |"
+        f"| {row['configuration']} | {duration(row['flowing_ms'] / 1e3)} | {memory(row['peak_gpu_mib'] * 2**20)} |"
         for row in data["rows"]
     ]
     return "\n".join(lines) + "\n"
 
 
 def kernel_table() -> str:
-    data = read("gpu-kernels-h200")
+    data = result("gpu-kernels-h200")
     if data is None:
         return ""
     lines = ["| kernel | case | µs | share of copy, gathered | distinct |", "|---|---|---:|---:|---:|"]
@@ -164,8 +143,7 @@ def kernel_table() -> str:
 
 
 def link(name: str) -> str:
-    file = f"results/{name.replace('/', '-')}.json"
-    return f"[{name}]({file})"
+    return f"[{name}]({result_file(name)})"
 
 
 if __name__ == "__main__":

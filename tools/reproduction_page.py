@@ -8,15 +8,14 @@ The prose is here; every figure of ours comes from results/, every published one
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
+from result_files import ROOT, place, result, result_file
 from rgcn.runs import load_configuration
-from rgcn.runs.reproduction.comparison import RULE, Judged, Row, Table, without_figure
+from rgcn.runs.reproduction.comparison import RULE, Row, Table, judge_time, without_figure
 from rgcn.runs.reproduction.published import (
     CPU,
     DESCRIBED,
@@ -29,10 +28,10 @@ from rgcn.runs.reproduction.published import (
     NODE_TIMES,
     Figure,
 )
-from rgcn.runs.reproduction.rendering import about_text, markdown_table, time_text
+from rgcn.runs.reproduction.rendering import about_text, markdown_table
 from rgcn.runs.reproduction.trainings import CONFIGURATIONS, LINK, NODE, Trained, link_table, node_table, subject
+from rgcn.words import duration, setting
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reproduction.md"
 STEPS_ONLY = "no whole training was timed on a GPU; [performance.md](performance.md) has its steps"
 UNKNOWN_EPOCHS = "not measured: the paper does not say how many epochs these runs had"
@@ -167,11 +166,6 @@ def compose() -> str:
 # -- results -----------------------------------------------------------------------------------------------
 
 
-def result(name: str) -> dict[str, Any] | None:
-    path = ROOT / "results" / f"{name.replace('/', '-')}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
 def trained(name: str) -> Trained | str:
     data = result(name)
     return NO_DATA if data is None else Trained.of(data["runs"])
@@ -183,7 +177,7 @@ def kept(name: str) -> tuple[Table, str]:
     data = result(file)
     if data is None:
         sys.exit(f"results/{file}.json is missing: rgcn reproduce {name} --json > results/{file}.json")
-    return Table.from_dict(data["tables"][0]), f"[{file}.json](../results/{file}.json): {about_text(data)}."
+    return Table.from_dict(data["tables"][0]), f"[{file}.json](../{result_file(file)}): {about_text(data)}."
 
 
 def sources(names: Any) -> str:
@@ -192,10 +186,7 @@ def sources(names: Any) -> str:
     for name in names:
         data = result(name)
         if data is not None:
-            where = data["hardware"]["gpu"] or f"{data['hardware']['cores']} cores"
-            lines.append(
-                f"- [{name}](../results/{name.replace('/', '-')}.json): `{data['command']}`, {where}, {data['date']}"
-            )
+            lines.append(f"- [{name}](../{result_file(name)}): `{data['command']}`, {place(data)}, {data['date']}")
     return "\n".join(lines)
 
 
@@ -255,20 +246,9 @@ def differences_table() -> str:
             section, field = key.split(".")
             ours = getattr(getattr(config, section), field)
             if ours != theirs:
-                lines.append(f"| {what} | {key} | {shown(theirs)} | {shown(ours)} |")
+                lines.append(f"| {what} | {key} | {setting(theirs)} | {setting(ours)} |")
                 what = ""
     return "\n".join(lines) + "\n"
-
-
-def shown(value: Any) -> str:
-    """A setting as YAML writes it.
-
-    >>> shown(None), shown(True), shown(7000)
-    ('none', 'true', '7,000')
-    """
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def times_table() -> Table:
@@ -289,19 +269,18 @@ def _time_row(name: str, figure: Figure, epochs: int | None) -> Row:
     if data is None:
         return without_figure(row, [figure], NO_DATA)
     seconds, taken = statistics.median(run["seconds"] for run in data["runs"]), data["runs"][0]["epochs"]
-    where = data["hardware"]["gpu"] or f"{data['hardware']['cores']} cores"
-    note = f"measured: {taken:,} epochs, {where}"
+    note = f"measured: {taken:,} epochs, {place(data)}"
     if epochs is not None:
         note += ", with the validation rankings, without the last ranking of the test triples"
     computed = epochs is not None and epochs != taken
     if computed:
         assert epochs is not None
-        note = f"computed from {taken:,} epochs in {time_text(seconds)}, {where}: {epochs:,} epochs at the same pace"
+        note = (
+            f"computed from {taken:,} epochs in {duration(seconds)}, {place(data)}: {epochs:,} epochs at the same pace"
+        )
         seconds *= epochs / taken
-    verdict = "" if figure.value is None else f"{figure.value / seconds:,.0f} × faster"
-    return Row(
-        row.subject, row.quantity, (Judged(figure, verdict),), seconds, extrapolated=computed, note=note, kind="time"
-    )
+    judged = (judge_time(figure, seconds),)
+    return Row(row.subject, row.quantity, judged, seconds, extrapolated=computed, note=note, kind="time")
 
 
 def wrapped(*texts: str) -> str:

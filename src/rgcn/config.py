@@ -482,7 +482,7 @@ class LinkTrainingConfig(Section):
         description="Steps; each is one batch of positive edges (or all of them).",
         json_schema_extra=search(low=500, high=10000, log=True),
     )
-    batch_edges: int | None = Field(None, ge=1, description="Positive edges a step; none: the whole graph.")
+    batch_edges: int | None = Field(None, ge=1, description="Positive edges a step; null: the whole graph.")
     sampling: Literal["neighborhood", "uniform"] = Field(
         "neighborhood", description="How a batch is drawn: growing along edges as in the original, or uniformly."
     )
@@ -557,7 +557,7 @@ class LinkTrainingConfig(Section):
 class CheckpointConfig(Section):
     """When a run that is kept in a folder is saved, so that it can go on from there."""
 
-    every_minutes: float | None = Field(5.0, gt=0, description="Save after so many minutes; none: not by the clock.")
+    every_minutes: float | None = Field(5.0, gt=0, description="Save after so many minutes; null: not by the clock.")
     every_steps: int | None = Field(None, ge=1, description="Save after so many steps (epochs of node classification).")
     keep_last: int = Field(
         2, ge=1, description="How many of the newest checkpoints to keep; the best weights so far are kept in any case."

@@ -41,11 +41,21 @@ class UnknownNameError(RgcnError, KeyError):
 
 
 class StoppedError(RgcnError):
-    """A training that was asked to stop has saved itself; the exit code tells a shell which signal it was."""
+    """A training that was asked to stop has saved itself.
 
-    def __init__(self, message: str, signal_number: int) -> None:
-        super().__init__(message)
+    what           what happened
+    advice         how to go on
+    signal_number  of the signal that asked; the exit code tells a shell which it was
+    """
+
+    def __init__(self, what: str, advice: str, signal_number: int) -> None:
+        super().__init__(f"{what}; {advice}" if advice else what)
+        self.what, self.advice, self.signal_number = what, advice, signal_number
         self.exit_code = 128 + signal_number
+
+    def advising(self, advice: str) -> StoppedError:
+        """The same, where something larger than this training goes on."""
+        return StoppedError(self.what, advice, self.signal_number)
 
 
 class NotFittedError(RgcnError, RuntimeError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,6 @@ from typer.testing import CliRunner
 
 from rgcn.cli.data import app
 from rgcn.errors import ConfigError, UnknownNameError
-
-REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
-needs_mirror = pytest.mark.skipif(
-    not (REAL_MIRROR / "aifb").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -57,15 +51,15 @@ def test_get_embedded() -> None:
     assert "embedded" in run("get", "world")
 
 
-@needs_mirror
-def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path) -> None:
-    shown = run("get", "nations", "umls", "--mirror", REAL_MIRROR, "--offline")
+@pytest.mark.needs_data("nations", "umls")
+def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path, real_mirror: Path) -> None:
+    shown = run("get", "nations", "umls", "--mirror", real_mirror, "--offline")
     assert str(tmp_path / "cache" / "nations") in shown
     assert "fetched and verified; source: mirror folder" in shown
     assert "already here" in run("get", "nations")
 
 
-@needs_mirror
+@pytest.mark.needs_data("aifb", "mutag")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -73,8 +67,8 @@ def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path) -> None
         ("mutag", {"entities": 23_644, "relations": 23, "triples": 74_227, "labels": 340, "classes": 2}),
     ],
 )
-def test_stats_reproduce_the_papers_table(name: str, expected: dict[str, int]) -> None:
-    found = json.loads(run("stats", name, "--json", "--mirror", REAL_MIRROR, "--offline"))
+def test_stats_reproduce_the_papers_table(name: str, expected: dict[str, int], real_mirror: Path) -> None:
+    found = json.loads(run("stats", name, "--json", "--mirror", real_mirror, "--offline"))
     assert {key: found[key] for key in expected} == expected
     shown = run("stats", name, "--top", 3, "--offline")
     for count in expected.values():

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import yaml
 
 from rgcn.cli import main
 from rgcn.tasks import LinkPredictor
-
-REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
 
 
 @dataclass

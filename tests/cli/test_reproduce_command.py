@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,6 @@ from typer.testing import CliRunner
 
 from rgcn.cli import reproduce
 from rgcn.cli.app import app
-
-REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
-needs_data = pytest.mark.skipif(
-    not (REAL_MIRROR / "aifb").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
-)
 
 
 @pytest.fixture
@@ -101,10 +95,10 @@ def test_json_is_one_document_and_files_are_written(asked, tmp_path):
     assert "95.56 ± 0.61" in files[1].read_text(encoding="utf-8")
 
 
-@needs_data
-def test_a_trial_runs_and_goes_on(tmp_path, monkeypatch):
+@pytest.mark.needs_data("aifb")
+def test_a_trial_runs_and_goes_on(tmp_path, monkeypatch, real_mirror):
     monkeypatch.chdir(tmp_path)
-    typed = ["node-classification", "--datasets", "aifb", "rgcn", "--mirror", REAL_MIRROR]
+    typed = ["node-classification", "--datasets", "aifb", "rgcn", "--mirror", real_mirror]
     typed += ["--set", "training.epochs=1", "--runs"]
     done = invoke(*typed, 1)
     assert done.exit_code == 0, done.output
@@ -117,14 +111,14 @@ def test_a_trial_runs_and_goes_on(tmp_path, monkeypatch):
     assert "--fresh" in str(invoke(*typed, 1, "--fresh").exception)
 
 
-@needs_data
-def test_tensor_statistics_as_json_and_as_a_table():
-    done = invoke("tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR, "--json", "-q")
+@pytest.mark.needs_data("fb-toy")
+def test_tensor_statistics_as_json_and_as_a_table(real_mirror):
+    done = invoke("tensor-statistics", "--seeds", 1, "--mirror", real_mirror, "--json", "-q")
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["tables"][0]["rows"]
     assert len(rows) == 28
     assert all("within" in row["published"][0]["verdict"] for row in rows if row["quantity"] == "std")
-    done = invoke("tensor-statistics", "--seeds", 1, "--mirror", REAL_MIRROR, "-q")
+    done = invoke("tensor-statistics", "--seeds", 1, "--mirror", real_mirror, "-q")
     assert "0.27715" in done.stdout
     assert "DistMult, output" in done.stdout
 

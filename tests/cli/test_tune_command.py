@@ -6,11 +6,13 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from rgcn.cli import main
+from rgcn.tasks import NodeClassifier
 
 pytest.importorskip("optuna")
 
@@ -36,7 +38,6 @@ def _here(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_two_jobs_make_the_trials_asked_for_and_json_is_alone_on_standard_output(
     config: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole command was also killed by hand: its processes end with it, and the same command goes on."""
     monkeypatch.chdir(config.parent)
     assert _here(monkeypatch, str(config), "--jobs", "2", "--folds", "1", "--trials", "3", "--json") == 0
     out, err = capfd.readouterr()
@@ -53,8 +54,17 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
 ) -> None:
     monkeypatch.chdir(config.parent)
     settings = [str(config), "--out", "study", "--folds", "1"]
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("rgcn.cli.tune._words", lambda trial, result: signal.raise_signal(signal.SIGINT))
+    trainings: list[NodeClassifier] = []
+    fit = NodeClassifier.fit
+
+    def interrupted(self: NodeClassifier, *arguments: Any) -> NodeClassifier:
+        trainings.append(self)
+        if len(trainings) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return fit(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NodeClassifier, "fit", interrupted)
         assert _here(monkeypatch, *settings, "--trials", "5") == 128 + signal.SIGINT
     out, err = capfd.readouterr()
     assert "the same command goes on" in err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from rgcn.data.label_files import LabelFiles, LabelRelation, stratified_split
 from rgcn.data.reading import read
 from rgcn.errors import DataError, ParseError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
-
-MIRROR = Path(os.environ.get("RGCN_MIRROR", Path(__file__).parents[3] / "shared" / "data"))
 
 
 @pytest.fixture
@@ -146,6 +143,7 @@ def test_impossible_fractions(fractions: tuple[float, ...]) -> None:
         stratified_split(np.array([0, 1]), fractions, 0)
 
 
+@pytest.mark.needs_data("aifb", "mutag")
 @pytest.mark.parametrize(
     ("name", "counts", "labels", "classes"),
     [
@@ -153,10 +151,10 @@ def test_impossible_fractions(fractions: tuple[float, ...]) -> None:
         ("mutag", (23644, 23, 74227), {"train": 272, "test": 68}, 2),
     ],
 )
-def test_published_data(name: str, counts: tuple[int, int, int], labels: dict[str, int], classes: int) -> None:
-    folder = MIRROR / name
-    if not folder.is_dir():
-        pytest.skip(f"no {name} in the mirror {MIRROR}; set RGCN_MIRROR to a folder that has it")
+def test_published_data(
+    name: str, counts: tuple[int, int, int], labels: dict[str, int], classes: int, real_mirror: Path
+) -> None:
+    folder = real_mirror / name
     files = {"train": folder / "trainingSet.tsv", "test": folder / "testSet.tsv"}
     graph = read(folder / f"{name}_stripped.nt.gz", labels=files)
     assert (graph.num_nodes, graph.num_relations, graph.num_triples) == counts

@@ -25,10 +25,6 @@ from rgcn.errors import DataError, UnknownNameError
 
 SPLITS = {"train": "a\tr\tb\nb\tr\tc\nc\ts\ta\n", "valid": "a\tr\tc\n", "test": "b\ts\ta\n"}
 COUNTS = Counts(3, 2, 5, {"train": 3, "valid": 1, "test": 1})
-REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
-needs_mirror = pytest.mark.skipif(
-    not (REAL_MIRROR / "fb15k-237").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
-)
 
 
 def sha256(data: bytes) -> str:
@@ -358,15 +354,15 @@ def test_a_data_set_cut_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert_clean(tmp_path / "cache", "tiny", "small")
 
 
-@needs_mirror
-def test_fb_toy_cut_from_the_real_data_equals_the_published_files(tmp_path: Path) -> None:
+@pytest.mark.needs_data("fb15k-237", "fb-toy")
+def test_fb_toy_cut_from_the_real_data_equals_the_published_files(tmp_path: Path, real_mirror: Path) -> None:
     only = tmp_path / "only"
     only.mkdir()
-    (only / "fb15k-237").symlink_to(REAL_MIRROR / "fb15k-237")
+    (only / "fb15k-237").symlink_to(real_mirror / "fb15k-237")
     located = get("fb-toy", mirror=only, offline=True)
     assert located.source == "cut from fb15k-237"
     for split in SPLITS:
-        published = (REAL_MIRROR / "fb-toy" / f"{split}.txt").read_text().splitlines()
+        published = (real_mirror / "fb-toy" / f"{split}.txt").read_text().splitlines()
         assert sorted(located.files[split].read_text().splitlines()) == sorted(published)
 
 
@@ -414,10 +410,10 @@ def test_every_description_is_complete() -> None:
     assert catalog.find("AM").published_after_pruning is not None
 
 
-@needs_mirror
+@pytest.mark.needs_data("fb15k-237")
 @pytest.mark.parametrize("name", [d.name for d in datasets() if not d.embedded and d.name not in ("bgs", "am")])
-def test_every_mirrored_data_set_holds_what_the_catalog_says(name: str) -> None:
-    graph = load(name, mirror=REAL_MIRROR, offline=True)
+def test_every_mirrored_data_set_holds_what_the_catalog_says(name: str, real_mirror: Path) -> None:
+    graph = load(name, mirror=real_mirror, offline=True)
     expected = catalog.find(name).counts
     statistics = graph.statistics()
     found = (statistics.entities, statistics.relations, statistics.triples)

@@ -34,7 +34,7 @@ def checkpoints(tmp_path):
 
 def test_what_was_saved_last_comes_back(checkpoints):
     assert checkpoints.newest() is None
-    for step in (9, 10, 100_000_000_0):  # by number, not by name
+    for step in (9, 10, 999_999_999, 1_000_000_000):  # by number, not by name
         checkpoints.save(state(step, best=7))
         assert_same(checkpoints.newest(), state(step, best=7))
 
@@ -86,6 +86,28 @@ def test_of_a_newer_version_nothing_is_guessed(checkpoints):
         assert checkpoints.newest() is None
 
 
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_after_damage_new_checkpoints_stay_although_their_steps_are_lower(checkpoints, keep_last):
+    checkpoints.keep_last = keep_last
+    for step in (1900, 2000):
+        checkpoints.save(state(step, best=50))
+    for path in checkpoints.folder.glob("*.safetensors"):
+        path.write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="cannot be used"):
+        assert checkpoints.newest() is None
+    for step in (100, 200, 300):
+        checkpoints.save(state(step, best=50))  # the same best step as in the damaged ones: written anew
+        assert_same(checkpoints.newest(), state(step, best=50))
+
+
+def test_reading_takes_nothing_from_one_who_writes(checkpoints):
+    checkpoints.save(state(1))
+    being_written = checkpoints.folder / ".writing-step-000000002.safetensors.abc"
+    being_written.write_bytes(b"half")
+    assert_same(checkpoints.newest(), state(1))
+    assert being_written.exists()
+
+
 @pytest.mark.parametrize("failing", ["tensors", "values"])
 def test_a_full_disk_is_said_and_leaves_the_last_good_one(checkpoints, monkeypatch, failing):
     checkpoints.save(state(1, best=1))
@@ -104,9 +126,7 @@ def test_a_full_disk_is_said_and_leaves_the_last_good_one(checkpoints, monkeypat
 
 def test_what_a_killed_writer_left_is_cleared_away(checkpoints):
     checkpoints.save(state(1))
-    (checkpoints.folder / ".writing-step-000000002.safetensors.abc").write_bytes(b"half")
     (checkpoints.folder / "step-000000002.safetensors").write_bytes(b"whole, but its values were never written")
     assert_same(checkpoints.newest(), state(1))
     checkpoints.save(state(3))
     assert sorted(p.name for p in checkpoints.folder.glob("*2*")) == []
-    assert not list(checkpoints.folder.glob(".*"))

@@ -126,6 +126,28 @@ def test_unfinished_runs_have_curves_and_no_figures(tmp_path):
     assert "No run is finished yet" in words(comparison_page(nothing))
 
 
+def test_a_setting_that_is_null_is_told_from_one_that_is_not_there(tmp_path):
+    runs = [node_run(tmp_path / "a", 0.5), node_run(tmp_path / "b", 0.6, validation=0.25, patience=3)]
+    comparison = compare_runs([*runs, link_run(tmp_path / "c", 0.3, 5.0)])
+    assert comparison.settings()["training.patience"] == [None, 3, None]
+    assert comparison.settings()["training.validation"] == [0.0, 0.25, None]
+    assert [entry.knows("training.validation") for entry in comparison.entries] == [True, True, False]
+    text = words(comparison_page(comparison))
+    assert "training.patiencenull3null" in text
+    assert "training.validation0.00.25" in text
+    assert "training.validation0.00.25null" not in text
+
+
+def test_the_time_of_a_resumed_run_is_that_of_all_its_sessions(tmp_path):
+    run = node_run(tmp_path / "a", 0.5)
+    about = json.loads((run / "run.json").read_text())
+    began = "2026-11-15T12:00:00Z"
+    about["sessions"] = [{"began": began, "ended": None}, {"began": began, "ended": began}]
+    (run / "run.json").write_text(json.dumps(about))
+    comparison = compare_runs([run, node_run(tmp_path / "b", None)])
+    assert [entry["seconds"] for entry in comparison.as_dict()["runs"]] == [[2.0], [pytest.approx(0.4)]]
+
+
 def test_the_page_is_whole_and_closed_to_the_outside(tmp_path):
     runs = [node_run(tmp_path / "<b>one", 0.5), node_run(tmp_path / "two", 0.6, patience=3)]
     text = comparison_page(compare_runs(runs))

@@ -2,17 +2,18 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
-from rgcn.runs import dump_configuration
+from rgcn.ranking import summarize
+from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
 from rgcn.runs.report import Section, make_report, page, write_report
 from rgcn.runs.report.charts import (
     Bar,
@@ -27,6 +28,7 @@ from rgcn.runs.report.charts import (
 )
 from rgcn.runs.report.evaluation import evaluate_links, evaluate_nodes
 from rgcn.runs.report.markup import named, short_name, tag
+from rgcn.runs.trained import load_trained
 
 VOID = {"meta", "br", "wbr", "hr", "col"}
 
@@ -212,7 +214,7 @@ def test_a_report_of_node_classification_has_everything(node_run):
         "5 test nodes: one node more or less is 20.0 points",
         "All 4",  # settings
         "interrupted",
-        "30 s",
+        "1.5 s, all sessions together",
     ):
         assert expected in text, expected
     measured = report.values["measured"]
@@ -260,7 +262,7 @@ def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
         "They should agree",
     ):
         assert expected in text, expected
-    assert told[-1] == (6, 6)
+    assert told[-1] == (12, 12)  # two questions a triple
     valid = make_report(run, "valid")
     assert valid.values["measured"]["split"] == "valid"
     assert "they flatter" in words(valid.html)
@@ -271,7 +273,8 @@ def test_hundreds_of_relations_are_cut_to_the_best_and_worst(tmp_path):
     splits = np.array([0] * 300 + [2] * 300, dtype=np.int8)
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
     model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1, device="cpu").fit(graph)
-    text = words(make_report(keep(tmp_path / "run", link_config(), model)).html)
+    result = {"epochs": 1, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {}}
+    text = words(make_report(keep(tmp_path / "run", link_config(), model, result=result)).html)
     assert "The best 10" in text
     assert "The worst 10" in text
     assert "All 60 relations" in text
@@ -284,10 +287,71 @@ def test_a_run_that_is_not_finished_shows_what_there_is(tmp_path, metrics):
     report = make_report(run)
     text = words(report.html)
     assert "not finished" in text
-    assert "There is no trained model yet" in text
+    assert "has no checkpoint yet" in text
     assert report.values["measured"] is None
     if not metrics:
         assert "No epoch has been reported yet" in text
+
+
+def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_path, classifier):
+    killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
+    last = {**SESSIONS[1], "ended": SESSIONS[1]["began"]}  # resumed with nothing left to do
+    run = keep(
+        tmp_path / "run", node_config(), classifier, NODE_METRICS, {**NODE_RESULT, "seconds": 2.741}, [killed, last]
+    )
+    report = make_report(run)
+    assert report.values["seconds"] == 2.741
+    assert "2.74 s, all sessions together" in words(report.html)
+    assert "ended without a word" in words(report.html)
+
+
+def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path):
+    killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
+    nodes = keep(tmp_path / "nodes", node_config(), metrics=NODE_METRICS, sessions=[killed])
+    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # every epoch says its own
+    metrics = [{"number": i, "loss": 1 / i, "valid_mrr": None, "seconds": 1.5 * i} for i in (1, 2)]
+    links = keep(tmp_path / "links", link_config(), metrics=metrics, sessions=[killed])
+    assert make_report(links).values["seconds"] == 3.0  # the last says it for all
+    assert make_report(keep(tmp_path / "none", link_config())).values["seconds"] is None
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """A run of which the result is gone, as if it had been killed after its last checkpoint."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    changes = ["model.name=distmult", "model.embedding=4", "training.epochs=2", "checkpoints.every_steps=1"]
+    config = load_configuration("rgcn/lp-world", [*changes, "training.device=cpu", "training.evaluate_every=null"])
+    train(config, load_data(config.data), folder)
+    (folder / "result.json").unlink()
+    return folder
+
+
+def test_a_run_that_is_not_finished_is_measured_on_validation_data_only(cut_off):
+    report = make_report(cut_off)
+    assert report.values["measured"]["split"] == "valid"
+    text = words(report.html)
+    assert "validation MRR" in text
+    assert "The test split had no part in it" in text
+    assert "known to be true (in training or validation)" in text
+    model = load_trained(RunFolder(cut_off))
+    ranks = model.ranks(split="valid", known=("train", "valid"))
+    assert report.values["measured"]["mrr"] == summarize(ranks).both.mrr
+    with pytest.raises(DataError, match="test split is read at the end, once"):
+        make_report(cut_off, "test")
+
+
+def test_a_report_without_its_model_still_has_the_rest(node_run):
+    shutil.rmtree(node_run / "model")
+    report = make_report(node_run)
+    assert report.values["measured"] is None
+    assert "Nothing was measured beyond the curves" in words(report.html)
+    with pytest.raises(DataError, match="nothing to measure in split 'test'"):
+        make_report(node_run, "test")
+
+
+def test_settings_are_shown_as_a_file_has_them(tmp_path):
+    text = words(make_report(keep(tmp_path / "run", node_config(patience=3, validation=0.2))).html)
+    assert "training.patience3null" in text
 
 
 def test_a_run_without_validation_or_held_out_nodes(tmp_path):
@@ -297,7 +361,7 @@ def test_a_run_without_validation_or_held_out_nodes(tmp_path):
     run = keep(tmp_path / "run", node_config(), model, metrics, NODE_RESULT)
     text = words(make_report(run).html)
     assert "Nothing was held out for validation" in text
-    assert "The data has no held-out split" in text
+    assert "the data has no held-out split" in text
     with pytest.raises(DataError, match="nothing to measure in split 'test'"):
         make_report(run, "test")
 
@@ -367,12 +431,14 @@ def test_a_class_that_is_never_predicted_has_no_precision(classifier):
     assert [(figures.precision, figures.recall) for figures in measured.by_class()] == [(0.5, 1.0), (None, 0.0)]
 
 
-def test_link_figures_agree_with_the_model_however_they_are_cut(predictor, monkeypatch):
+def test_link_figures_agree_with_the_model_however_they_are_cut(predictor):
     measured = evaluate_links(predictor, "test")
     assert measured.report == predictor.rank(split="test")
     assert sum(o + s for _, o, s in measured.bins) == measured.report.both.count
-    monkeypatch.setattr(torch, "split", lambda rows, size: [rows[:1], rows[1:4], rows[4:]])
-    assert evaluate_links(predictor, "test").report == measured.report
+    told = []
+    ranks = predictor.ranks(split="test", memory_budget=1, on_progress=told.append)
+    assert told == list(range(1, 13))  # a block for each question
+    assert summarize(ranks) == measured.report
 
 
 # -- charts ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,7 +14,7 @@ from rgcn.data.catalog import find
 from rgcn.errors import DataError
 from rgcn.runs import load_configuration, shipped_configurations
 from rgcn.runs.reproduction import published
-from rgcn.runs.reproduction.comparison import Judged, Report, Row, Table, judge
+from rgcn.runs.reproduction.comparison import Judged, Report, Row, Table, judge, judge_time
 from rgcn.runs.reproduction.datasets import count, datasets_table
 from rgcn.runs.reproduction.page import html_page
 from rgcn.runs.reproduction.parameters import parameters_table
@@ -35,10 +34,6 @@ from rgcn.runs.reproduction.trainings import (
 from rgcn.runs.series import SeriesListener
 
 ROOT = Path(__file__).resolve().parents[2]
-REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or ROOT.parent / "shared" / "data")
-needs_data = pytest.mark.skipif(
-    not (REAL_MIRROR / "fb-toy").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
-)
 
 
 @pytest.fixture
@@ -116,6 +111,20 @@ def test_two_standard_errors_of_both(ours, error, published_error, verdict):
     assert judge(Figure(10.0, "TF-RGCN", "Table 2", published_error), ours, error).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        (0.01, "4,500 × faster"),
+        (5.0, "9 × faster"),
+        (45.01, "equal"),
+        (60.0, "1.33 × slower"),
+        (9000.0, "200 × slower"),
+    ],
+)
+def test_a_slower_time_is_called_slower(seconds, verdict):
+    assert judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), seconds).verdict == verdict
+
+
 def test_rows_without_data_stay_with_the_reason():
     table = node_table({"rgcn/nc-aifb": Trained.of(results(0.95, 0.97)), "rgcn/nc-bgs": "the data are away"})
     aifb, bgs = table.rows
@@ -182,11 +191,11 @@ def test_parameters_and_counts_without_data(nowhere):
     assert len(times.rows) == 5
 
 
-@needs_data
-def test_counts_and_parameters_of_real_data(monkeypatch):
-    table = datasets_table(["aifb", "fb-toy"], REAL_MIRROR)
+@pytest.mark.needs_data("aifb", "fb-toy")
+def test_counts_and_parameters_of_real_data(real_mirror):
+    table = datasets_table(["aifb", "fb-toy"], real_mirror)
     assert [judged.verdict for row in table.rows for judged in row.published] == ["equal"] * 10
-    shares = parameters_table(["aifb"], REAL_MIRROR)
+    shares = parameters_table(["aifb"], real_mirror)
     assert shares.rows[0].note == "279,716 of 12,068,804"
     assert shares.rows[0].published[0].verdict == "lower"
 

@@ -1,7 +1,10 @@
 """The folder of a run: whole, locked while written, and never destroyed."""
 
+import errno
+import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rgcn.errors import DataError
+from rgcn.config import CheckpointConfig
+from rgcn.errors import ConfigError, DataError, StoppedError
 from rgcn.runs import RunFolder, load_configuration, load_data, resume, train
 from rgcn.runs.listing import list_runs
+from rgcn.runs.trained import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +86,7 @@ def test_two_processes_never_write_the_same_run(finished, config, world, tmp_pat
     finally:
         holder.kill()
         holder.wait()
-    assert finished.status() == "finished" or finished.about()["sessions"][-1]["outcome"] == "finished"
+    assert finished.status() == "incomplete"
     assert resume(finished.path, graph=world).epochs == 3  # killed as it was, it holds no lock any more
 
 
@@ -181,6 +186,55 @@ def test_a_failure_is_noted_in_the_run(config, world, tmp_path):
     assert resume(run.path, graph=world).epochs == 3
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_measuring_is_obeyed_and_nothing_is_lost(config, world, tmp_path, monkeypatch, number):
+    expected = train(config, world).metrics
+
+    def measure(model):
+        signal.raise_signal(number)
+        raise AssertionError("the signal was ignored")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rgcn.runs.training.measure", measure)
+        with pytest.raises(StoppedError, match="at step 3 of 3, and saved") as caught:
+            train(config, world, tmp_path / "run")
+    assert caught.value.exit_code == 128 + number
+    run = RunFolder(tmp_path / "run")
+    assert run.about()["sessions"][-1]["from_step"] == 0
+    assert resume(run.path, graph=world).metrics == expected
+    assert run.about()["sessions"][-1]["from_step"] == 3
+
+
+def test_what_killed_writers_left_is_cleared_away_when_writing_again(finished, world):
+    left = [finished.path / place / ".writing-x.abc" for place in ("", "checkpoints", "model", "model/graph")]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    with finished.writing():
+        assert not any(path.exists() for path in left)
+
+
+def test_an_unfinished_run_can_be_looked_at_on_another_device(config, world, tmp_path):
+    every = config.model_copy(update={"checkpoints": CheckpointConfig(every_steps=1)})
+
+    def stop(epoch):
+        if epoch.number == 2:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        train(every, world, tmp_path / "run", stop)
+    path = tmp_path / "run" / "checkpoints" / "step-000000001.json"
+    about = json.loads(path.read_text())
+    about["values"]["device"] = "cuda"
+    about.pop("check")
+    about["check"] = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(about))
+    assert 0 <= evaluate(RunFolder(tmp_path / "run"), "valid")["metrics"]["accuracy"] <= 1
+    with pytest.raises(DataError, match="taken on cuda"):
+        resume(tmp_path / "run", graph=world)
+
+
 def test_runs_are_listed_without_pytorch(finished, tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom rgcn.runs.listing import list_runs\n"
@@ -203,3 +257,79 @@ def test_of_an_unfinished_run_the_best_figure_so_far_is_listed(finished):
     (line,), complaints = list_runs(finished.path)
     assert complaints == []
     assert (line.metric, line.value, line.epoch, line.seconds) == ("valid mrr", 0.4, 3, 3.0)
+
+
+@pytest.mark.parametrize("edit", [("seed: 0", "seed: 5"), ("epochs: 3", "epochs: 9"), ("hidden: 4", "hidden: 5")])
+def test_a_configuration_that_was_edited_is_refused(finished, world, edit):
+    (finished.path / "result.json").unlink()
+    path = finished.path / "config.yaml"
+    path.write_text(path.read_text().replace(*edit))
+    with pytest.raises(DataError, match=r"changed since the run began \(\S+ was \d, now \d\)"):
+        resume(finished.path, graph=world)
+
+
+def test_how_a_run_is_saved_and_whom_it_tells_may_be_edited(finished, world):
+    (finished.path / "result.json").unlink()
+    path = finished.path / "config.yaml"
+    path.write_text(path.read_text().replace("keep_last: 2", "keep_last: 5"))
+    assert resume(finished.path, graph=world).config.checkpoints.keep_last == 5
+
+
+def test_a_tracker_that_is_gone_can_be_left_out(finished, world, monkeypatch):
+    (finished.path / "result.json").unlink()
+    path = finished.path / "config.yaml"
+    path.write_text(path.read_text().replace("trackers: []", "trackers: [mlflow]"))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError, match="mlflow"):
+        resume(finished.path, graph=world)
+    assert resume(finished.path, graph=world, track=False).epochs == 3
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "environment.json"])
+@pytest.mark.parametrize("content", ["", "]["])
+def test_what_run_json_also_knows_or_only_tells_is_no_obstacle_when_damaged(finished, world, name, content):
+    (finished.path / "result.json").unlink()
+    (finished.path / name).write_text(content)
+    with pytest.warns(UserWarning, match=name):
+        assert resume(finished.path, graph=world).epochs == 3
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '"x"', ""])
+def test_a_damaged_result_is_said(finished, content):
+    (finished.path / "result.json").write_text(content)
+    with pytest.raises(DataError, match=r"result\.json: damaged"):
+        resume(finished.path)
+
+
+def test_a_lost_record_does_not_take_the_table_with_it(config, world, tmp_path):
+    every = config.model_copy(update={"checkpoints": CheckpointConfig(every_steps=2)})
+    train(every, world, tmp_path / "run")
+    for name in ("result.json", "metrics.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    table = (tmp_path / "run" / "metrics.csv").read_text()
+    with pytest.warns(UserWarning, match=r"metrics\.damaged-1\.csv"):
+        resume(tmp_path / "run", graph=world)
+    assert (tmp_path / "run" / "metrics.damaged-1.csv").read_text() == table
+
+
+def test_a_full_disk_at_the_beginning_is_said(config, world, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rgcn.runs.folder.write_atomically", full)
+    with pytest.raises(DataError, match=r"run\.json: No space left on device"):
+        train(config, world, tmp_path / "run")
+
+
+def test_a_folder_one_may_not_look_into_is_passed_over(finished, monkeypatch):
+    (finished.path.parent / "closed").mkdir()
+    look = Path.iterdir
+
+    def refuse(self):
+        if self.name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return look(self)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    lines, complaints = list_runs(finished.path.parent)
+    assert (len(lines), complaints) == (1, [])

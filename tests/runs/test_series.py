@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -15,7 +16,9 @@ import pytest
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import load_configuration
-from rgcn.runs.series import Spread, differences, read_series, run_series, summarize
+from rgcn.runs.configuration import differences
+from rgcn.runs.series import read_series, run_series
+from rgcn.runs.spread import Spread, summarize
 
 QUICK = ["training.epochs=3", "training.device=cpu"]
 
@@ -56,7 +59,7 @@ def test_every_seed_has_a_folder_and_the_series_a_summary(config, tmp_path):
         assert on_disk == row.result
         assert on_disk["seed"] == row.seed
     read, runs, jobs = read_series(folder)
-    assert (read.seed, runs, jobs, differences(read, config)) == (4, 3, 1, [])
+    assert (read.seed, runs, jobs, differences(read, config, ["seed"])) == (4, 3, 1, [])
 
 
 def test_finished_seeds_are_not_run_again_and_more_can_be_added(config, tmp_path):
@@ -163,7 +166,8 @@ def wait_for(condition, seconds=90):
 def test_a_killed_process_costs_one_seed_and_none_outlives_a_stopped_series(tmp_path):
     (tmp_path / "long.py").write_text(LONG)
     folder = tmp_path / "series"
-    with subprocess.Popen([sys.executable, "long.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as series:
+    series = subprocess.Popen([sys.executable, "long.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
         wait_for(lambda: len(pids_in(folder)) == 2)
         os.kill(json.loads((folder / "seed-0" / "run.json").read_text())["sessions"][0]["pid"], signal.SIGKILL)
         wait_for(lambda: len(pids_in(folder)) == 3)  # the third seed runs in a new process
@@ -172,6 +176,8 @@ def test_a_killed_process_costs_one_seed_and_none_outlives_a_stopped_series(tmp_
         assert "exit code -9" in rows[0]["error"]
         series.send_signal(signal.SIGINT)
         _, errors = series.communicate(timeout=60)
+    finally:
+        series.kill()
     assert not any(map(is_alive, pids_in(folder)))
     assert errors.count("Traceback") == 1  # the parent's own; under `rgcn` that is a sentence
     sessions = [json.loads((folder / f"seed-{i}" / "run.json").read_text())["sessions"][-1] for i in (1, 2)]
@@ -197,3 +203,33 @@ def test_an_interrupted_seed_goes_on(tmp_path):
     assert [row.outcome for row in result.rows] == ["continued"]
     assert metrics_of(result) == metrics_of(whole)
     assert len(json.loads((cut / "run.json").read_text())["sessions"]) == 2
+
+
+def test_a_series_on_own_relative_paths_goes_on_from_anywhere(tmp_path, monkeypatch):
+    (tmp_path / "g.tsv").write_text("".join(f"p{i}\treads\tb{i % 2}\n" for i in range(8)))
+    (tmp_path / "l.tsv").write_text("".join(f"p{i}\tc{i % 2}\n" for i in range(8)))
+    (tmp_path / "mine.yaml").write_text("data: {path: g.tsv, labels: l.tsv}\ntraining: {epochs: 2, device: cpu}\n")
+    monkeypatch.chdir(tmp_path)
+    run_series(load_configuration("mine.yaml"), 2, folder=Path("series"))
+    monkeypatch.chdir(tmp_path / "series")
+    config, runs, jobs = read_series(tmp_path / "series")
+    again = run_series(config, runs + 1, folder=tmp_path / "series", jobs=jobs)
+    assert [row.outcome for row in again.rows] == ["reused", "reused", "finished"]
+
+
+def test_a_series_killed_before_its_first_run_began_goes_on(tmp_path):
+    config = load_configuration("rgcn/nc-world", ["training.epochs=1", "training.device=cpu"])
+    run_series(config, 1, folder=tmp_path / "series")
+    shutil.rmtree(tmp_path / "series" / "seed-0")
+    (tmp_path / "series" / "seed-0").mkdir()
+    (tmp_path / "series" / "seed-0" / "lock").touch()
+    assert run_series(config, 1, folder=tmp_path / "series").failures == []
+
+
+def test_a_series_with_other_settings_is_refused_and_left_as_it_was(tmp_path):
+    config = load_configuration("rgcn/nc-world", ["training.epochs=1", "training.device=cpu"])
+    run_series(config, 1, folder=tmp_path / "series")
+    before = (tmp_path / "series" / "series.json").read_text()
+    with pytest.raises(DataError, match="other settings"):
+        run_series(load_configuration("rgcn/nc-world", ["training.epochs=2"]), 2, folder=tmp_path / "series")
+    assert (tmp_path / "series" / "series.json").read_text() == before

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +12,6 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.runs.reproduction.published import STATISTICS
 from rgcn.runs.reproduction.published import TENSORS as PUBLISHED
 from rgcn.runs.reproduction.tensor_statistics import measured_tensors, tensor_statistics, tensors_table
-
-REAL_MIRROR = Path(os.environ.get("RGCN_MIRROR") or Path(__file__).parents[3] / "shared" / "data")
-needs_fb_toy = pytest.mark.skipif(
-    not (REAL_MIRROR / "fb-toy").is_dir(), reason="no mirror of the real data sets (set RGCN_MIRROR to one)"
-)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +55,9 @@ def test_the_same_seed_gives_the_same_tensors_and_another_seed_others(stand_in):
     assert not any((a == b).all() for a, b in zip(first, other, strict=True))
 
 
-@needs_fb_toy
-def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed():
-    for row in tensor_statistics(load("fb-toy", mirror=REAL_MIRROR), seeds=3):
+@pytest.mark.needs_data("fb-toy")
+def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed(real_mirror):
+    for row in tensor_statistics(load("fb-toy", mirror=real_mirror), seeds=3):
         assert row["within"], (row["tensor"], row["std_deviation"])
 
 

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import itertools
 import json
-import multiprocessing
+import math
 import sqlite3
 import sys
 import threading
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from threads_as_processes import (
+    Life,
+    Workshop,
+    dies_after_hearing_something,
+    dies_after_saying,
+    dies_at_once,
+    lives_on,
+)
 
 from rgcn.config import RunConfig
 from rgcn.config_search import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
-from rgcn.runs import load_configuration, load_data
+from rgcn.runs import load_configuration
 from rgcn.runs.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.runs.tuning import study as studies
 from rgcn.runs.tuning.blind import without_test_labels, without_test_triples
-from rgcn.runs.tuning.objective import Objective, _best_index, _Curve, blinded, evaluate, for_trials
+from rgcn.runs.tuning.objective import Evaluation, Objective, blinded, evaluate, for_trials
 from rgcn.runs.tuning.result import configuration_of
-from rgcn.runs.tuning.spaces import draw, own_values
-from rgcn.runs.tuning.trials import TrialRunner, _Worker
+from rgcn.runs.tuning.spaces import draw, draw_own, own_values
+from rgcn.runs.tuning.trials import StoppedEarly
+from rgcn.tasks.node_training import Epoch
 
 pytest.importorskip("optuna")
 SEARCH = ["training.learning_rate=0.001:0.1:log", "model.hidden=4,8"]
@@ -76,9 +84,7 @@ def test_a_study_is_killed_goes_on_and_ends_as_an_undisturbed_one(people: Path, 
             raise KeyboardInterrupt
 
     assert tune(plan, 5, on_trial=killed).interrupted
-    study = studies.open_study(plan)  # a process that dies in the middle of a trial leaves it running
-    study.ask()
-    del study
+    studies.ask(studies.open_study(plan))  # a process that dies in the middle of a trial leaves it running
     result = tune(plan, 5)
     assert _trials(result) == _trials(whole)
     assert len(result.trials) == 5
@@ -100,6 +106,22 @@ def test_a_study_is_killed_goes_on_and_ends_as_an_undisturbed_one(people: Path, 
     page = (folder / "tune.html").read_text(encoding="utf-8")
     assert "training.learning_rate" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_trials_that_were_cut_short_give_their_draws_to_the_next(people: Path) -> None:
+    plan = _plan(people)
+    plan.folder.mkdir()
+    study = studies.open_study(plan)
+
+    def drawn() -> float:
+        return studies.ask(study).suggest_float("x", 0, 1)
+
+    cut_short, ended = drawn(), drawn()
+    study.tell(1, 0.5)
+    studies.give_up_running(study)
+    after = [drawn() for _ in range(3)]
+    assert after[0] == cut_short
+    assert len({ended, *after}) == 4
 
 
 def test_other_test_labels_give_the_same_study(people: Path) -> None:
@@ -165,62 +187,73 @@ def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
     assert not any(v["model.hidden"] == 6 and v["model.decomposition"] == "block" for v in drawn)
 
 
-class _Thread(_Worker):
-    """A worker that is a thread: starting a real one takes longer than all of its trials."""
-
-    mortal = 0  # how many of the next ones die in the middle of their first trial
-    exitcode = -9
-
-    def __init__(self, plan: Plan, threads: int) -> None:
-        self.line, theirs = multiprocessing.Pipe()
-        self.trial, self.dead, self.last_words = None, False, ""
-        self.process: Any = self
-        dies, _Thread.mortal = _Thread.mortal > 0, max(0, _Thread.mortal - 1)
-        self.thread = threading.Thread(target=self._die if dies else self._work, args=(theirs, plan))
-        self.thread.start()
-
-    def _die(self, line: Connection, plan: Plan) -> None:
-        with contextlib.suppress(EOFError, OSError):
-            line.recv()
-            line.send(("began", studies.open_study(plan).ask().number))
-        line.close()
-
-    def _work(self, line: Connection, plan: Plan) -> None:
-        runner = TrialRunner(plan, studies.open_study(plan), load_data(plan.config.data))
-        with contextlib.suppress(EOFError, OSError):
-            while line.recv():
-                line.send(("ended", runner.run_one(lambda number: line.send(("began", number)))))
-
-    def join(self, seconds: float = 0) -> None:
-        self.line.close()
-        self.thread.join()
-
-    def is_alive(self) -> bool:
-        return False
-
-    terminate = join
+TRIALS = "rgcn.runs.tuning.trials"
 
 
 def test_a_process_that_dies_costs_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rgcn.runs.tuning.trials._Worker", _Thread)
-    _Thread.mortal = 1
-    result = tune(_plan(people), 5, jobs=2)
-    assert [t.state for t in result.trials].count("failed") == 1
-    assert len(result.trials) == 5
-    assert "its process ended without a word (exit code -9)" in [t.error for t in result.trials]
+    Workshop(monkeypatch, TRIALS, [dies_after_hearing_something])
+    result = tune(_plan(people), 4, jobs=2)
+    assert len(result.trials) == 4
+    assert [t.error for t in result.trials if t.error] == ["its process ended without a word (exit code -9)"]
 
 
-def test_processes_that_keep_dying_end_the_study(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rgcn.runs.tuning.trials._Worker", _Thread)
-    _Thread.mortal = 5
-    with pytest.raises(DataError, match="3 processes in a row"):
+def test_processes_that_die_without_a_trial_cost_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Workshop(monkeypatch, TRIALS, [dies_at_once, dies_after_saying(Evaluation, StoppedEarly)])
+    heard: list[int] = []
+    result = tune(_plan(people), 4, jobs=2, on_trial=lambda trial, _: heard.append(trial.number))
+    assert sorted(heard) == [t.number for t in result.trials] == [0, 1, 2, 3]
+    assert {t.state for t in result.trials} <= {"finished", "stopped"}
+
+
+def test_a_trial_whose_process_dies_before_taking_it_goes_to_another(
+    people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop = Workshop(monkeypatch, TRIALS, [dies_after_saying(object)])
+    monkeypatch.setattr("rgcn.runs.tuning.trials.draw_own", _once_gone(workshop))
+    result = tune(_plan(people), 2, jobs=2)
+    assert [(t.number, t.own, t.error) for t in result.trials] == [(0, True, None), (1, False, None)]
+
+
+def _once_gone(workshop: Workshop) -> Any:
+    def drawing(*arguments: Any) -> RunConfig:
+        workshop.started[0].process.join()
+        return draw_own(*arguments)
+
+    return drawing
+
+
+@pytest.mark.parametrize(("life", "failed"), [(dies_at_once, 0), (dies_after_hearing_something, 3)])
+def test_processes_that_keep_dying_end_the_study(
+    people: Path, monkeypatch: pytest.MonkeyPatch, life: Life, failed: int
+) -> None:
+    workshop = Workshop(monkeypatch, TRIALS, [life] * 9)
+    with pytest.raises(DataError, match=r"3 processes in a row died, the last with: .*exit code -9"):
         tune(_plan(people), 9, jobs=2)
-    _Thread.mortal = 0
-    assert len(tune(_plan(people), 4).trials) == 4  # what they left running does not count
+    assert len(workshop.started) <= 5
+    assert not any(worker.process.is_alive() for worker in workshop.started)
+    states = [t.state for t in tune(_plan(people), 5).trials]
+    assert (len(states), states.count("failed")) == (5, failed)
+
+
+def test_no_more_processes_are_started_than_there_are_trials(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop = Workshop(monkeypatch, TRIALS, [lives_on, dies_after_hearing_something])
+    tune(_plan(people), 2, jobs=4)
+    assert len(workshop.started) == 2
+    assert not any(worker.process.is_alive() for worker in workshop.started)
 
 
 def test_a_timeout_begins_no_more_trials(people: Path) -> None:
     assert len(tune(_plan(people), 50, minutes=1e-6).trials) == 1
+
+
+def test_a_timeout_lets_trials_under_way_end(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    both_under_way = threading.Barrier(2, action=lambda: now.append(61.0), timeout=60)
+    monkeypatch.setattr("rgcn.runs.tuning.trials.monotonic", lambda: now[-1])
+    _script(monkeypatch, [(0.5, 1.0)], before=both_under_way.wait)
+    Workshop(monkeypatch, TRIALS)
+    result = tune(_plan(people), 50, jobs=2, minutes=1)
+    assert [t.state for t in result.trials] == ["finished", "finished"]
 
 
 def test_without_optuna_the_extra_is_named(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,15 +327,52 @@ def test_a_graph_without_validation_triples_is_refused() -> None:
         blinded(config, kg)
 
 
-def test_the_best_epoch_is_where_the_mean_is_best_then_where_the_loss_is_lowest() -> None:
-    curves = [
-        _Curve([1, 2, 3, 4], [0.5, 0.9, 0.8, 0.9], [-3.0, -2.0, -1.0, -1.0]),
-        _Curve([1, 2, 3], [0.5, 0.8, 0.9], [-3.0, -2.0, -1.0]),  # lost patience after three epochs
+Course = list[tuple[float, float]]  # validation accuracy and loss of each epoch
+
+
+def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = None) -> None:
+    """Trainings that take these courses, one after another and from the first again."""
+    turns = itertools.cycle(courses)
+
+    class Scripted:
+        def fit(self, graph: KnowledgeGraph, on_epoch: Any) -> None:
+            if before is not None:
+                before()
+            for number, (accuracy, loss) in enumerate(next(turns), 1):
+                on_epoch(Epoch(number, 1.0, 1.0, valid_loss=loss, valid_accuracy=accuracy, seconds=0.1))
+
+    monkeypatch.setattr("rgcn.runs.tuning.objective.make_model", lambda config: Scripted())
+
+
+def _best(monkeypatch: pytest.MonkeyPatch, metric: str, *courses: Course) -> tuple[int, list[float]]:
+    _script(monkeypatch, *courses)
+    config = load_configuration("rgcn/nc-world", ["training.epochs=4"])
+    found = evaluate(config, _labelled(), Objective(metric, len(courses), 0), lambda point, value: None)
+    return found.epoch, found.folds
+
+
+def test_the_best_epoch_is_where_the_mean_is_best_then_where_the_loss_is_lowest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short = [(0.5, 3.0), (0.8, 2.0), (0.9, 1.0)]  # lost patience after three epochs
+    long = [(0.5, 3.0), (0.9, 2.0), (0.8, 1.0), (0.9, 1.0)]
+    assert _best(monkeypatch, "accuracy", long, short) == (4, [0.9, 0.9])
+    long[3] = (0.8, 1.0)
+    assert _best(monkeypatch, "accuracy", long, short) == (3, [0.8, 0.9])  # as good as 2, with a lower loss
+    assert _best(monkeypatch, "loss", [(0.5, 0.4), (0.4, 0.3)]) == (2, [0.3])
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_a_validation_figure_that_is_not_finite_is_a_failed_trial(
+    metric: str, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _script(monkeypatch, [(0.5, 1.0)], [(0.9, 1.0), (0.9, math.nan)], [(0.9, math.inf)])
+    plan = replace(_plan(people), objective=Objective(metric, 1, 0))
+    result = tune(plan, 3)
+    assert [t.state for t in result.trials] == ["finished", "failed", "failed"]
+    assert [t.error for t in result.trials[1:]] == [
+        f"DataError: the validation loss is not finite in epoch {epoch}" for epoch in (2, 1)
     ]
-    assert _best_index(curves, Objective("accuracy", 2, 0)) == 3
-    curves[0].values[3] = 0.8
-    assert _best_index(curves, Objective("accuracy", 2, 0)) == 2  # as good as 1, with a lower loss, and before 3
-    assert _best_index([_Curve([1, 2], [0.4, 0.3], [0, 0])], Objective("loss", 1, 0)) == 1
 
 
 def test_own_validation_labels_are_used_where_there_are_some() -> None:

@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgcn.bench.report import time_text
 from rgcn.errors import ConfigError
+from rgcn.words import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
         for number, side in enumerate(shown):
             x = place + (number - (len(shown) - 1) / 2) * width
             axes.bar(x, bars[side], width * 0.92, color=COLORS[side], label=side if place == 0 else None)
-            axes.text(x, bars[side], f"{time_text(bars[side])}\n", ha="center", va="center", fontsize=6)
+            axes.text(x, bars[side], f"{duration(bars[side])}\n", ha="center", va="center", fontsize=6)
     axes.set_yscale("log")
     axes.set_ylim(bottom=smallest / 3)
     axes.set_xticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=8)

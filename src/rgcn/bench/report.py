@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rgcn.words import count, duration, memory, times
+
 OURS = ("graph", "model", "device", "ours", "memory", "floor", "reached")
 COLUMNS = (*OURS, "peer", "theirs", "times", "memory", "times")
 LEFT = {"graph", "model", "device", "peer"}
@@ -27,9 +29,9 @@ def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
         floor = ours.get("floor")
         first = (
             *key,
-            time_text(ours.get("seconds"), ours),
-            memory_text(ours.get("peak_bytes")),
-            time_text(floor["seconds"]) if floor else "",
+            _time(ours.get("seconds"), ours),
+            _memory(ours.get("peak_bytes")),
+            duration(floor["seconds"]) if floor else "",
             f"{floor['reached']:.0%}" if floor else "",
         )
         for number, peer in enumerate(peers):
@@ -42,41 +44,33 @@ def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
 def _peer_cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["side"],
-        time_text(row.get("seconds"), row),
+        _time(row.get("seconds"), row),
         _times(row.get("times_slower")),
-        memory_text(row.get("peak_bytes")),
+        _memory(row.get("peak_bytes")),
         _times(row.get("times_memory")),
     )
 
 
 def _times(number: float | None) -> str:
-    return "" if number is None else f"{number:.3g}×" if number < 100 else f"{number:,.0f}×"
+    return "" if number is None else f"{times(number)}×"
 
 
-def time_text(seconds: float | None, row: dict[str, Any] | None = None) -> str:
-    """Seconds with a unit that suits them; a failure in two words.
+def _time(seconds: float | None, row: dict[str, Any]) -> str:
+    """The time, or a failure in two words.
 
-    >>> time_text(0.00123), time_text(2.5), time_text(None, {"failed": "ran out of memory: ..."})
-    ('1.23 ms', '2.50 s', 'out of memory')
+    >>> _time(0.00123, {}), _time(None, {"failed": "ran out of memory: ..."})
+    ('1.23 ms', 'out of memory')
     """
-    if seconds is None:
-        why = (row or {}).get("failed", "")
-        if why.startswith("ran out of "):
-            return str(why).split(":")[0].removeprefix("ran ")
-        return "failed" if why else ""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+    if seconds is not None:
+        return duration(seconds)
+    why = str(row.get("failed", ""))
+    if why.startswith("ran out of "):
+        return why.split(":")[0].removeprefix("ran ")
+    return "failed" if why else ""
 
 
-def memory_text(count: float | None) -> str:
-    """
-    >>> memory_text(3 * 2**20), memory_text(5.5 * 2**30)
-    ('3 MiB', '5.50 GiB')
-    """
-    if count is None:
-        return ""
-    return f"{count / 2**20:.3g} MiB" if count < 1000 * 2**20 else f"{count / 2**30:.2f} GiB"
+def _memory(size: float | None) -> str:
+    return "" if size is None else memory(size)
 
 
 def machine_lines(result: dict[str, Any]) -> list[str]:
@@ -84,7 +78,7 @@ def machine_lines(result: dict[str, Any]) -> list[str]:
     machine = result["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "numba", "torch-geometric") if machine[name])
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
-    lines = [f"{machine['cpu']}, {machine['cores']} cores{gpu}; Python {machine['python']}, {versions}"]
+    lines = [f"{machine['cpu']}, {count(machine['cores'], 'core')}{gpu}; Python {machine['python']}, {versions}"]
     for device, speeds in result["speeds"].items():
         lines.append(
             f"{device}: copies {speeds['bandwidth'] / 1e9:.3g} GB/s, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import TextIO
 
 from rgcn.errors import RgcnError, StoppedError
@@ -36,6 +37,7 @@ def _say_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning for the user is a sentence; where in our code it came from tells them nothing."""
-    if issubclass(category, UserWarning):
-        print(f"rgcn: {message}", file=sys.stderr)
+    """A warning of ours is a sentence for the user; where in our code it came from tells them nothing."""
+    ours = issubclass(category, UserWarning) and "rgcn" in Path(filename).parts
+    words = f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno, line)
+    sys.stderr.write(words)

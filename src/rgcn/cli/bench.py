@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rgcn.cli.options import Quiet
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -53,7 +55,7 @@ def bench(
         Path | None,
         typer.Option(help="Measure nothing; write the one GRAPH to this .npz file, to carry it to another machine."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure a training step here and now: time, peak memory, PyG's layers beside ours, the machine's own limit."""
     from rgcn.bench.__main__ import chosen_peers

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rgcn.cli.options import AsJson
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,7 +24,7 @@ def compare(
         list[Path], typer.Argument(help="Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
     ],
     out: Annotated[Path | None, typer.Option(help="Also write the comparison as one HTML file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
     from rgcn.runs.report.comparison import compare_runs
@@ -61,6 +63,8 @@ def _print(comparison: Comparison) -> None:
 def _print_settings(console: Console, comparison: Comparison) -> None:
     from rich.markup import escape
 
+    from rgcn.words import setting
+
     different = comparison.settings()
     if not different:
         console.print("\nAll settings are the same.")
@@ -68,14 +72,9 @@ def _print_settings(console: Console, comparison: Comparison) -> None:
     console.print("\n[bold]settings that differ[/]")
     table = _table(comparison)
     for name, values in different.items():
-        table.add_row(name, *(escape(_setting(value)) for value in values))
+        there = [entry.knows(name) for entry in comparison.entries]
+        table.add_row(name, *(escape(setting(v)) if known else "" for known, v in zip(there, values, strict=True)))
     console.print(table)
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def _print_figures(console: Console, comparison: Comparison) -> None:

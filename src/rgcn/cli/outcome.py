@@ -12,6 +12,7 @@ from rgcn.errors import local_name
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.runs import RunResult
 from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.words import count, duration
 
 EXAMPLES = 10
 
@@ -20,11 +21,11 @@ def print_outcome(result: RunResult) -> None:
     """Figures, then examples."""
     values = result.as_dict()
     stored, counted = values["stored_parameters"], values["parameters"]
-    parameters = f"{counted:,} parameters" + (f" ({stored:,} of them stored)" if stored != counted else "")
+    parameters = count(counted, "parameter") + (f" ({stored:,} of them stored)" if stored != counted else "")
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"[bold]{values['model']}[/] on [bold]{escape(values['dataset'])}[/], seed {values['seed']}: "
-        f"{values['epochs']} epochs in {values['seconds']:.2f} s, {parameters}"
+        f"{count(values['epochs'], 'epoch')} in {duration(values['seconds'])}, {parameters}"
     )
     if isinstance(result.model, NodeClassifier):
         accuracies = "  ".join(f"{split} {m['accuracy']:.2%}" for split, m in values["metrics"].items())

@@ -8,12 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rgcn.cli.train import AsJson, Mirror, Quiet
-
-Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]
+from rgcn.cli.options import AsJson, Mirror, Quiet, Run
 
 
-def resume(folder: Run, mirror: Mirror = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+def resume(
+    folder: Run,
+    no_track: Annotated[bool, typer.Option("--no-track", help="Report to no tracker this time.")] = False,
+    mirror: Mirror = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 
     The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
@@ -33,13 +37,16 @@ def resume(folder: Run, mirror: Mirror = None, as_json: AsJson = False, quiet: Q
     if run.result() is not None and not quiet:
         typer.echo(f"{folder} is finished; nothing is left to do", err=True)
     with training_progress(run.about()["epochs"], quiet) as progress:
-        result = go_on(folder, mirror, progress.epoch, progress.step)
+        result = go_on(folder, mirror, progress.epoch, progress.step, track=not no_track)
     show(result, folder, as_json)
 
 
 def evaluate(
     folder: Run,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="train, valid or test; by default test, or valid while the run is not finished."),
+    ] = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.train import DEFAULT_FOLDER, AsJson
+from rgcn.cli.options import AsJson
+from rgcn.cli.train import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
     from rgcn.runs.listing import RunLine
@@ -43,7 +44,7 @@ def _print(lines: list[RunLine]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from rgcn.cli.training_progress import duration
+    from rgcn.words import duration
 
     table = Table(box=SIMPLE)
     table.add_column("run", no_wrap=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rgcn.words import count
+
 if TYPE_CHECKING:
     from rgcn.config import RunConfig
     from rgcn.runs.series import SeriesResult
@@ -41,8 +43,7 @@ def _print(result: SeriesResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    runs = len(result.results)
-    title = f"{result.config.model.name} on {result.config.data.title}: {runs} run{'s' if runs != 1 else ''}"
+    title = f"{result.config.model.name} on {result.config.data.title}: {count(len(result.results), 'run')}"
     table = Table(title=title, title_justify="left", box=SIMPLE)
     table.add_column("split")
     table.add_column("metric")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rgcn.runs.series import SeriesListener, SeriesRow
+from rgcn.words import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -81,7 +82,7 @@ def words(row: SeriesRow) -> str:
     """A seed and how it went, in a line.
 
     >>> words(SeriesRow(3, "reused", {"metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}))
-    'seed 3: test accuracy 94.44 %, 0.5 s (was there, not run again)'
+    'seed 3: test accuracy 94.44 %, 520 ms (was there, not run again)'
     """
     if row.result is None:
         return f"seed {row.seed} failed: {row.error}"
@@ -92,5 +93,5 @@ def words(row: SeriesRow) -> str:
         elif "mrr" in metrics:
             parts.append(f"{split} MRR {metrics['mrr']:.3f}")
     notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
-    parts.append(f"{row.result['seconds']:.1f} s")
+    parts.append(duration(row.result["seconds"]))
     return f"seed {row.seed}: {', '.join(parts)}{notes.get(row.outcome, '')}"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rgcn.cli.options import AsJson, Changes, Device, Mirror, Quiet
+from rgcn.errors import ConfigError, DataError
+
 if TYPE_CHECKING:
     from rgcn.config import RunConfig
     from rgcn.runs import RunResult
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Mirror = Annotated[Path | None, typer.Option(help="Folder to take data sets from (else RGCN_MIRROR).")]
 
 DEFAULT_FOLDER = Path("runs")
 
@@ -25,9 +26,7 @@ def train(
         str, typer.Argument(help="A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
     ],
     seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: training.epochs=100. May be repeated.")
-    ] = None,
+    changes: Changes = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder to keep the run in. By default a new one under runs/.", show_default=False),
@@ -40,7 +39,7 @@ def train(
     track: Annotated[
         list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
+    device: Device = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -52,17 +51,25 @@ def train(
     """
     from rgcn.runs import load_configuration
 
+    if jobs > 1 and runs == 1:
+        raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
+    if out is not None and no_keep:
+        raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
     overrides = {"seed": seed, "training.device": device, "trackers": track}
     given = {key: value for key, value in overrides.items() if value is not None}
     config = load_configuration(configuration, changes or [], given)
     folder = None if no_keep else out or free_folder(configuration)
-    if runs > 1:
-        from rgcn.cli.series import train_series
+    try:
+        if runs > 1:
+            from rgcn.cli.series import train_series
 
-        train_series(config, runs, jobs, folder, mirror, as_json, quiet)
-        return
-    result = _train_one(config, folder, mirror, quiet)
-    show(result, folder, as_json)
+            train_series(config, runs, jobs, folder, mirror, as_json, quiet)
+        else:
+            show(_train_one(config, folder, mirror, quiet), folder, as_json)
+    finally:
+        if folder is not None and out is None:
+            with suppress(OSError):  # a folder of our own choice in which nothing came to be
+                folder.rmdir()
 
 
 def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
@@ -82,20 +89,29 @@ def free_folder(configuration: str) -> Path:
     path = Path(configuration)
     name = path.stem if path.suffix in (".yaml", ".yml") else configuration
     name = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
-    number, folder = 1, DEFAULT_FOLDER / name
-    while folder.exists():
-        number += 1
-        folder = DEFAULT_FOLDER / f"{name}-{number}"
-    return folder
+    for number in count(1):
+        folder = DEFAULT_FOLDER / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)  # made at once, so that two who begin in the same moment get one each
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise DataError(f"cannot make {folder}: {error.strerror}; choose a place with --out") from error
+    raise AssertionError("numbers do not end")
 
 
 def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> RunResult:
     from rgcn.cli.data import report_skipped
     from rgcn.cli.training_progress import training_progress
-    from rgcn.runs import load_data
+    from rgcn.runs import RunFolder, load_data
     from rgcn.runs import train as run
+    from rgcn.runs.tracking import check_trackers
 
-    graph = load_data(config.data, mirror)
+    check_trackers(config.trackers)
+    if folder is not None:
+        RunFolder(folder).refuse_unless_free()
+    graph = load_data(config.data, mirror)  # after all that can be refused without it
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rgcn.words import rough_duration
+
 if TYPE_CHECKING:
     from rgcn.tasks.link_fitting import LinkEpoch
     from rgcn.tasks.node_training import Epoch
@@ -99,7 +101,9 @@ class _Lines(TrainingProgress):
         now = time.monotonic()
         self.said, self.said_at = number, now
         done, seconds = (0, 0.0) if self.first is None else (number - self.first[1], now - self.first[0])
-        left = f"  {duration((self.total - number) * seconds / done)} left" if done and number < self.total else ""
+        left = (
+            f"  {rough_duration((self.total - number) * seconds / done)} left" if done and number < self.total else ""
+        )
         typer.echo(f"epoch {number}/{self.total}  {self.words}  {_speed(done, seconds)}{left}".rstrip(), err=True)
 
 
@@ -119,15 +123,3 @@ def _speed(steps: int, seconds: float) -> str:
     if not steps or seconds <= 0:
         return ""
     return f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
-
-
-def duration(seconds: float) -> str:
-    """Rough time in words a person uses.
-
-    >>> [duration(seconds) for seconds in (1.234, 75, 180, 4800)]
-    ['1.2 s', '75 s', '3 min', '1 h 20 min']
-    """
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

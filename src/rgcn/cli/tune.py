@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rgcn.cli.options import AsJson, Changes, Device, Mirror, Quiet
+
 if TYPE_CHECKING:
     from rgcn.runs.tuning import TrialRecord, TuneResult
 
@@ -38,15 +40,13 @@ def tune(
     fix: Annotated[
         list[str] | None, typer.Option(help="Leave a setting as it is; `all`: every one without --search. Repeatable.")
     ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: training.epochs=100. May be repeated.")
-    ] = None,
+    changes: Changes = None,
     seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
     minutes: Annotated[float | None, typer.Option("--timeout", help="Begin no trial after so many minutes.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")] = None,
-    mirror: Annotated[Path | None, typer.Option(help="Folder to take data sets from (else RGCN_MIRROR).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    device: Device = None,
+    mirror: Mirror = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Look for better settings. The test split is taken out before the first trial.
 
@@ -54,12 +54,13 @@ def tune(
     """
     from rgcn.errors import ConfigError, StoppedError
     from rgcn.runs import load_configuration
+    from rgcn.runs.folder import with_whole_paths
 
     if trials < 1 or jobs < 1 or (minutes is not None and not minutes > 0):
         raise ConfigError("--trials and --jobs are at least 1, and --timeout is more than 0 minutes")
     overrides = {"seed": seed, "training.device": device}
     given = {key: value for key, value in overrides.items() if value is not None}
-    config = load_configuration(configuration, changes or [], given)
+    config = with_whole_paths(load_configuration(configuration, changes or [], given))
 
     from rgcn.runs.tuning import Plan, check_objective, choose_spaces
     from rgcn.runs.tuning import tune as run
@@ -79,7 +80,7 @@ def tune(
     else:
         _print(result)
     if result.interrupted:
-        raise StoppedError(f"interrupted; the same command goes on with {plan.folder}", signal.SIGINT)
+        raise StoppedError("interrupted", f"the same command goes on with {plan.folder}", signal.SIGINT)
 
 
 def _plain_name(configuration: str) -> str:

@@ -30,7 +30,7 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
     try:
         write(temporary)
         _sync(temporary)
-        temporary.chmod(0o644)  # mkstemp makes it private; a result is for others to read too
+        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it private; what we write is as open as the user's files
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -42,6 +42,13 @@ def remove_temporaries(folder: Path) -> None:
     """Remove what a process that was killed in the middle of a write left in a folder."""
     for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
         left.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The user's own; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sync(path: Path) -> None:

@@ -33,8 +33,9 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
         vocabularies["classes"] = graph.labels.names
         for name in ("nodes", "classes", "splits"):
             arrays[f"label_{name}"] = getattr(graph.labels, name)
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # one for all: json.dumps makes a new one for each name
     for name, vocabulary in vocabularies.items():
-        lines = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in vocabulary)
+        lines = "".join(f"{encode(item)}\n" for item in vocabulary)
         write_atomically(folder / f"{name}.jsonl", lines)
     write_atomically(folder / "arrays.safetensors", save({k: np.ascontiguousarray(v) for k, v in arrays.items()}))
     about = {
@@ -88,7 +89,7 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
         about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file; is {path.parent} what `save` wrote?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(about, dict) or about.get("format") != format_name:
         raise DataError(f"{path}: not a {format_name} file")

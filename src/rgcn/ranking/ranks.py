@@ -90,6 +90,7 @@ def rank_triples(
     filter: FilterIndex | None = None,
     *,
     memory_budget: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Ranks:
     """Rank triples int64 [n, 3] against all nodes, also those that training never saw, in both directions.
 
@@ -98,6 +99,7 @@ def rank_triples(
     filter          all known triples; None ranks raw only
     memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
                     scored); queries are scored in blocks of that size, equal queries of a block once
+    on_progress     called after each block with how many of the 2 n questions are answered
 
     Encode the graph before, once: the functions are called for every block.
 
@@ -112,7 +114,7 @@ def rank_triples(
     subject, relation, object_ = triples.unbind(1)
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
-    rank = _Ranker(num_nodes, num_relations, memory_budget)
+    rank = _Ranker(num_nodes, num_relations, memory_budget, on_progress)
     return Ranks(
         triples,
         rank(score_objects, subject, relation, object_, None if known is None else known.objects),
@@ -149,10 +151,17 @@ class _Block(NamedTuple):
 
 
 class _Ranker:
-    """Ranks in one direction: the query's node and relation are given, the target is asked for."""
+    """Ranks in one direction a call: the query's node and relation are given, the target is asked for."""
 
-    def __init__(self, num_nodes: int, num_relations: int, memory_budget: int | None) -> None:
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        memory_budget: int | None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
         self.num_nodes, self.num_relations, self.memory_budget = num_nodes, num_relations, memory_budget
+        self.on_progress, self.answered = on_progress, 0
 
     def __call__(
         self, score: ScoreAll, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
@@ -171,6 +180,9 @@ class _Ranker:
             block = _Block(scores, row, target[first:last], begin[first:last], end[first:last], answers)
             parts.append(_count(block))
             del scores, block  # before the next block is scored, or two would be held at once
+            self.answered += last - first
+            if self.on_progress is not None:
+                self.on_progress(self.answered)
         counts = torch.empty(len(order), 5, dtype=torch.int64, device=key.device)
         counts[order] = torch.cat(parts)
         if bool(counts[:, 4].any()):

@@ -15,12 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from rgcn.data.atomic import remove_temporaries, replace_atomically, write_atomically
+from rgcn.data.atomic import replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import DataError
 from rgcn.tasks.fitting import TrainingState
 
 FORMAT_VERSION = 1
+ATTEMPTS = 3  # to read while another process writes
 
 
 class Checkpoints:
@@ -40,7 +41,7 @@ class Checkpoints:
             weights = {name: tensor for name, tensor in state.tensors.items() if name.startswith("best/")}
             rest = {name: tensor for name, tensor in state.tensors.items() if name not in weights}
             if weights:
-                files["best"] = self._keep_best(weights, state.values["best"]["step"])
+                files["best"] = self._keep_best(weights, state.values["best"]["step"], step)
             files["state"] = self._write(f"step-{step:09d}.safetensors", rest)
             about = {"format": "rgcn-checkpoint", "version": FORMAT_VERSION, "files": files, "values": state.values}
             about["check"] = _digest_of_values(about)
@@ -49,24 +50,40 @@ class Checkpoints:
             raise DataError(
                 f"cannot save a checkpoint in {self.folder}: {error.strerror or error}. {self._last_good()}"
             ) from error
+        self._forget_after(step)
         self._forget_old()
 
     def newest(self) -> TrainingState | None:
         """The newest state that is whole; a damaged one is passed over with a warning. None where there is none."""
-        remove_temporaries(self.folder)
-        return next((state for state in map(self._read_or_warn, self._files()) if state is not None), None)
+        for _ in range(ATTEMPTS):
+            before = self._files()
+            for path in before:
+                state = self._read_or_warn(path)
+                if state is not None:
+                    return state
+            if self._files() == before:
+                break  # else a training that goes on meanwhile has replaced what we were reading
+        return None
 
     def steps(self) -> list[int]:
         """The numbers of steps of all checkpoints, newest first; whether they are whole is not looked at."""
-        return [int(path.stem.removeprefix("step-")) for path in self._files()]
+        return [_step(path) for path in self._files()]
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*.json"), reverse=True)
+        return sorted(self.folder.glob("step-*.json"), key=_step, reverse=True)
 
-    def _keep_best(self, weights: dict[str, Tensor], step: int) -> dict[str, str]:
-        """The file of the best weights: they change rarely, so that most checkpoints find it already written."""
-        name = f"best-{step:09d}.safetensors"
+    def _forget_after(self, step: int) -> None:
+        """What lies ahead was passed over as damaged: those steps are taken anew, and it must not be met again."""
         for path in self._files():
+            if _step(path) > step:
+                path.unlink(missing_ok=True)
+
+    def _keep_best(self, weights: dict[str, Tensor], found_at: int, step: int) -> dict[str, str]:
+        """The file of the best weights: they change rarely, so that most checkpoints find it already written."""
+        name = f"best-{found_at:09d}.safetensors"
+        for path in self._files():
+            if _step(path) >= step:  # passed over as damaged, and so may be what it refers to
+                continue
             kept = _files_of(path).get("best")
             if kept is not None and kept["name"] == name and (self.folder / name).exists():
                 return kept
@@ -94,7 +111,7 @@ class Checkpoints:
         try:
             return self._read(path)
         except (DataError, OSError) as error:
-            warnings.warn(f"checkpoint {path.stem} cannot be used ({error}); trying the one before it", stacklevel=2)
+            warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
             return None
 
     def _read(self, path: Path) -> TrainingState:
@@ -135,6 +152,11 @@ class Checkpoints:
         if not steps:
             return "There is none before it: a resumed run would begin again."
         return f"The one at step {steps[0]} is intact: make room, then resume the run."
+
+
+def _step(path: Path) -> int:
+    number = path.stem.removeprefix("step-")
+    return int(number) if number.isdigit() else -1
 
 
 def _files_of(path: Path) -> dict[str, dict[str, str]]:

@@ -74,12 +74,22 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
     return {"task": config.task, **config.model_dump(mode="json", exclude_defaults=True)}
 
 
-def flat_settings(config: RunConfig) -> dict[str, Any]:
-    """Every setting by its key: {"task": ..., "model.hidden": 16, ...}."""
+def flat_settings(config: RunConfig | Mapping[str, Any], besides: Iterable[str] = ()) -> dict[str, Any]:
+    """Every setting by its key; `besides`: sections and knobs to leave out.
+
+    >>> flat_settings({"seed": 0, "training": {"epochs": 50}})
+    {'seed': 0, 'training.epochs': 50}
+    """
+    values = config if isinstance(config, Mapping) else config.model_dump(mode="json")
+    left_out = set(besides)
     settings: dict[str, Any] = {}
-    for name, value in config.model_dump(mode="json").items():
-        inner = name in type(config).sections()
-        settings |= {f"{name}.{key}": setting for key, setting in value.items()} if inner else {name: value}
+    for name, value in values.items():
+        if name in left_out:
+            continue
+        if isinstance(value, Mapping):
+            settings |= {f"{name}.{key}": setting for key, setting in flat_settings(value).items()}
+        else:
+            settings[name] = value
     return settings
 
 
@@ -93,9 +103,9 @@ class Difference(NamedTuple):
     in_b: bool
 
 
-def differences(a: RunConfig, b: RunConfig) -> list[Difference]:
-    """Where two configurations differ, in the order of the knobs."""
-    first, second = flat_settings(a), flat_settings(b)
+def differences(a: RunConfig, b: RunConfig, besides: Iterable[str] = ()) -> list[Difference]:
+    """Where two configurations differ, in the order of the knobs; `besides`: sections and knobs to pass over."""
+    first, second = flat_settings(a, besides), flat_settings(b, besides)
     sections = list(dict.fromkeys(key.split(".")[0] for key in [*first, *second]))
     keys = sorted(dict.fromkeys([*first, *second]), key=lambda key: sections.index(key.split(".")[0]))
     sides = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -31,7 +32,7 @@ def environment() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
         "git": git_state(Path.cwd()),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
 
 
@@ -60,8 +61,15 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    installed = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
+    found = {name: _version(name) for name in PACKAGES}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu() -> str:

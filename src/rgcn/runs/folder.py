@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -26,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
-from rgcn.errors import DataError
+from rgcn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rgcn.config import RunConfig
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 # Someone who only looks whether a run is being written holds its lock for a moment.
 LOCK_PATIENCE_S = 1.0
+EDITABLE = ("checkpoints", "trackers")  # what no figure of a run depends on
+RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
 
 
 class RunFolder:
@@ -55,6 +58,10 @@ class RunFolder:
         """Refuse what is no run, or one that this version cannot read."""
         if not self.path.is_dir():
             raise DataError(f"{self.path}: there is no such folder; `rgcn runs` lists the runs there are")
+        if (self.path / "series.json").exists():
+            raise DataError(
+                f"{self.path} holds several runs: name one, such as {self.path / 'seed-0'}, or `rgcn compare`"
+            )
         if not self.exists():
             raise DataError(f"{self.path}: not a run (it has no run.json); `rgcn runs` lists the runs there are")
         self.about()
@@ -67,25 +74,46 @@ class RunFolder:
         return read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
 
     def config(self) -> RunConfig:
-        """The configuration the run was started with."""
+        """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
         from rgcn.config import RUNS, validated
-        from rgcn.runs.configuration import load_configuration
+        from rgcn.runs.configuration import differences, load_configuration
 
-        path = self.path / "config.yaml"
-        if path.exists():
-            return load_configuration(str(path))
-        about = self.about()  # cut off between the two files: what the second would have said is in the first
-        config: RunConfig = validated(RUNS[about["task"]], about["configuration"], str(self.path / "run.json"))
-        return config
+        about, path = self.about(), self.path / "config.yaml"
+        begun: RunConfig = validated(RUNS[about["task"]], about["configuration"], str(self.path / "run.json"))
+        if not path.exists():  # cut off between the two files: what the second would have said is in the first
+            return begun
+        try:
+            edited = load_configuration(str(path))
+        except ConfigError as error:
+            warnings.warn(f"{error}\nrun.json has the configuration the run began with: that is used", stacklevel=2)
+            return begun
+        changes = [each for each in differences(begun, edited, EDITABLE) if each.key != "training.device"]
+        if changes:
+            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in changes[:5])
+            raise DataError(
+                f"{path} was changed since the run began ({words}): half a run with each would be neither. Put it "
+                f"back, or train anew: rgcn train {path} --out ELSEWHERE"
+            )
+        return edited
 
     def environment(self) -> list[dict[str, Any]]:
-        """What each session ran on, oldest first."""
-        found: list[dict[str, Any]] = self._json("environment.json") or []
+        """What each session ran on, oldest first; it is only told, so that a damaged file is no obstacle."""
+        try:
+            found = self._json("environment.json") or []
+        except DataError as error:
+            found, words = None, str(error)
+        else:
+            words = f"{self.path / 'environment.json'}: not a list of sessions"
+        if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
+            warnings.warn(f"{words}; what earlier sessions ran on is not known", stacklevel=2)
+            return []
         return found
 
     def result(self) -> dict[str, Any] | None:
         """The final figures; None while the run is not finished."""
         found: dict[str, Any] | None = self._json("result.json")
+        if found is not None and not (isinstance(found, dict) and found.keys() >= RESULT_KEYS):
+            raise DataError(f"{self.path / 'result.json'}: damaged; remove it, and `rgcn resume` makes it again")
         return found
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -96,14 +124,20 @@ class RunFolder:
         return read_metrics(path) if path.exists() else []
 
     def status(self) -> str:
-        """finished, running, or how the last session ended: interrupted, terminated, failed, killed."""
+        """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed.
+
+        incomplete: a session said it was finished, but its result is gone.
+        """
         if (self.path / "result.json").exists():
             return "finished"
         if self.is_being_written():
             return "running"
         sessions = self.about()["sessions"]
+        if not sessions:
+            return "not begun"
         # A session without an outcome was ended by something that gave it no time to say so.
-        return sessions[-1]["outcome"] or "killed" if sessions else "not begun"
+        outcome: str = sessions[-1]["outcome"] or "killed"
+        return "incomplete" if outcome == "finished" else outcome
 
     def is_being_written(self) -> bool:
         if not (self.path / "lock").exists():
@@ -123,7 +157,7 @@ class RunFolder:
             return None
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
     # -- writing ------------------------------------------------------------------------------------------
@@ -139,7 +173,8 @@ class RunFolder:
         except OSError as error:
             raise DataError(f"cannot write in {self.path}: {error.strerror}; choose another folder") from error
         try:
-            remove_temporaries(self.path)
+            for place in (self.path, self.path / "checkpoints", self.path / "model", self.path / "model" / "graph"):
+                remove_temporaries(place)
             yield
         finally:
             self.lock.release()
@@ -156,8 +191,8 @@ class RunFolder:
         import rgcn
         from rgcn.runs.configuration import dump_configuration
 
-        self.refuse_unless_free()
-        config = _with_whole_paths(config)
+        self.refuse_unless_free(ours=True)
+        config = with_whole_paths(config)
         about = {
             "format": "rgcn-run",
             "version": FORMAT_VERSION,
@@ -178,14 +213,16 @@ class RunFolder:
             "sessions": [],
         }
         self._write_about(about)  # first: from here on it is a run that can be resumed, whatever happens next
-        write_atomically(self.path / "config.yaml", dump_configuration(config))
+        self._write("config.yaml", dump_configuration(config))
 
-    def refuse_unless_free(self) -> None:
-        """Results are never overwritten, and what is no run is left alone."""
+    def refuse_unless_free(self, ours: bool = False) -> None:
+        """Results are never overwritten, and what is no run is left alone. ours: this process holds the lock."""
         if self.path.exists() and not self.path.is_dir():
             raise DataError(f"{self.path} is a file; --out needs a folder")
         if (self.path / "result.json").exists():
             raise DataError(f"{self.path} already holds a finished run; choose another --out, or remove the folder")
+        if not ours and self.is_being_written():
+            raise DataError(f"{self.path} is being written by {self._writer()}; choose another --out")
         if self.exists():
             raise DataError(
                 f"{self.path} holds a run that is not finished: `rgcn resume {self.path}` goes on with it; to begin "
@@ -200,7 +237,7 @@ class RunFolder:
 
         about = self.about()
         if not (self.path / "config.yaml").exists():
-            write_atomically(self.path / "config.yaml", dump_configuration(self.config()))
+            self._write("config.yaml", dump_configuration(self.config()))
         about["sessions"].append(
             {
                 "began": now(),
@@ -212,9 +249,7 @@ class RunFolder:
                 "host": platform.node(),
             }
         )
-        write_atomically(
-            self.path / "environment.json", json.dumps([*self.environment(), environment], indent=1) + "\n"
-        )
+        self._write("environment.json", json.dumps([*self.environment(), environment], indent=1) + "\n")
         self._write_about(about)
         self.log(f"{'began' if from_step == 0 else f'resumed at step {from_step}'}, process {os.getpid()}")
 
@@ -226,14 +261,26 @@ class RunFolder:
         self.log(f"{outcome} at step {to_step}" + (f": {words}" if words else ""))
 
     def write_result(self, result: dict[str, Any]) -> None:
-        write_atomically(self.path / "result.json", json.dumps(result, indent=2) + "\n")
+        self._write("result.json", json.dumps(result, indent=2) + "\n")
 
     def log(self, message: str) -> None:
-        with (self.path / "log.txt").open("a", encoding="utf-8") as file:
-            file.write(f"{now()}  {message}\n")
+        try:
+            with (self.path / "log.txt").open("a", encoding="utf-8") as file:
+                file.write(f"{now()}  {message}\n")
+        except OSError as error:
+            raise self._cannot_write("log.txt", error) from error
 
     def _write_about(self, about: dict[str, Any]) -> None:
-        write_atomically(self.path / "run.json", json.dumps(about, indent=2) + "\n")
+        self._write("run.json", json.dumps(about, indent=2) + "\n")
+
+    def _write(self, name: str, content: str) -> None:
+        try:
+            write_atomically(self.path / name, content)
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
+
+    def _cannot_write(self, name: str, error: OSError) -> DataError:
+        return DataError(f"cannot write {self.path / name}: {error.strerror or error}; make room, then go on")
 
 
 def _is_ours(name: str) -> bool:
@@ -246,7 +293,7 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _with_whole_paths(config: RunConfig) -> RunConfig:
+def with_whole_paths(config: RunConfig) -> RunConfig:
     """The same with absolute paths: a run is resumed from wherever its user happens to be."""
     data = config.data
     whole: dict[str, Any] = {}

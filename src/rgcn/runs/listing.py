@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import Any
 
 from rgcn.errors import DataError
 from rgcn.runs.folder import RunFolder
+from rgcn.runs.tracking.files import read_metrics
 
 DEEPEST = 4  # folders below the one that is listed
-MOST_BYTES = 4_000_000  # of a metrics file that are read; of a longer one, the last
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,15 @@ def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    if (folder / "run.json").exists():
-        yield folder
-    elif depth and folder.is_dir():
-        for inner in sorted(folder.iterdir()):
-            if inner.is_dir() and not inner.is_symlink():
-                yield from _run_folders(inner, depth - 1)
+    try:
+        if (folder / "run.json").exists():
+            yield folder
+            return
+        inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()] if depth else []
+    except OSError:  # a folder we may not look into holds no run of ours
+        return
+    for path in inner:
+        yield from _run_folders(path, depth - 1)
 
 
 def _line_or_complaint(run: RunFolder) -> RunLine | str:
@@ -71,8 +74,10 @@ def _line(run: RunFolder) -> RunLine:
     else:
         reports = _reports(run.path / "metrics.jsonl")
         metric, value = _best(reports)
-        epoch = reports[-1]["number"] if reports else 0
-        seconds = _seconds(reports)
+        # Link prediction reports now and then; a session that was stopped knows how far it really was.
+        stopped_at = [session.get("to_step") or 0 for session in about["sessions"]]
+        epoch = max([*stopped_at[-1:], reports[-1]["number"] if reports else 0])
+        seconds = training_seconds(reports)
     return RunLine(
         str(run.path),
         about["task"],
@@ -107,7 +112,7 @@ def _best(reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:
     return None, None
 
 
-def _seconds(reports: list[dict[str, Any]]) -> float | None:
+def training_seconds(reports: list[dict[str, Any]]) -> float | None:
     """Time spent training: an epoch of node classification says its own, link prediction all until then."""
     if not reports:
         return None
@@ -116,11 +121,9 @@ def _seconds(reports: list[dict[str, Any]]) -> float | None:
 
 
 def _reports(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file; a line that is being written is left out."""
+    """The whole lines of a metrics file."""
     if not path.exists():
         return []
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - MOST_BYTES))
-        lines = file.read().split(b"\n")
-    return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"}")]
+    with warnings.catch_warnings():  # a line that is half written is nothing to worry about while a run goes on
+        warnings.simplefilter("ignore")
+        return read_metrics(path)

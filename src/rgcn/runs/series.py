@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,37 +22,14 @@ from rgcn.config import RUNS, RunConfig, validated
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
-from rgcn.runs.configuration import load_configuration
+from rgcn.runs.configuration import differences
+from rgcn.runs.folder import RunFolder, with_whole_paths
+from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Outcome, Task, Workers, workers
 
 FORMAT, VERSION = "rgcn-series", 1
 # What a run's figures do not depend on.
 BESIDES = {"seed", "checkpoints", "trackers"}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over several runs; with one run there is nothing to tell deviation or error from."""
-
-    mean: float
-    standard_deviation: float | None
-    standard_error: float | None
-    runs: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Mean, deviation (n - 1) and error of some values.
-
-        >>> Spread.of([1.0, 2.0, 3.0])
-        Spread(mean=2.0, standard_deviation=1.0, standard_error=0.577..., runs=3)
-        >>> Spread.of([1.0]).standard_error is None
-        True
-        """
-        mean = statistics.fmean(values)
-        if len(values) < 2:
-            return cls(mean, None, None, len(values))
-        deviation = statistics.stdev(values)
-        return cls(mean, deviation, deviation / len(values) ** 0.5, len(values))
 
 
 @dataclass(frozen=True)
@@ -130,19 +107,6 @@ class SeriesListener:
         """A series cannot be run."""
 
 
-def summarize(metrics: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Spread]]:
-    """{split: {metric: Spread}} over the metrics of several runs; what merely counts queries is left out.
-
-    >>> summarize([{"test": {"mrr": 0.5, "count": 10}}, {"test": {"mrr": 0.7, "count": 10}}])["test"]["mrr"].mean
-    0.6
-    """
-    splits = metrics[0] if metrics else {}
-    return {
-        split: {name: Spread.of([run[split][name] for run in metrics]) for name in figures if name != "count"}
-        for split, figures in splits.items()
-    }
-
-
 def run_series(
     config: RunConfig,
     runs: int,
@@ -166,32 +130,34 @@ def run_series(
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"a series has at least one run and one job; got runs = {runs}, jobs = {jobs}")
-    seeds = range(config.seed, config.seed + runs)
-    with _claimed(folder):
-        tasks, rows = {}, {}
-        for seed in seeds:
-            place = None if folder is None else folder / f"seed-{seed}"
-            task = Task(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
-            found = _found(task)
-            if found is None:
-                tasks[seed] = task
-            else:
-                rows[seed] = found
-                _tell(on_run, found)
+    config = with_whole_paths(config)
+    jobs = jobs if pool is None else pool.jobs
+    rows: dict[int, SeriesRow] = {}
 
-        def keep() -> None:
-            done = [rows[seed] for seed in seeds if seed in rows]
-            _keep(SeriesResult(config, done, runs, jobs), folder)
+    def so_far() -> SeriesResult:
+        return SeriesResult(config, [rows[seed] for seed in sorted(rows)], runs, jobs)
 
-        keep()  # so that `read_series` knows what to do, however soon this ends
-        if tasks and (pool.jobs if pool is not None else jobs) > 1:
+    def add(row: SeriesRow) -> None:
+        rows[row.seed] = row
+        _keep(so_far(), folder)
+        if on_run is not None:
+            on_run(row)
+
+    with _claimed(folder), _saying_how_to_go_on(folder):
+        tasks = _tasks(config, runs, folder, mirror)
+        found = {task.config.seed: _found(task) for task in tasks}  # or refused, before anything is written
+        _keep(so_far(), folder)  # so that `read_series` knows what to do, however soon this ends
+        for row in found.values():
+            if row is not None:
+                add(row)
+        left = [task for task in tasks if found[task.config.seed] is None]
+        if left and jobs > 1:
             _fetch(config, mirror)
-        if pool is None:
-            with _saying_how_to_go_on(folder), workers(min(jobs, max(1, len(tasks)))) as pool:
-                _run(pool, tasks, rows, keep, on_run, on_epoch)
-        else:
-            _run(pool, tasks, rows, keep, on_run, on_epoch)
-    return SeriesResult(config, [rows[seed] for seed in seeds], runs, pool.jobs)
+        tell = None if on_epoch is None else lambda task, epoch: on_epoch(task.config.seed, epoch)
+        with nullcontext(pool) if pool is not None else workers(min(jobs, max(1, len(left)))) as team:
+            for outcome in team.run(left, tell):
+                add(_row(outcome))
+    return so_far()
 
 
 @contextmanager
@@ -200,32 +166,25 @@ def _saying_how_to_go_on(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        how = "" if folder is None else f"; finished runs stay, and `rgcn resume {folder}` goes on with the others"
-        raise StoppedError(str(error).split(";")[0] + how, error.exit_code - 128) from None
+        how = "" if folder is None else f"finished runs stay, and `rgcn resume {folder}` goes on with the others"
+        raise error.advising(how) from None
 
 
 def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     """What a series' folder says it is: configuration, runs, and how many at a time; enough to go on with it."""
     kept = read_json(folder / "series.json", FORMAT, VERSION)
+    if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or kept["task"] not in RUNS:
+        raise DataError(f"{folder / 'series.json'}: damaged; the command that began the series goes on with it")
     config: RunConfig = validated(RUNS[kept["task"]], kept["configuration"], str(folder / "series.json"))
     return config, kept["planned"], kept["jobs"]
 
 
-def _run(
-    pool: Workers,
-    tasks: Mapping[int, Task],
-    rows: dict[int, SeriesRow],
-    keep: Callable[[], None],
-    on_run: Callable[[SeriesRow], None] | None,
-    on_epoch: Callable[[int, Any], None] | None,
-) -> None:
-    """Do the tasks, add a row for each, and write all rows down after each."""
-    tell = None if on_epoch is None else lambda task, epoch: on_epoch(task.config.seed, epoch)
-    for outcome in pool.run(list(tasks.values()), tell):
-        row = _row(outcome)
-        rows[row.seed] = row
-        keep()
-        _tell(on_run, row)
+def _tasks(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Task]:
+    places = {seed: folder and folder / f"seed-{seed}" for seed in range(config.seed, config.seed + runs)}
+    return [
+        Task(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
+        for seed, place in places.items()
+    ]
 
 
 def _row(outcome: Outcome) -> SeriesRow:
@@ -233,11 +192,6 @@ def _row(outcome: Outcome) -> SeriesRow:
     if outcome.error is not None:
         return SeriesRow(seed, "failed", error=outcome.error)
     return SeriesRow(seed, "continued" if outcome.task.goes_on else "finished", outcome.result)
-
-
-def _tell(on_run: Callable[[SeriesRow], None] | None, row: SeriesRow) -> None:
-    if on_run is not None:
-        on_run(row)
 
 
 # -- the folder --------------------------------------------------------------------------------------------
@@ -253,7 +207,7 @@ def _claimed(folder: Path | None) -> Iterator[None]:
 
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; a series needs a folder")
-    known = folder.is_dir() and any(is_run(path) for path in folder.glob("seed-*"))
+    known = (folder / "series.json").is_file() or any(is_run(path) for path in folder.glob("seed-*"))
     if folder.is_dir() and not known and any(path.name[0] != "." for path in folder.iterdir()):
         raise DataError(f"{folder} is not empty and holds no series of runs; choose another folder")
     try:
@@ -269,7 +223,7 @@ def _claimed(folder: Path | None) -> Iterator[None]:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run, finished or not."""
-    return (folder / "config.yaml").is_file()
+    return (folder / "run.json").is_file()
 
 
 def _is_interrupted(folder: Path | None) -> bool:
@@ -280,62 +234,17 @@ def _found(task: Task) -> SeriesRow | None:
     """The row of a seed that is finished in its folder; None where there is still something to do."""
     if task.folder is None or not is_run(task.folder):
         return None
-    before = load_configuration(str(task.folder / "config.yaml"))
-    different = differences(before, task.config)
+    different = [
+        f"{found.key} was {found.a}, now {found.b}"
+        for found in differences(RunFolder(task.folder).config(), task.config, BESIDES)
+    ]
     if different:
         raise DataError(
             f"{task.folder} holds a run with other settings ({'; '.join(different[:3])}"
             f"{'; ...' if len(different) > 3 else ''}): choose another folder"
         )
-    path = task.folder / "result.json"
-    if not path.is_file():
-        return None
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is damaged ({error}); remove {task.folder} to run this seed again") from error
-    return SeriesRow(task.config.seed, "reused", result)
-
-
-def differences(before: RunConfig, now: RunConfig) -> list[str]:
-    """Settings that differ and that a run's figures depend on, in words.
-
-    >>> one = load_configuration("rgcn/nc-aifb")
-    >>> differences(one, load_configuration("rgcn/nc-aifb", ["training.epochs=2", "seed=4"]))
-    ['training.epochs was 50, now 2']
-    """
-    old, new = (
-        _flat(before.model_dump(mode="json", exclude=BESIDES)),
-        _flat(now.model_dump(mode="json", exclude=BESIDES)),
-    )
-    return [
-        f"{key} was {old.get(key)}, now {new.get(key)}"
-        for key in dict.fromkeys([*old, *new])
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _settings(config: RunConfig) -> dict[str, Any]:
-    """Every setting a figure depends on; files by their whole paths, as run folders write them."""
-    flat = _flat(config.model_dump(mode="json", exclude=BESIDES))
-    for key, value in flat.items():
-        if (
-            isinstance(value, str)
-            and key.startswith(("data.path", "data.labels", "data.features"))
-            and "_from" not in key
-        ):
-            flat[key] = str(Path(value).absolute())
-    return flat
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+    result = RunFolder(task.folder).result()
+    return None if result is None else SeriesRow(task.config.seed, "reused", result)
 
 
 def _fetch(config: RunConfig, mirror: Path | None) -> None:

@@ -26,10 +26,10 @@ def load_trained(run: RunFolder, mirror: Path | None = None) -> Model:
     config = run.config()
     graph = load_data(config.data, mirror)
     refuse_other_data(run, graph)
-    model = make_model(config)
-    with model.fitting(graph) as fitting:
-        fitting.restore(state)
-        fitting.finish()
+    model = make_model(config).prepare(graph)
+    # Weights only: a run that is under way on a GPU may be looked at on another machine.
+    model.network_.load_state_dict(state.part("best") or state.part("network"))
+    model.network_.eval()
     return model
 
 
@@ -47,10 +47,15 @@ def finished_result(run: RunFolder) -> RunResult:
     )
 
 
-def evaluate(run: RunFolder, split: str = "test", mirror: Path | None = None) -> dict[str, Any]:
-    """Metrics of a run's model on one split; for link prediction also by direction and by relation."""
-    if split not in SPLITS:
+def evaluate(run: RunFolder, split: str | None = None, mirror: Path | None = None) -> dict[str, Any]:
+    """Metrics of a run's model on one split; for link prediction also by direction and by relation.
+
+    split: by default the test split, or validation while the run is not finished: the test split is for the end.
+    """
+    if split is not None and split not in SPLITS:
         raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
+    if split is None:
+        split = "valid" if run.result() is None else "test"
     model = load_trained(run, mirror)
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
@@ -30,7 +30,7 @@ from rgcn.tasks.node_training import Epoch
 OnEpoch = Callable[[Epoch | LinkEpoch], None]
 OnStep = Callable[[int], None]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
-WORTH_SAVING_S = 30.0
+WORTH_SAVING_S = 60.0
 
 
 def train(
@@ -60,17 +60,21 @@ def resume(
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     graph: KnowledgeGraph | None = None,
+    track: bool = True,
 ) -> RunResult:
     """Go on with a run from its newest checkpoint; the end is that of an undisturbed run, to the last bit.
 
-    A finished run is given back as it is. graph: the data, where they are at hand already.
+    A finished run is given back as it is. graph: the data, where they are at hand already. track=False leaves out the
+    trackers of its configuration, a server that is gone for instance.
     """
     run = RunFolder(folder)
     run.check()
     if run.result() is not None:
         return finished_result(run)
     with run.writing():
-        config = run.config()
+        if run.result() is not None:  # another process finished it while we waited for the lock
+            return finished_result(run)
+        config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
         graph = load_data(config.data, mirror) if graph is None else graph
         refuse_other_data(run, graph)
@@ -154,6 +158,9 @@ def _session(run: RunFolder, training: _Training) -> RunResult:
     from_step = 0 if state is None else state.values["steps_taken"]
     training.steps_taken = from_step
     _begin(run, from_step)
+    if state is None and checkpoints.steps():
+        warnings.warn("no checkpoint can be used: the run begins again", stacklevel=2)
+        run.log("no checkpoint can be used: begins again")
     outcome, words = "failed", ""
     try:
         with ExitStack() as open_until_done:
@@ -162,13 +169,11 @@ def _session(run: RunFolder, training: _Training) -> RunResult:
             rows = [row for row in run.metrics() if row["number"] <= from_step] if from_step else []
             fitting = open_until_done.enter_context(training.fitting(state, rows))
             _take_steps(run, training, fitting, checkpoints, interruption)
-            fitting.finish()
-            result = training.result()
-            _keep(run, training, result)
+            result = _conclude(run, training, fitting, checkpoints, interruption)
         outcome = "finished"
         return result
     except StoppedError as error:
-        outcome = "interrupted" if error.exit_code == 128 + signal.SIGINT else "terminated"
+        outcome = "interrupted" if error.signal_number == signal.SIGINT else "terminated"
         raise
     except KeyboardInterrupt:
         outcome, words = "interrupted", "at once, without saving"
@@ -179,7 +184,7 @@ def _session(run: RunFolder, training: _Training) -> RunResult:
     finally:
         for tracker in training.trackers:
             tracker.close("interrupted" if outcome == "terminated" else outcome)
-        with suppress(OSError):  # on a full disk the error that is on its way out says more
+        with suppress(OSError, DataError):  # on a full disk the error that is on its way out says more
             run.end_session(outcome, training.steps_taken, words)
 
 
@@ -233,10 +238,33 @@ def _take_steps(
         save()
 
 
-def _stop(run: RunFolder, fitting: Fitting[Any], received: signal.Signals) -> None:
+def _conclude(
+    run: RunFolder,
+    training: _Training,
+    fitting: Fitting[Any],
+    checkpoints: Checkpoints,
+    interruption: Interruption,
+) -> RunResult:
+    """Measure and keep. A signal is obeyed at once here: the state after the last step is still there to be saved."""
+    interruption.at_once = True
+    try:
+        fitting.finish()
+        result = training.result()
+        _keep(run, training, result)
+    except KeyboardInterrupt:
+        interruption.at_once = False
+        if interruption.received is None:
+            raise
+        checkpoints.save(training.state(fitting))
+        _stop(run, fitting, interruption.received)
+    interruption.at_once = False
+    return result
+
+
+def _stop(run: RunFolder, fitting: Fitting[Any], received: signal.Signals) -> NoReturn:
     what = "Ctrl-C" if received == signal.SIGINT else received.name
     raise StoppedError(
-        f"stopped by {what} at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved; "
+        f"stopped by {what} at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved",
         f"`rgcn resume {run.path}` goes on from there",
         received,
     )

@@ -1,37 +1,27 @@
-"""Trainings one after another in this process, or several at a time in processes of their own.
-
-A process is started once and takes one training after another, so that PyTorch is loaded and a graph is read once in
-each, not once for each training.
-"""
+"""Trainings one after another in this process, or several at a time in processes of their own."""
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rgcn.errors import RgcnError, StoppedError
+from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop, threads_each
 
 if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig
     from rgcn.graph import KnowledgeGraph
     from rgcn.runs.training import OnEpoch
 
-# Libraries read these when they are loaded: they must be set before a process starts.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
 SECONDS_BETWEEN_REPORTS = 0.2
-SECONDS_TO_STOP = 20.0  # a training that is told to stop may first have to save itself
 
 
 @dataclass(frozen=True)
@@ -57,33 +47,6 @@ class Outcome:
 
 
 OnTaskEpoch = Callable[[Task, Any], None]
-
-
-class Workers(ABC):
-    """Whatever takes tasks and hands back outcomes, in the order they are done."""
-
-    jobs: int
-
-    @abstractmethod
-    def run(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None = None) -> Iterator[Outcome]:
-        """Do all tasks; one that fails does not stop the others."""
-
-
-@contextmanager
-def workers(jobs: int) -> Iterator[Workers]:
-    """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
-    try:
-        if jobs == 1:
-            yield InThisProcess()
-            return
-        pool = InProcesses(jobs)
-        try:
-            with _told_of_termination():
-                yield pool
-        finally:
-            pool.stop()
-    except KeyboardInterrupt:
-        raise StoppedError("stopped by Ctrl-C", signal.SIGINT) from None
 
 
 class GraphShelf:
@@ -123,94 +86,74 @@ def do(task: Task, shelf: GraphShelf, on_epoch: OnEpoch | None = None) -> Outcom
         return Outcome(task, error=f"{type(error).__name__}: {error}")
 
 
-class InThisProcess(Workers):
-    """One training after another, here."""
+class Workers:
+    """Takes trainings, `jobs` at a time: with one, in this process, else in processes started when they are needed.
 
-    jobs = 1
+    Use `workers`, which stops them.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
         self._shelf = GraphShelf()
+        self._idle: list[WorkerProcess] = []
+        self._busy: dict[WorkerProcess, Task] = {}
 
     def run(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None = None) -> Iterator[Outcome]:
+        """Outcomes of all tasks in the order they are done; one that fails does not stop the others."""
+        return (self._run_here if self.jobs == 1 else self._run_in_processes)(tasks, on_epoch)
+
+    def stop(self) -> None:
+        """Stop every process and wait until all are gone."""
+        stop([*self._idle, *self._busy])
+        self._idle, self._busy = [], {}
+
+    def _run_here(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None) -> Iterator[Outcome]:
         for task in tasks:
             # Data that cannot be had are no seed's failure: they stop the series at once.
             self._shelf.get(task.config.data, task.mirror)
             yield do(task, self._shelf, None if on_epoch is None else _reporter(task, on_epoch))
 
-
-class InProcesses(Workers):
-    """Up to `jobs` processes, started when there is something for them to do."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self._idle: list[_Worker] = []
-        self._busy: dict[Connection, _Worker] = {}
-
-    def run(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None = None) -> Iterator[Outcome]:
+    def _run_in_processes(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None) -> Iterator[Outcome]:
         waiting = list(reversed(tasks))
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
-                worker = self._idle.pop() if self._idle else _Worker(max(1, available_cores() // self.jobs))
-                worker.begin(waiting.pop())
-                self._busy[worker.connection] = worker
-            for ready in connection.wait(list(self._busy)):
-                outcome = self._hear(self._busy[ready], on_epoch)  # type: ignore[index]
-                if outcome is not None:
-                    yield outcome
+                self._begin(waiting.pop())
+            for process, message in hear_from(self._busy):
+                if isinstance(message, Outcome):
+                    del self._busy[process]
+                    self._idle.append(process)
+                    yield message
+                elif isinstance(message, Died):
+                    stop([process])
+                    yield Outcome(self._busy.pop(process), error=message.words)
+                elif on_epoch is not None:
+                    on_epoch(self._busy[process], message)
 
-    def _hear(self, worker: _Worker, on_epoch: OnTaskEpoch | None) -> Outcome | None:
-        task = worker.task
-        assert task is not None
+    def _begin(self, task: Task) -> None:
+        """Hand a task to an idle process, or to a new one where there is none or they died meanwhile."""
+        while self._idle:
+            process = self._idle.pop()
+            if process.send(task):
+                self._busy[process] = task
+                return
+            stop([process])
+        process = WorkerProcess(_work, threads=threads_each(self.jobs))
+        process.send(task)  # should it be gone already, that is heard as a death
+        self._busy[process] = task
+
+
+@contextmanager
+def workers(jobs: int) -> Iterator[Workers]:
+    """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
+    try:
+        pool = Workers(jobs)
         try:
-            message = worker.connection.recv()
-        except (EOFError, OSError):  # killed, most often for want of memory: nothing more will come from it
-            del self._busy[worker.connection]
-            worker.process.join(SECONDS_TO_STOP)
-            return Outcome(task, error=f"its process ended without a word (exit code {worker.process.exitcode})")
-        if isinstance(message, Outcome):
-            self._idle.append(self._busy.pop(worker.connection))
-            return message
-        if on_epoch is not None:
-            on_epoch(task, message)
-        return None
-
-    def stop(self) -> None:
-        """Send idle processes home, stop busy ones, and wait until all are gone."""
-        for worker in self._idle:
-            worker.connection.close()
-        for worker in self._busy.values():
-            worker.process.terminate()
-        deadline = time.monotonic() + SECONDS_TO_STOP
-        for worker in [*self._idle, *self._busy.values()]:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-        self._idle, self._busy = [], {}
-
-
-class _Worker:
-    """A process and the line to it."""
-
-    def __init__(self, threads: int) -> None:
-        context = get_context("spawn")  # a fork would inherit threads that no longer run
-        self.connection, theirs = context.Pipe()
-        self.task: Task | None = None
-        self.process: BaseProcess = context.Process(target=_work, args=(theirs, threads), daemon=True)
-        with environment_variables(dict.fromkeys(THREAD_VARIABLES, str(threads))):
-            self.process.start()
-        theirs.close()  # so that the line breaks when the process ends
-
-    def begin(self, task: Task) -> None:
-        self.task = task
-        self.connection.send(task)
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+            with _told_of_termination() if jobs > 1 else nullcontext():
+                yield pool
+        finally:
+            pool.stop()
+    except KeyboardInterrupt:
+        raise StoppedError("stopped by Ctrl-C", "", signal.SIGINT) from None
 
 
 @contextmanager
@@ -221,27 +164,13 @@ def _told_of_termination() -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError("stopped by SIGTERM", number)
+        raise StoppedError("stopped by SIGTERM", "", number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def environment_variables(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _reporter(task: Task, on_epoch: OnTaskEpoch) -> OnEpoch:
@@ -251,37 +180,11 @@ def _reporter(task: Task, on_epoch: OnTaskEpoch) -> OnEpoch:
 # -- in the other process ----------------------------------------------------------------------------------
 
 
-def _work(line: Connection, threads: int) -> None:
-    """Take tasks from the line until it closes."""
-    import torch
-
-    torch.set_num_threads(threads)
-    leave_stopping_to_the_parent()
+def _work(line: Connection) -> None:
+    """Do one task after another."""
     shelf = GraphShelf()
-    with suppress(EOFError, OSError, KeyboardInterrupt, StoppedError):  # the parent wants no more, or is no more
-        while True:
-            line.send(do(line.recv(), shelf, _now_and_then(line)))
-
-
-def leave_stopping_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal's group: out of it, so that we are stopped once, by the parent.
-
-    A parent that is killed cannot stop anyone: a thread waits for its end and then ends this process too.
-    """
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(SECONDS_TO_STOP)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    while True:
+        line.send(do(line.recv(), shelf, _now_and_then(line)))
 
 
 def _now_and_then(line: Connection) -> OnEpoch:
@@ -293,6 +196,7 @@ def _now_and_then(line: Connection) -> OnEpoch:
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_REPORTS:
             last = now
-            line.send(epoch)
+            with suppress(OSError):  # a parent that is gone: its end is what stops us, in an orderly way
+                line.send(epoch)
 
     return pass_on

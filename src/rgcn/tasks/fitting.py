@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from rgcn.config import LinkTrainingConfig, NodeTrainingConfig
 from rgcn.errors import DataError
 
 Report = TypeVar("Report")
@@ -32,6 +33,22 @@ class TrainingState:
         """The tensors whose names begin with `prefix/`, without it."""
         cut = len(prefix) + 1
         return {name[cut:]: tensor for name, tensor in self.tensors.items() if name.startswith(f"{prefix}/")}
+
+
+class Trainer(Protocol):
+    """What takes the steps, of either task."""
+
+    @property
+    def network(self) -> nn.Module: ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+    @property
+    def generator(self) -> torch.Generator: ...
+
+    @property
+    def training(self) -> NodeTrainingConfig | LinkTrainingConfig: ...
 
 
 class BestWeights:
@@ -87,21 +104,12 @@ class Fitting(ABC, Generic[Report]):
     entering and given back as it was on leaving.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator,
-        *,
-        seed: int,
-        steps: int,
-        patience: int | None,
-        deterministic: bool,
-    ) -> None:
-        self.network, self.optimizer, self.generator = network, optimizer, generator
-        self.seed, self.steps, self.deterministic = seed, steps, deterministic
+    def __init__(self, trainer: Trainer, seed: int) -> None:
+        self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
+        self.seed, self.steps = seed, trainer.training.epochs
+        self.deterministic = trainer.training.deterministic
         self.steps_taken = 0
-        self.best = BestWeights(network, patience)
+        self.best = BestWeights(self.network, trainer.training.patience)
         self._open = ExitStack()
 
     @abstractmethod
@@ -137,7 +145,10 @@ class Fitting(ABC, Generic[Report]):
         self._open.close()
 
     def state(self) -> TrainingState:
-        """What `restore` needs, in a fresh fitting of the same model and data, to take the same steps from here on."""
+        """What `restore` needs, in a fresh fitting of the same model and data, to take the same steps from here on.
+
+        Nothing is copied: write it down, or copy it, before the next step.
+        """
         best = self.best.state()
         tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
         tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer_tensors(self.optimizer).items()}

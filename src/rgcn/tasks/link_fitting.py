@@ -39,18 +39,9 @@ class LinkFitting(Fitting[LinkEpoch]):
     def __init__(
         self, trainer: LinkTrainer, seed: int, history: list[LinkEpoch], validation_mrr: Callable[[], float] | None
     ) -> None:
-        settings = trainer.training
-        super().__init__(
-            trainer.network,
-            trainer.optimizer,
-            trainer.generator,
-            seed=seed,
-            steps=settings.epochs,
-            patience=settings.patience,
-            deterministic=settings.deterministic,
-        )
+        super().__init__(trainer, seed)
         self.trainer, self.history, self.validation_mrr = trainer, history, validation_mrr
-        self.report_every = max(1, settings.epochs // REPORTS)
+        self.report_every = max(1, self.steps // REPORTS)
         self.since_report: list[Tensor] = []
         self.seconds_before = 0.0
 

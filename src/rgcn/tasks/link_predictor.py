@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,17 +191,40 @@ class LinkPredictor:
         memory_budget: int | None = None,
     ) -> RankingReport:
         """The metrics behind `evaluate`, by relation number."""
+        ranks = self.ranks(kg, split, known=SPLITS if filtered else (), memory_budget=memory_budget)
+        return summarize(ranks, ties=ties, filtered=filtered)
+
+    def ranks(
+        self,
+        kg: KnowledgeGraph | None = None,
+        split: str = "test",
+        *,
+        known: Sequence[str] = SPLITS,
+        memory_budget: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Ranks:
+        """The rank of each triple of a split in both directions: what `rank` and `evaluate` sum up.
+
+        known        splits whose triples are left out of filtered ranks; without any there are raw ranks only
+        on_progress  called now and then with how many questions are answered, of two for each triple
+        """
         graph = self.graph_ if kg is None else self._same_names(kg)
         if not _has(graph, split):
             raise DataError(f"the graph has no {split} triples to rank")
-        ranks = self._ranks(graph, split, self._known(graph) if filtered else None, memory_budget)
-        return summarize(ranks, ties=ties, filtered=filtered)
+        every = set(known) == set(SPLITS)
+        index = self._known(graph) if every else self._filter_of(graph, *known) if known else None
+        return self._ranks(graph, split, index, memory_budget, on_progress)
 
     def _validation_mrr(self, known: FilterIndex | None) -> float:
         return summarize(self._ranks(self.graph_, "valid", known)).both.mrr
 
     def _ranks(
-        self, graph: KnowledgeGraph, split: str, known: FilterIndex | None, memory_budget: int | None = None
+        self,
+        graph: KnowledgeGraph,
+        split: str,
+        known: FilterIndex | None,
+        memory_budget: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
         nodes, decoder = self.encoded(), self.network_.decoder
         return rank_triples(
@@ -211,6 +234,7 @@ class LinkPredictor:
             graph.num_nodes,
             known,
             memory_budget=memory_budget,
+            on_progress=on_progress,
         )
 
     def encoded(self) -> Tensor:

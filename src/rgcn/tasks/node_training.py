@@ -92,16 +92,7 @@ class NodeFitting(Fitting[Epoch]):
     """A training of a node classifier in progress; every step is an epoch and is reported."""
 
     def __init__(self, trainer: NodeTrainer, seed: int, history: list[Epoch]) -> None:
-        settings = trainer.training
-        super().__init__(
-            trainer.network,
-            trainer.optimizer,
-            trainer.generator,
-            seed=seed,
-            steps=settings.epochs,
-            patience=settings.patience,
-            deterministic=settings.deterministic,
-        )
+        super().__init__(trainer, seed)
         self.trainer, self.history = trainer, history
         nodes, classes = trainer.labels.of("valid")
         self.valid = trainer.field_of(nodes) if len(nodes) else None

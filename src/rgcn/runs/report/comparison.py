@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.runs.configuration import flat_settings
 from rgcn.runs.report.charts import Series
 from rgcn.runs.report.curves import PANELS, Panel
 from rgcn.runs.report.figures import decimal
 from rgcn.runs.report.record import RunRecord, read_run
-from rgcn.runs.series import Spread
+from rgcn.runs.spread import Spread
 
 LOWER_IS_BETTER = {"mean_rank"}
 PERCENTAGES = {"accuracy", "hits@1", "hits@3", "hits@10"}
 SPLITS = ("train", "valid", "test")
 # What a run's figures do not depend on.
-BESIDES = ("checkpoints.", "trackers")
+BESIDES = ("checkpoints", "trackers")
 # Curves of a series are averaged where all its runs reported; so many places are enough for a picture.
 CURVE_PLACES = 400
 
@@ -51,10 +52,14 @@ class Entry:
 
     def settings(self) -> dict[str, Any]:
         """Every setting under its dotted name; a series has a list of seeds."""
-        flat = dict(_flat(self.first.config.model_dump(mode="json")))
+        flat = flat_settings(self.first.config, BESIDES)
         if self.is_series:
             flat["seed"] = ", ".join(str(run.config.seed) for run in self.runs)
-        return {key: value for key, value in flat.items() if not key.startswith(BESIDES)}
+        return flat
+
+    def knows(self, setting: str) -> bool:
+        """Whether there is such a setting: another task has others."""
+        return setting in self.settings()
 
     def spread(self, split: str, metric: str) -> Spread | None:
         """A figure over the finished runs."""
@@ -311,11 +316,3 @@ def seed_folders(folder: Path) -> list[Path]:
         return []
     found = [path for path in folder.glob("seed-*") if (path / "run.json").exists()]
     return sorted(found, key=lambda path: (len(path.name), path.name))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import rgcn
-from rgcn.runs.report.cards import shown
+from rgcn.runs.report.cards.settings import shown
 from rgcn.runs.report.charts import line_chart
 from rgcn.runs.report.comparison import Comparison, FigureRow, Picture
-from rgcn.runs.report.figures import duration
 from rgcn.runs.report.markup import Html, breakable, paragraph, prose, table, tag
 from rgcn.runs.report.page import Section, page
+from rgcn.words import duration
 
 SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
 METRIC_WORDS = {"mrr": "MRR", "mean_rank": "mean rank (lower is better)"}
@@ -112,5 +112,14 @@ def _settings(comparison: Comparison) -> Html:
     different = comparison.settings()
     if not different:
         return paragraph("All settings are the same.", class_="empty")
-    rows = [[tag("code", breakable(name)), *(shown(value) for value in values)] for name, values in different.items()]
+    rows = [
+        [
+            tag("code", breakable(name)),
+            *(
+                shown(value) if entry.knows(name) else ""
+                for entry, value in zip(comparison.entries, values, strict=True)
+            ),
+        ]
+        for name, values in different.items()
+    ]
     return table(["setting", *(entry.letter for entry in comparison.entries)], rows)

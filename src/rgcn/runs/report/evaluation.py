@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph, NodeLabels
-from rgcn.ranking import FilterIndex, RankingReport, Ranks, rank_triples, summarize
-from rgcn.ranking.ranks import Counts
+from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
+from rgcn.ranking import RankingReport, summarize
 from rgcn.tasks import LinkPredictor, NodeClassifier
 from rgcn.tasks.link_predictor import ScoredTriple, repeated_across_splits
 
@@ -128,12 +125,14 @@ class RankedTriple(NamedTuple):
 class LinkEvaluation:
     """A link predictor on one split.
 
+    known      splits whose other triples were left out of the ranks
     bins       [(label, ranks of objects in it, ranks of subjects in it)]
     reversed   share of the triples whose two nodes a training triple links the other way around
     repeated   how many triples of the graph stand in more than one split
     """
 
     split: str
+    known: tuple[str, ...]
     report: RankingReport
     relations: list[str]
     candidates: int
@@ -147,6 +146,7 @@ class LinkEvaluation:
         """Plain values, ready for JSON."""
         return {
             "split": self.split,
+            "known": list(self.known),
             **self.report.both.as_dict(),
             "by_direction": {"object": self.report.object.as_dict(), "subject": self.report.subject.as_dict()},
             "by_relation": {self.relations[r]: figures.as_dict() for r, figures in self.report.by_relation.items()},
@@ -159,13 +159,6 @@ class LinkEvaluation:
         }
 
 
-def load_kept(folder: Path, task: str) -> NodeClassifier | LinkPredictor:
-    """The model a run kept in `folder`."""
-    if task == "link-prediction":
-        return LinkPredictor.load(str(folder))
-    return NodeClassifier.load(str(folder))
-
-
 def held_out_splits(graph: KnowledgeGraph, task: str) -> list[str]:
     """Splits that were kept from training and have something to measure, test first."""
     if task == "link-prediction":
@@ -175,12 +168,19 @@ def held_out_splits(graph: KnowledgeGraph, task: str) -> list[str]:
 
 
 def evaluate(
-    model: NodeClassifier | LinkPredictor, split: str, on_progress: OnProgress | None = None
+    model: NodeClassifier | LinkPredictor,
+    split: str,
+    on_progress: OnProgress | None = None,
+    known: Sequence[str] = SPLITS,
 ) -> NodeEvaluation | LinkEvaluation:
-    """Measure a model on a held-out split; `on_progress(done, total)` is told how far it has come."""
+    """Measure a model on a held-out split.
+
+    on_progress  called with (done, total) while questions about triples are answered
+    known        splits whose triples do not count as mistakes
+    """
     if isinstance(model, NodeClassifier):
         return evaluate_nodes(model, split)
-    return evaluate_links(model, split, on_progress)
+    return evaluate_links(model, split, on_progress, known)
 
 
 def evaluate_nodes(classifier: NodeClassifier, split: str) -> NodeEvaluation:
@@ -222,14 +222,17 @@ def _share(labels: NodeLabels, split: str, class_id: int) -> float:
     return float((labels.of(split)[1] == class_id).mean())
 
 
-def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
+def evaluate_links(
+    predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None, known: Sequence[str] = SPLITS
+) -> LinkEvaluation:
     """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
     graph = predictor.graph_
     if split not in held_out_splits(graph, "link-prediction"):
         raise DataError(f"the graph has no {split} triples to rank")
-    ranks = _ranked(predictor, graph.split_triples(split), on_progress)
-    by_object, by_subject = ranks.rank("object").numpy(), ranks.rank("subject").numpy()
     triples = graph.split_triples(split)
+    tell = None if on_progress is None else lambda done: on_progress(done, 2 * len(triples))
+    ranks = predictor.ranks(split=split, known=known, on_progress=tell)
+    by_object, by_subject = ranks.rank("object").numpy(), ranks.rank("subject").numpy()
     scored = predictor.score(map(tuple, triples.tolist()))
     order = np.argsort(-np.array([triple.score for triple in scored]), kind="stable")
 
@@ -238,6 +241,7 @@ def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress
 
     return LinkEvaluation(
         split,
+        tuple(known),
         summarize(ranks),
         list(graph.relations),
         graph.num_nodes,
@@ -252,39 +256,6 @@ def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress
 def _with_ranks(triple: ScoredTriple, object_rank: float, subject_rank: float) -> RankedTriple:
     names = triple.subject, triple.relation, triple.object
     return RankedTriple(*names, triple.probability, object_rank, subject_rank)
-
-
-def _ranked(predictor: LinkPredictor, triples: NDArray[np.int64], on_progress: OnProgress | None) -> Ranks:
-    """Ranks part by part, so that something can be said in between; the scores of a part are held in blocks."""
-    nodes, decoder, graph = predictor.encoded(), predictor.network_.decoder, predictor.graph_
-    everything = torch.from_numpy(np.array(graph.triples)).to(nodes.device)
-    known = FilterIndex.of(everything, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
-    parts = []
-    rows = torch.from_numpy(np.array(triples)).to(nodes.device)
-    for part in torch.split(rows, max(256, math.ceil(len(rows) / 100))):
-        parts.append(
-            rank_triples(
-                lambda s, r: decoder.score_objects(nodes.index_select(0, s), r, nodes),
-                lambda r, o: decoder.score_subjects(r, nodes.index_select(0, o), nodes),
-                part,
-                graph.num_nodes,
-                known,
-            )
-        )
-        if on_progress is not None:
-            on_progress(sum(map(len, parts)), len(rows))
-    return Ranks(
-        torch.cat([part.triples for part in parts]),
-        _joined([part.object for part in parts]),
-        _joined([part.subject for part in parts]),
-    )
-
-
-def _joined(parts: list[Counts]) -> Counts:
-    def column(name: str) -> torch.Tensor:
-        return torch.cat([getattr(part, name) for part in parts])
-
-    return Counts(column("greater"), column("equal"), column("known_greater"), column("known_equal"))
 
 
 def _binned(by_object: NDArray[np.float64], by_subject: NDArray[np.float64]) -> list[tuple[str, int, int]]:

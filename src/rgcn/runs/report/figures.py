@@ -1,18 +1,9 @@
-"""Numbers as people read them."""
+"""Figures of pages: how many digits, where there is little room, and moments. Times and counts: `rgcn.words`."""
 
 from __future__ import annotations
 
 import math
 from datetime import datetime
-
-
-def count(number: int, word: str) -> str:
-    """
-    >>> count(1, "node"), count(1200, "class")
-    ('1 node', '1,200 classes')
-    """
-    plural = word if number == 1 else word + ("es" if word.endswith(("s", "x")) else "s")
-    return f"{number:,} {plural}"
 
 
 def decimal(value: float) -> str:
@@ -58,21 +49,6 @@ def compact(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g}{letter}"
     return f"{value:.4g}"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(0.0042), duration(12.34), duration(75), duration(7384)
-    ('4.2 ms', '12.3 s', '1 min 15 s', '2 h 3 min')
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
 
 def moment(written: object) -> str:

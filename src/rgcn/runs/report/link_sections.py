@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rgcn.ranking.metrics import Metrics
 from rgcn.runs.report.charts import Bar, bar_chart, column_chart
 from rgcn.runs.report.evaluation import LinkEvaluation, RankedTriple
-from rgcn.runs.report.figures import count, decimal, percent, three_places
+from rgcn.runs.report.figures import decimal, percent, three_places
 from rgcn.runs.report.markup import Html, details, join, named, paragraph, table, tag
 from rgcn.runs.report.page import Section, Tile
+from rgcn.words import count
 
 ALL_RELATIONS, BEST_AND_WORST, LISTED_RELATIONS = 24, 10, 2000
 ENOUGH_QUERIES = 10
@@ -31,9 +32,10 @@ def link_tiles(measured: LinkEvaluation) -> list[Tile]:
 
 
 def link_cautions(measured: LinkEvaluation) -> list[str]:
+    known = " or ".join({"train": "training", **SPLIT_WORDS}[split] for split in measured.known)
     cautions = [
-        "Ranks are filtered: other answers known to be true (in training, validation or test) do not count as "
-        "mistakes. Equal scores share the mean of their places.",
+        f"Ranks are filtered: other answers known to be true (in {known}) do not count as mistakes. Equal scores share "
+        "the mean of their places.",
         "What is not in the data counts as false. Some of the model's “wrong” answers may be true facts that nobody "
         "wrote down.",
     ]

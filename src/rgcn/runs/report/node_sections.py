@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from rgcn.runs.report.charts import Bar, bar_chart, heat_map
 from rgcn.runs.report.evaluation import ClassifiedNode, NodeEvaluation
-from rgcn.runs.report.figures import count, percent
+from rgcn.runs.report.figures import percent
 from rgcn.runs.report.markup import Html, join, named, paragraph, short_name, table, tag
 from rgcn.runs.report.page import Section, Tile
+from rgcn.words import count
 
 MOST_CLASSES = 40
 SPLIT_WORDS = {"test": "test", "valid": "validation"}

@@ -11,6 +11,7 @@ from typing import Any
 
 from rgcn.config import RunConfig
 from rgcn.runs.folder import RunFolder
+from rgcn.runs.listing import training_seconds
 
 
 @dataclass(frozen=True)
@@ -44,23 +45,16 @@ class RunRecord:
         return f"{self.config.model.name} on {source}"
 
     @property
-    def model_folder(self) -> Path | None:
-        """Where the model is, once it has been written."""
-        folder = self.folder / "model"
-        return folder if (folder / "model.json").is_file() else None
-
-    @property
     def fingerprint(self) -> str | None:
         found = self.about.get("data", {}).get("fingerprint")
         return None if found is None else str(found)
 
     @property
     def seconds(self) -> float | None:
-        """Spent in all sessions."""
-        if self.result is not None and len(self.sessions) < 2:
+        """Spent training, in all sessions together."""
+        if self.result is not None:
             return float(self.result["seconds"])
-        spent = [seconds for one in self.sessions if (seconds := session_seconds(one)) is not None]
-        return sum(spent) if spent else None
+        return training_seconds(self.metrics)
 
     @property
     def epochs(self) -> int:
@@ -123,13 +117,11 @@ def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def session_seconds(session: Mapping[str, Any]) -> float | None:
-    """How long a session took; None where it did not live to say so.
+    """How long a session was open by the clock; None where it did not live to say so.
 
     >>> session_seconds({"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:01:30Z"})
     90.0
     """
-    if session.get("seconds") is not None:
-        return float(session["seconds"])
     try:
         began, ended = (datetime.fromisoformat(str(session[key]).replace("Z", "+00:00")) for key in ("began", "ended"))
     except (KeyError, ValueError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rgcn.runs.report.charts import Scale, Series, nice_ticks
+from rgcn.runs.report.charts.scales import Point
 from rgcn.runs.report.figures import compact
 
 # Which bit of a Braille character is the dot at [row][column].
@@ -45,35 +46,52 @@ def text_plot(
     drawn = [(number, letter, one.points) for number, (letter, one) in enumerate(series) if one.points]
     if not drawn:
         return []
-    xs = [x for _, _, points in drawn for x, _ in points]
-    ys = [y for _, _, points in drawn for _, y in points]
+    frame = _frame([point for _, _, points in drawn for point in points], width, height, y_format)
+    canvas = _Canvas(frame.columns, height)
+    for number, _, points in drawn:
+        canvas.curve(number, [frame.dot(x, y) for x, y in points])
+    ends = _ends([(number, letter, frame.dot(*points[-1])[1] // 4) for number, letter, points in drawn], height)
+    rows = [[Cell(frame.left_of(row)), *canvas.row(row), Cell(" "), *ends.get(row, [])] for row in range(height)]
+    return [*rows, *([Cell(line)] for line in frame.below())]
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where dots are, and what stands at the axes: {row: number} at the left."""
+
+    across: Scale
+    up: Scale
+    columns: int
+    height: int
+    margin: int
+    labels: dict[int, str]
+
+    def dot(self, x: float, y: float) -> tuple[int, int]:
+        return _dot(self.across.place(x), self.columns * 2), _dot(100 - self.up.place(y), self.height * 4)
+
+    def left_of(self, row: int) -> str:
+        return f"{self.labels.get(row, ''):>{self.margin}} {'┤' if row in self.labels else '│'}"
+
+    def below(self) -> tuple[str, str]:
+        first, last = compact(self.across.low), compact(self.across.high)
+        return (
+            f"{'':>{self.margin}} └{'─' * self.columns}",
+            f"{'':>{self.margin + 2}}{first}{last:>{self.columns - len(first)}}",
+        )
+
+
+def _frame(points: Sequence[Point], width: int, height: int, y_format: Callable[[float], str]) -> _Frame:
+    ys = [y for _, y in points]
     ticks = nice_ticks(min(ys), max(ys), 4)
-    across = Scale(min(xs), max(xs)) if max(xs) > min(xs) else Scale(min(xs) - 1, max(xs) + 1)
     up = Scale(ticks[0], ticks[-1])
     margin = max(len(y_format(tick)) for tick in ticks) + 1
+    labels = {_dot(100 - up.place(tick), height * 4) // 4: y_format(tick) for tick in ticks}
     columns = max(10, width - margin - 3 - MOST_TOGETHER)
+    return _Frame(Scale.around([x for x, _ in points]), up, columns, height, margin, labels)
 
-    def dot(x: float, y: float) -> tuple[int, int]:
-        return round(across.place(x) / 100 * (columns * 2 - 1)), round((1 - up.place(y) / 100) * (height * 4 - 1))
 
-    canvas = _Canvas(columns, height)
-    for number, _, points in drawn:
-        canvas.curve(number, [dot(x, y) for x, y in points])
-    ends = _ends([(number, letter, dot(*points[-1])[1] // 4) for number, letter, points in drawn], height)
-    labels = {dot(across.low, tick)[1] // 4: y_format(tick) for tick in ticks}
-    rows = [
-        [
-            Cell(f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}"),
-            *canvas.row(row),
-            Cell(" "),
-            *ends.get(row, []),
-        ]
-        for row in range(height)
-    ]
-    first, last = compact(across.low), compact(across.high)
-    axis = f"{'':>{margin}} └{'─' * columns}"
-    numbers = f"{'':>{margin + 2}}{first}{last:>{columns - len(first)}}"
-    return [*rows, [Cell(axis)], [Cell(numbers)]]
+def _dot(percent: float, dots: int) -> int:
+    return round(percent / 100 * (dots - 1))
 
 
 class _Canvas:

@@ -8,23 +8,21 @@ from typing import Any
 
 import rgcn
 from rgcn.data.atomic import write_atomically
-from rgcn.errors import DataError
-from rgcn.runs.report.cards import data_card, environment_card, model_card, settings_card, time_card
+from rgcn.errors import DataError, RgcnError
+from rgcn.graph import SPLITS
+from rgcn.runs.assembly import Model
+from rgcn.runs.folder import RunFolder
+from rgcn.runs.report.cards import caveats, data_card, environment_card, model_card, settings_card, time_card
 from rgcn.runs.report.curves import curves
-from rgcn.runs.report.evaluation import (
-    LinkEvaluation,
-    NodeEvaluation,
-    OnProgress,
-    evaluate,
-    held_out_splits,
-    load_kept,
-)
-from rgcn.runs.report.figures import decimal, duration, percent
-from rgcn.runs.report.link_sections import link_cautions, link_sections, link_tiles
+from rgcn.runs.report.evaluation import LinkEvaluation, NodeEvaluation, OnProgress, evaluate, held_out_splits
+from rgcn.runs.report.figures import decimal, percent
+from rgcn.runs.report.link_sections import link_sections, link_tiles
 from rgcn.runs.report.markup import Html, join, paragraph, prose, tag
-from rgcn.runs.report.node_sections import node_cautions, node_sections, node_tiles
+from rgcn.runs.report.node_sections import node_sections, node_tiles
 from rgcn.runs.report.page import Section, Tile, page
 from rgcn.runs.report.record import RunRecord, read_run
+from rgcn.runs.trained import load_trained
+from rgcn.words import duration
 
 TASK_WORDS = {
     "node-classification": "Node classification: from its place in the graph, the model tells which class a node "
@@ -40,6 +38,7 @@ STATE_WORDS = {
     "terminated": "stopped from outside; `rgcn resume` goes on with it",
     "killed": "ended without a word (killed, or the power failed); `rgcn resume` goes on with it",
     "failed": "failed",
+    "incomplete": "incomplete: its result is gone; `rgcn resume` makes it again",
     "not begun": "not begun",
 }
 
@@ -52,36 +51,37 @@ class Report:
     values: dict[str, Any]
 
 
-def make_report(folder: Path, split: str | None = None, on_progress: OnProgress | None = None) -> Report:
+def make_report(
+    folder: Path, split: str | None = None, on_progress: OnProgress | None = None, mirror: Path | None = None
+) -> Report:
     """Read a run, measure its model, and lay out the page.
 
-    split        test or valid; None takes test where there is one
-    on_progress  called with (done, total) while triples are ranked
+    split        test or valid; None takes test where there is one. A run that is not finished is measured on validation
+                 data only, from its newest checkpoint: a test split is read once, at the end
+    on_progress  called with (done, total) while questions about triples are answered
+    mirror       folder to take data sets from; a finished run needs none
     """
     run = read_run(folder)
-    model = None if run.model_folder is None else load_kept(run.model_folder, run.task)
-    measured = None
-    if model is not None:
-        chosen = _chosen(held_out_splits(model.graph_, run.task), split)
-        measured = None if chosen is None else evaluate(model, chosen, on_progress)
+    model = _model_or_reason(run, mirror)
+    measured = _measured_or_reason(run, model, split, on_progress)
+    there = None if isinstance(model, str) else model
     sections = [
-        Section("Read with care", "", _care(run, measured)),
+        Section("Read with care", "", caveats(run, measured)),
         Section("Learning curves", _curve_words(run), curves(run)),
     ]
     if isinstance(measured, NodeEvaluation):
         sections += node_sections(measured)
-    elif measured is not None:
+    elif isinstance(measured, LinkEvaluation):
         sections += link_sections(measured)
     sections += [
-        model_card(run, model),
+        model_card(run, there),
         settings_card(run.config),
-        data_card(run, None if model is None else model.graph_),
+        data_card(run, None if there is None else there.graph_),
         time_card(run),
         environment_card(run),
     ]
-    title = f"{run.title}: {run.task.replace('-', ' ')}"
     text = page(
-        title,
+        f"{run.title}: {run.task.replace('-', ' ')}",
         sections,
         introduction=_introduction(run),
         tiles=_tiles(run, measured),
@@ -91,10 +91,14 @@ def make_report(folder: Path, split: str | None = None, on_progress: OnProgress 
 
 
 def write_report(
-    folder: Path, out: Path | None = None, split: str | None = None, on_progress: OnProgress | None = None
+    folder: Path,
+    out: Path | None = None,
+    split: str | None = None,
+    on_progress: OnProgress | None = None,
+    mirror: Path | None = None,
 ) -> tuple[Path, Report]:
     """Make a report and write it, by default as report.html into the run's folder."""
-    report = make_report(folder, split, on_progress)
+    report = make_report(folder, split, on_progress, mirror)
     target = folder / "report.html" if out is None else out
     save_page(target, report.html)
     return target, report
@@ -110,14 +114,40 @@ def save_page(target: Path, text: str) -> None:
         raise DataError(f"cannot write {target}: {error.strerror}; choose another place with --out") from error
 
 
-def _chosen(there: list[str], wanted: str | None) -> str | None:
-    if wanted is None:
-        return there[0] if there else None
-    if wanted not in there:
+def _model_or_reason(run: RunRecord, mirror: Path | None) -> Model | str:
+    """The model, or why there is none: the rest of the page is worth having without it."""
+    try:
+        return load_trained(RunFolder(run.folder), mirror)
+    except RgcnError as error:
+        return str(error)
+
+
+def _measured_or_reason(
+    run: RunRecord, model: Model | str, wanted: str | None, on_progress: OnProgress | None
+) -> NodeEvaluation | LinkEvaluation | str:
+    """The model on the split that is wanted, or why nothing is measured where none was asked for."""
+    if run.result is None and wanted == "test":
         raise DataError(
-            f"there is nothing to measure in split {wanted!r}; this run has {', '.join(there) or 'no held-out data'}"
+            f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
+            "measures how far it has come"
         )
-    return wanted
+    splits: list[str] = []
+    if isinstance(model, str):
+        reason = model
+    elif run.result is None:
+        splits = [split for split in held_out_splits(model.graph_, run.task) if split != "test"]
+        reason = "the data has no validation split, and a test split is read at the end, once"
+    else:
+        splits = held_out_splits(model.graph_, run.task)
+        reason = "the data has no held-out split"
+    if wanted is not None and wanted not in splits:
+        have = f"this run has {', '.join(splits)}" if splits else reason
+        raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
+    if isinstance(model, str) or not splits:
+        return reason
+    # Not even what the ranks leave out may come from test triples before the end.
+    known = SPLITS if run.result is not None else ("train", "valid")
+    return evaluate(model, wanted or splits[0], on_progress, known)
 
 
 def _introduction(run: RunRecord) -> Html:
@@ -131,10 +161,10 @@ def _introduction(run: RunRecord) -> Html:
     )
 
 
-def _tiles(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | None) -> list[Tile]:
+def _tiles(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> list[Tile]:
     if isinstance(measured, NodeEvaluation):
         tiles = node_tiles(measured)
-    elif measured is not None:
+    elif isinstance(measured, LinkEvaluation):
         tiles = link_tiles(measured)
     else:
         tiles = _so_far(run)
@@ -146,7 +176,7 @@ def _tiles(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | None) -> 
 
 
 def _so_far(run: RunRecord) -> list[Tile]:
-    """The last figures of a run without a model."""
+    """The last figures of a run that could not be measured."""
     columns = {
         "valid_mrr": ("validation MRR", decimal),
         "valid_accuracy": ("validation accuracy", percent),
@@ -172,42 +202,7 @@ def _curve_words(run: RunRecord) -> str:
     return f"What each epoch of training did. The model {kept} is the last one; {name} was at epoch {best[1]:,.0f}."
 
 
-def _care(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | None) -> Html:
-    """What a reader should know before believing the figures."""
-    words: list[str] = []
-    if run.status != "finished":
-        words.append(f"This run is not finished ({run.status}): it shows what there is so far.")
-    if measured is None:
-        why = "There is no trained model yet" if run.model_folder is None else "The data has no held-out split"
-        words.append(f"{why}: there is nothing to measure beyond the curves.")
-    else:
-        if measured.split == "valid":
-            words.append(
-                "These figures are of the validation split, which may have had a say in the training; they flatter."
-            )
-        words += node_cautions(measured) if isinstance(measured, NodeEvaluation) else link_cautions(measured)
-        words += _disagreement(run, measured)
-    words.append(
-        f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
-        "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
-    )
-    return tag("ul", *(tag("li", prose(one)) for one in words), class_="care")
-
-
-def _disagreement(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) -> list[str]:
-    """Whether the model, measured again, still gives what the run wrote down."""
-    written = (run.result or {}).get("metrics", {}).get(measured.split, {})
-    name = "accuracy" if isinstance(measured, NodeEvaluation) else "mrr"
-    now = measured.as_dict()[name]
-    if name not in written or abs(written[name] - now) < 5e-4:
-        return []
-    return [
-        f"Measured again for this report, {name} is {now:.4f}; the run wrote down {written[name]:.4f}. They should "
-        "agree."
-    ]
-
-
-def _values(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | None) -> dict[str, Any]:
+def _values(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> dict[str, Any]:
     best = run.best()
     return {
         "run": str(run.folder),
@@ -219,5 +214,5 @@ def _values(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | None) ->
         "epochs": run.epochs,
         "seconds": run.seconds,
         "best": None if best is None else dict(zip(("column", "epoch", "value"), best, strict=True)),
-        "measured": None if measured is None else measured.as_dict(),
+        "measured": None if isinstance(measured, str) else measured.as_dict(),
     }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from rgcn.runs.environment import environment
 from rgcn.runs.reproduction.published import Figure
+from rgcn.words import times
 
 Kind = Literal["number", "count", "percent", "time"]
 
@@ -91,6 +94,14 @@ class Report:
     tables: Sequence[Table]
     about: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def made_here(cls, tables: Sequence[Table]) -> Report:
+        """Tables of today, of this command and this machine."""
+        here = environment()
+        machine = {key: here["hardware"][key] for key in ("cpu", "cores", "gpu", "system")}
+        about = {"command": here["command"], "date": time.strftime("%Y-%m-%d")}
+        return cls(tables, {**about, "machine": {**machine, **here["versions"]}})
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "format": "rgcn-reproduction",
@@ -127,6 +138,22 @@ def judge_count(figure: Figure, ours: float) -> Judged:
     'equal'
     """
     return Judged(figure, "equal" if ours == figure.value else "differs")
+
+
+def judge_time(figure: Figure, seconds: float) -> Judged:
+    """How many times faster or slower ours is.
+
+    >>> judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), 0.5).verdict
+    '90 × faster'
+    >>> judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), 60.0).verdict
+    '1.33 × slower'
+    """
+    if figure.value is None:
+        return Judged(figure, "")
+    ratio = max(seconds / figure.value, figure.value / seconds)
+    if times(ratio) == "1":
+        return Judged(figure, "equal")
+    return Judged(figure, f"{times(ratio)} × {'faster' if seconds < figure.value else 'slower'}")
 
 
 def without_figure(row: Row, figures: Sequence[Figure], reason: str) -> Row:

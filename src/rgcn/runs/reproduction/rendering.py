@@ -9,6 +9,7 @@ from typing import Any
 
 from rgcn.runs.reproduction.comparison import Kind, Report, Row, Table
 from rgcn.runs.reproduction.published import Figure
+from rgcn.words import count, duration
 
 COLUMNS = ("what", "of", "published", "ours", "runs", "time", "verdict")
 NUMBERS = ("ours", "runs", "time")  # set to the right
@@ -65,7 +66,7 @@ def _lines(row: Row, subject: str, begins: bool, mark: str) -> Iterator[Line]:
         "of": row.quantity,
         "ours": ours,
         "runs": "" if row.runs is None else str(row.runs),
-        "time": "" if row.seconds is None else time_text(row.seconds),
+        "time": "" if row.seconds is None else duration(row.seconds),
     }
     if not row.published:
         yield Line({**first, "published": "", "verdict": mark.strip()}, "", begins)
@@ -88,27 +89,13 @@ def published_text(figure: Figure, kind: Kind, digits: int) -> str:
 def figure_text(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
     """
     >>> figure_text(12068804, None, "count", 0), figure_text(144420, None, "time", 0)
-    ('12,068,804', '2,407 min')
+    ('12,068,804', '40 h 7 min')
     """
     if value is None:
         return ""
     if kind == "time":
-        return time_text(value)
+        return duration(value)
     return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
-
-
-def time_text(seconds: float) -> str:
-    """
-    >>> time_text(0.0123), time_text(0.513), time_text(1.03), time_text(45), time_text(3180), time_text(144420)
-    ('12.3 ms', '0.51 s', '1.0 s', '45 s', '53 min', '2,407 min')
-    """
-    if seconds < 0.1:
-        return f"{1e3 * seconds:.3g} ms"
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:,.0f} min"
 
 
 def headings(laid: Laid) -> list[str]:
@@ -157,18 +144,14 @@ def about_text(about: dict[str, Any]) -> str:
     'rgcn reproduce all; 2026-11-15; A, 2 cores'
     """
     machine = about.get("machine", {})
-    hardware = ", ".join(
-        str(part) for part in (machine.get("gpu"), machine.get("cpu"), _cores(machine.get("cores"))) if part
-    )
+    cores = machine.get("cores")
+    parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")
+    hardware = ", ".join(str(part) for part in parts if part)
     return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)
 
 
 def json_text(report: Report) -> str:
     return json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
-
-
-def _cores(count: int | None) -> str:
-    return "" if count is None else f"{count} core{'s' if count > 1 else ''}"
 
 
 def _escaped(text: str) -> str:

@@ -27,6 +27,7 @@ from rgcn.runs.reproduction.published import (
 from rgcn.sampling import corrupt
 from rgcn.tasks import LinkPredictor
 from rgcn.tasks.link_training import score_batch
+from rgcn.words import count
 
 # What the published code does where our shipped configuration, chosen on validation triples, differs.
 AS_PUBLISHED = ("model.activated_input=true", "training.self_loop_dropout_on=message", "training.schedule=constant")
@@ -86,7 +87,7 @@ def tensors_table(rows: Sequence[dict[str, Any]], seeds: int) -> Table:
     """The rows of `tensor_statistics` beside the paper's Table 4."""
     return Table(
         "tensor-statistics",
-        f"Intermediate tensors on FB-Toy, first forward pass; ours: mean of {seeds} seed{'s' if seeds > 1 else ''}",
+        f"Intermediate tensors on FB-Toy, first forward pass; ours: mean of {count(seeds, 'seed')}",
         [_row(row, published, i) for row, published in zip(rows, TENSORS, strict=True) for i in range(len(STATISTICS))],
         rule="Judged is the standard deviation against Torch-RGCN's: initial ones within 2 %, outputs within 10 %. "
         "Minimum, maximum and mean of random numbers differ from seed to seed.",

@@ -19,7 +19,7 @@ from rgcn.config import RunConfig
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.reproduction.availability import load_or_reason
-from rgcn.runs.reproduction.comparison import Judged, Row, Table, without_figure
+from rgcn.runs.reproduction.comparison import Row, Table, judge_time, without_figure
 from rgcn.runs.reproduction.published import (
     CPU,
     DISTMULT_TIME,
@@ -34,10 +34,12 @@ from rgcn.runs.reproduction.published import (
 from rgcn.runs.reproduction.trainings import subject
 from rgcn.tasks import LinkPredictor
 from rgcn.tasks.devices import choose_device
+from rgcn.words import count, duration
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
 
+NAMES = ("aifb", "am", "wn18")
 STEPS, WARM_STEPS = 20, 3
 OnMeasure = Callable[[str], None]
 
@@ -99,7 +101,7 @@ class _Clock:
         make_model(load_configuration(configuration, ["training.epochs=1"], {"training.device": device})).fit(graph)
         seconds = _seconds(lambda: make_model(config).fit(graph), device)
         note = f"measured: a whole training, {config.training.epochs} epochs, once"
-        return replace(row, published=(_judge(figure, seconds),), ours=seconds, note=note)
+        return replace(row, published=(judge_time(figure, seconds),), ours=seconds, note=note)
 
     def link(self, configuration: str, figure: Figure, epochs: int | None) -> Row | None:
         """Some steps and one filtered ranking (of the validation triples, which are as many as the test triples)."""
@@ -118,10 +120,10 @@ class _Clock:
         total = epochs or config.training.epochs
         seconds = total * step + ranking
         note = (
-            f"computed: {step:.3g} s a step (mean of {self.steps} measured) × {total:,} + {ranking:.2g} s "
+            f"computed: {duration(step)} a step (mean of {self.steps} measured) × {total:,} + {duration(ranking)} "
             f"for one filtered ranking (measured), {self._place()}"
         )
-        return replace(row, published=(_judge(figure, seconds),), ours=seconds, extrapolated=True, note=note)
+        return replace(row, published=(judge_time(figure, seconds),), ours=seconds, extrapolated=True, note=note)
 
     def _step_seconds(self, predictor: LinkPredictor, graph: KnowledgeGraph) -> float:
         trainer = predictor.prepare(graph).trainer()
@@ -150,19 +152,7 @@ class _Clock:
             self.on_measure(what)
 
     def _place(self) -> str:
-        return "on the GPU" if self.device == "cuda" else f"on {torch.get_num_threads()} CPU threads"
-
-
-def _judge(figure: Figure, seconds: float) -> Judged:
-    """
-    >>> _judge(Figure(45.0, "Torch-RGCN", "Section 5.3"), 0.5).verdict
-    '90 × faster'
-    """
-    if figure.value is None:
-        return Judged(figure, "")
-    if seconds <= figure.value:
-        return Judged(figure, f"{figure.value / seconds:.2g} × faster" if seconds < figure.value else "equal")
-    return Judged(figure, f"{seconds / figure.value:.2g} × slower")
+        return "on the GPU" if self.device == "cuda" else f"on {count(torch.get_num_threads(), 'CPU thread')}"
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:

@@ -16,7 +16,8 @@ from rgcn.runs.configuration import load_configuration
 from rgcn.runs.reproduction.availability import reason
 from rgcn.runs.reproduction.comparison import RULE, Row, Table, judge, without_figure
 from rgcn.runs.reproduction.published import ACCURACY, METRICS, RANKING, TITLES, Figure
-from rgcn.runs.series import SeriesListener, Spread, is_run, run_series, summarize
+from rgcn.runs.series import SeriesListener, is_run, run_series
+from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Workers, workers
 
 NODE, LINK = "node-classification", "link-prediction"
@@ -170,6 +171,11 @@ def link_table(outcomes: Mapping[str, Trained | str], changed: Sequence[str] = (
         notes=() if changed else ("The configurations differ from the paper's description (docs/reproduction.md).",),
         changed=tuple(changed),
     )
+
+
+def training_table(task: str, outcomes: Mapping[str, Trained | str], changed: Sequence[str] = ()) -> Table:
+    """The table of a task."""
+    return (node_table if task == NODE else link_table)(outcomes, changed)
 
 
 def subject(name: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.errors import UnknownNameError
-from rgcn.runs.tracking.base import RunTracker, SurvivingTracker, import_extra
+from rgcn.extras import import_extra
+from rgcn.runs.tracking.base import RunTracker, SurvivingTracker
 from rgcn.runs.tracking.files import MetricFiles, read_metrics
 from rgcn.runs.tracking.mlflow import MlflowTracker
 from rgcn.runs.tracking.tensorboard import TensorBoardTracker

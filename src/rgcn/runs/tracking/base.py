@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import ConfigError
@@ -69,21 +68,6 @@ class SurvivingTracker:
         )
 
 
-def import_extra(package: str, extra: str, module: str | None = None) -> Any:
-    """A package that only an extra brings, or words that say how to get it."""
-    try:
-        return importlib.import_module(module or package)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{extra} needs the package {error.name or package}, which is not installed: pip install 'rgcn[{extra}]'"
-        ) from error
-    except ImportError as error:
-        raise ConfigError(
-            f"{extra} needs the package {package}, which is installed but cannot be imported ({_first_line(error)}): "
-            f"pip install --upgrade 'rgcn[{extra}]'"
-        ) from error
-
-
 def cannot_start(tracker: str, error: Exception, advice: str) -> ConfigError:
     """A tracker that fails before the training starts stops it: the user is still there to hear it."""
     return ConfigError(
@@ -119,21 +103,6 @@ def remember_id(folder: Path, tracker: str, run_id: str) -> None:
     ids = ids if isinstance(ids, dict) else {}
     if ids.get(tracker) != run_id:
         write_atomically(path, json.dumps({**ids, tracker: run_id}, indent=2) + "\n")
-
-
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names.
-
-    >>> flattened({"seed": 0, "training": {"epochs": 50}})
-    {'seed': 0, 'training.epochs': 50}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(flattened(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def by_split(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -37,6 +37,7 @@ class MetricFiles:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             kept = [row for row in _read_keeping_damage(jsonl) if row[STEP] <= from_step]
+            _put_aside_what_only_the_table_has(table, kept, from_step)
             _rewrite(jsonl, b"".join(map(_json_line, kept)))
             _rewrite(table, self._csv_line(self._columns) + b"".join(map(self._csv_row, kept)))
             self._files = [cast(BinaryIO, path.open("ab", buffering=0)) for path in (jsonl, table)]
@@ -98,6 +99,22 @@ def _read_keeping_damage(path: Path) -> list[dict[str, Any]]:
             stacklevel=4,
         )
     return rows
+
+
+def _put_aside_what_only_the_table_has(table: Path, kept: Sequence[Mapping[str, Any]], from_step: int) -> None:
+    """metrics.csv is written anew from metrics.jsonl; where that has lost lines, the table is worth keeping."""
+    if not table.is_file():
+        return
+    firsts = [line.split(b",", 1)[0] for line in table.read_bytes().splitlines()]
+    told = {int(first) for first in firsts if first.isdigit() and int(first) <= from_step}
+    if told <= {row[STEP] for row in kept}:
+        return
+    aside = _free_name(table)
+    shutil.copyfile(table, aside)
+    warnings.warn(
+        f"{table} has reports that metrics.jsonl has not, and is made from it: as it was it is kept as {aside.name}",
+        stacklevel=4,
+    )
 
 
 def _parse(path: Path) -> tuple[list[dict[str, Any]], list[int]]:

@@ -11,15 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rgcn.runs.tracking.base import (
-    Value,
-    by_split,
-    cannot_start,
-    flattened,
-    import_extra,
-    remember_id,
-    remembered_id,
-)
+from rgcn.extras import import_extra
+from rgcn.runs.configuration import flat_settings
+from rgcn.runs.tracking.base import Value, by_split, cannot_start, remember_id, remembered_id
+from rgcn.runs.tracking.files import read_metrics
 
 LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
 SEND_SECONDS = 5.0
@@ -55,6 +50,9 @@ class MlflowTracker:
         self._step = from_step
         self._waiting: list[Any] = []
         self._last_sent = time.monotonic()
+        for row in read_metrics(folder / "metrics.jsonl"):  # a killed session takes what it had not sent yet with it
+            if self._sent_to < row["number"] <= from_step:
+                self._add({key: value for key, value in row.items() if key != "number"}, row["number"])
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         self._step = step
@@ -99,7 +97,7 @@ class MlflowTracker:
         known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change one
         settings = [
             entities.Param(_allowed(key), str(value)[:LONGEST_VALUE])
-            for key, value in flattened(config).items()
+            for key, value in flat_settings(config).items()
             if _allowed(key) not in known
         ]
         for start in range(0, len(settings), MOST_PARAMETERS):

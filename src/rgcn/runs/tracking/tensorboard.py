@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from rgcn.runs.tracking.base import Value, by_split, import_extra
+from rgcn.extras import import_extra
+from rgcn.runs.tracking.base import Value, by_split
 
 FLUSH_SECONDS = 10
 

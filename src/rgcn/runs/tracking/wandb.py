@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rgcn.runs.tracking.base import Value, by_split, cannot_start, import_extra, remember_id, remembered_id
+from rgcn.extras import import_extra
+from rgcn.runs.tracking.base import Value, by_split, cannot_start, remember_id, remembered_id
 
 EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 as killed
 

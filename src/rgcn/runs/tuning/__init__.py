@@ -9,7 +9,6 @@ FOLDER/
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ def tune(
     A folder that holds this study already is gone on with; one that holds another is refused.
 
     jobs      trials at a time; with more than one, each in a process of its own with its share of the cores
-    minutes   begin no more trials after so many
+    minutes   begin no more trials after so many; those under way go on to their end, and one there always is
     on_trial  called with each trial that ended, and the study as it then stands
 
     Ctrl-C stops whatever runs and writes down what is finished. With one job, the same seed gives the same trials.
@@ -91,17 +90,12 @@ def _run(
     on_trial: OnTrial | None,
 ) -> None:
     from rgcn.runs.tuning.study import records
-    from rgcn.runs.tuning.trials import run_here, run_in_processes
+    from rgcn.runs.tuning.trials import Trials, run_here, run_in_processes
 
-    deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-    with closing(
-        run_here(plan, study, graph, left) if jobs == 1 else run_in_processes(plan, study, jobs, left)
-    ) as numbers:
+    trials = Trials(plan, study, left, minutes)
+    with closing(run_here(trials, graph) if jobs == 1 else run_in_processes(trials, jobs)) as numbers:
         for number in numbers:
-            known = records(study)
             if on_trial is not None:
-                ended = next((record for record in known if record.number == number), None)
-                if ended is not None:
-                    on_trial(ended, TuneResult(plan, known, {}))
-            if time.monotonic() >= deadline:
-                break
+                known = records(study)
+                ended = next(record for record in known if record.number == number)
+                on_trial(ended, TuneResult(plan, known, {}))

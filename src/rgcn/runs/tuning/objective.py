@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -147,6 +148,9 @@ class _Watcher:
             assert epoch.valid_accuracy is not None
             value = epoch.valid_loss if self.objective.metric == "loss" else epoch.valid_accuracy
             tie = -epoch.valid_loss
+        if not math.isfinite(value) or not math.isfinite(tie):
+            what = "loss" if math.isfinite(value) else self.objective.metric
+            raise DataError(f"the validation {what} is not finite in epoch {epoch.number}")
         curve = self.curves[-1]
         curve.epochs.append(epoch.number)
         curve.values.append(value)

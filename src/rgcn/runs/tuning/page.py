@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 from rgcn.runs.report.charts import Bar, bar_chart
-from rgcn.runs.report.figures import duration, percent
+from rgcn.runs.report.figures import percent
 from rgcn.runs.report.markup import Html, definitions, join, paragraph, table, tag
 from rgcn.runs.report.page import Section, Tile, page
 from rgcn.runs.tuning.history import history_chart
 from rgcn.runs.tuning.result import TuneResult, summary
 from rgcn.runs.tuning.spaces import described
 from rgcn.runs.tuning.study import TrialRecord
+from rgcn.words import duration
 
 SHOWN = 10
 

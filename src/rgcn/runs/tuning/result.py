@@ -17,8 +17,6 @@ from rgcn.runs.tuning.objective import for_trials
 from rgcn.runs.tuning.spaces import Spaces, changed
 from rgcn.runs.tuning.study import Plan, TrialRecord, optuna
 
-FILES = ("best.yaml", "trials.csv", "tune.html", "study.db")
-
 
 @dataclass(frozen=True)
 class TuneResult:

@@ -12,7 +12,7 @@ from rgcn.config import RUNS, RunConfig, validated
 from rgcn.config_search import SearchSpace, search_spaces
 from rgcn.config_section import FIELDS_ONLY, Section, find_problems
 from rgcn.errors import ConfigError, UnknownNameError
-from rgcn.runs.tracking.base import flattened
+from rgcn.runs.configuration import flat_settings
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -35,7 +35,7 @@ def choose_spaces(config: RunConfig, given: Sequence[str] = (), fixed: Sequence[
     >>> sorted(choose_spaces(load_configuration("rgcn/nc-aifb"), ["model.hidden=8,16"], ["all"]))
     ['model.hidden']
     """
-    own = flattened(config.model_dump(mode="json"))
+    own = flat_settings(config)
     declared = {k: s for k, s in search_spaces(type(config)).items() if k not in FOUND_BY_LOOKING}
     for key in fixed:
         if key != "all" and key not in own:
@@ -52,13 +52,13 @@ def choose_spaces(config: RunConfig, given: Sequence[str] = (), fixed: Sequence[
 
 def own_values(config: RunConfig, spaces: Spaces) -> dict[str, Any]:
     """The configuration's own values, of those settings where they lie in the space."""
-    own = flattened(config.model_dump(mode="json"))
+    own = flat_settings(config)
     return {key: own[key] for key, space in spaces.items() if space.applies(own) and _contains(space, own[key])}
 
 
 def draw(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
     """The configuration with a trial's values; a ConfigError where they cannot be together."""
-    settings = flattened(config.model_dump(mode="json"))
+    settings = flat_settings(config)
     changes: dict[str, Any] = {}
     for key, space in spaces.items():
         if space.applies(settings):

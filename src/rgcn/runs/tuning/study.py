@@ -1,7 +1,8 @@
-"""The study on disk: a SQLite file that outlives the processes that work on it."""
+"""The study on disk: a SQLite file that outlives the process that works on it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import warnings
@@ -15,17 +16,19 @@ import numpy as np
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
-from rgcn.runs.tracking.base import flattened, import_extra
+from rgcn.extras import import_extra
+from rgcn.runs.configuration import flat_settings
 from rgcn.runs.tuning.objective import Objective
 from rgcn.runs.tuning.spaces import Spaces, own_values
 
 if TYPE_CHECKING:
     from optuna.study import Study
-    from optuna.trial import FrozenTrial
+    from optuna.trial import FrozenTrial, Trial
 
 STUDY = "rgcn-tune"
 LOCK = ".tune.lock"
 FORMAT = 1
+DRAWS = "draws"  # of a trial: which of the seed's sequences of random numbers it has
 RANDOM_TRIALS = 8  # before the sampler begins to learn from those before
 SECONDS_FOR_A_LOCK = 60
 
@@ -43,7 +46,7 @@ class Plan:
 
     def identity(self, data: str) -> dict[str, Any]:
         """What must stay the same for a study to go on; `data` is the fingerprint of what trials see."""
-        settings = flattened(self.config.model_dump(mode="json", exclude={"trackers", "checkpoints"}))
+        settings = flat_settings(self.config, besides=("trackers", "checkpoints"))
         settings.pop("training.device")
         spaces = {f"search {key}": json.loads(json.dumps(asdict(space))) for key, space in self.spaces.items()}
         return {"format": FORMAT, **settings, **asdict(self.objective), **spaces, "data": data}
@@ -107,7 +110,7 @@ def claim(folder: Path) -> None:
 
 
 def open_study(plan: Plan) -> Study:
-    """The study of a folder, as workers open it."""
+    """The study of a folder, made if it is not there yet."""
     package = optuna()
     path = (plan.folder / "study.db").absolute()
     _refuse_damaged(path)
@@ -126,7 +129,7 @@ def open_study(plan: Plan) -> Study:
 
 
 def begin(study: Study, plan: Plan, data: str) -> None:
-    """See that it is this study, give up trials of processes that died, and put the configuration's own trial first."""
+    """See that it is this study, give up trials that were cut short, and put the configuration's own trial first."""
     package = optuna()
     identity = plan.identity(data)
     known = study.user_attrs.get("identity")
@@ -137,21 +140,28 @@ def begin(study: Study, plan: Plan, data: str) -> None:
     give_up_running(study)
     states = package.trial.TrialState
     trials = study.get_trials(deepcopy=False)
-    if not any(t.user_attrs.get("own") for t in trials if t.state != states.FAIL or "error" in t.user_attrs):
+    if not any(t.user_attrs.get("own") for t in trials if t.state != states.FAIL):
         study.enqueue_trial(own_values(plan.config, plan.spaces), user_attrs={"own": True})
 
 
-def give_up_running(study: Study, number: int | None = None, error: str | None = None) -> None:
-    """Mark trials as failed whose process is gone: all that seem to run, or one.
+def ask(study: Study) -> Trial:
+    """A new trial, whose draws are those of the first that no other trial has.
 
-    Without an error they do not count, and others take their place; with one they stay as they are.
+    A trial that was cut short gives its draws back: with one job, a study that was killed draws what it would have
+    drawn, and with several no two trials draw alike.
     """
+    fail = optuna().trial.TrialState.FAIL
+    taken = {other.user_attrs.get(DRAWS) for other in study.get_trials(deepcopy=False) if other.state != fail}
+    trial = study.ask()
+    trial.set_user_attr(DRAWS, next(number for number in itertools.count() if number not in taken))
+    return trial
+
+
+def give_up_running(study: Study) -> None:
+    """Mark trials as failed that nobody works on any more: they do not count, and others take their place."""
     states = optuna().trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
-        if number is None or trial.number == number:
-            if error is not None:
-                study._storage.set_trial_user_attr(trial._trial_id, "error", error)
-            study.tell(trial.number, state=states.FAIL)
+        study.tell(trial.number, state=states.FAIL)
 
 
 def records(study: Study) -> list[TrialRecord]:
@@ -159,17 +169,11 @@ def records(study: Study) -> list[TrialRecord]:
     return [record for trial in study.get_trials(deepcopy=False) if (record := _record(trial)) is not None]
 
 
-def impossible(study: Study) -> int:
-    """How many draws were combinations of settings that cannot be."""
-    return sum("impossible" in trial.user_attrs for trial in study.get_trials(deepcopy=False))
-
-
 def _record(trial: FrozenTrial) -> TrialRecord | None:
     said = trial.user_attrs
-    state = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}.get(trial.state.name)
-    if state is None or "impossible" in said or (state == "failed" and "error" not in said):
+    state = {"COMPLETE": "finished", "PRUNED": "failed" if "error" in said else "stopped"}.get(trial.state.name)
+    if state is None or "impossible" in said:
         return None
-    state = "failed" if "error" in said else state
     so_far = trial.intermediate_values
     value = trial.value if state == "finished" else so_far[max(so_far)] if so_far and state == "stopped" else None
     return TrialRecord(
@@ -188,13 +192,10 @@ def _record(trial: FrozenTrial) -> TrialRecord | None:
 def _sampler(seed: int) -> Any:
     """Optuna's tree-structured Parzen estimator, whose random numbers follow from the seed and the trial alone.
 
-    Its own state would be lost with the process: a study that goes on would draw its first trials again. Trials of
-    processes that died do not count, so that with one job a study that was killed draws what it would have drawn.
+    Its own state would be lost with the process: a study that goes on would draw its first trials again.
     """
     package = optuna()
     from optuna.samplers import BaseSampler
-
-    fail = package.trial.TrialState.FAIL
 
     class SeededByTrial(BaseSampler):
         def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
@@ -204,11 +205,7 @@ def _sampler(seed: int) -> Any:
             return {}
 
         def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: Any) -> Any:
-            dead = sum(
-                other.state == fail and "error" not in other.user_attrs and other.number < trial.number
-                for other in study.get_trials(deepcopy=False)
-            )
-            entropy = [seed, trial.number - dead, *name.encode()]
+            entropy = [seed, trial.user_attrs[DRAWS], *name.encode()]
             own_seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
             with warnings.catch_warnings():  # of constant_liar, which Optuna 4 calls experimental
                 warnings.simplefilter("ignore")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rgcn.runs.report.charts.grid import grid_lines
 from rgcn.runs.report.charts.scales import Point, Scale, nice_ticks, thinned
 from rgcn.runs.report.figures import compact, decimal
 from rgcn.runs.report.markup import Html, paragraph, table, tag
@@ -71,49 +72,76 @@ def line_chart(
     >>> "<svg" in chart and "http" not in chart
     True
     """
-    drawn = [_finite(one, number) for number, one in enumerate(series)]
-    drawn = [one for one in drawn if one.points]
+    drawn = [one for number, series_ in enumerate(series) if (one := _finite(series_, number)).points]
     if not drawn:
         return paragraph(f"Nothing has been measured yet for “{title}”.", class_="empty")
-    xs = [x for one in drawn for x, _ in one.points]
-    ys = [y for one in drawn for _, y in one.points] + [y for one in drawn for _, *ends in one.band for y in ends]
-    y_ticks = _ticks(ys, y_range)
-    x_ticks = [x for x in nice_ticks(min(xs), max(xs), 5) if x == round(x)] or [min(xs)]
-    dotted = max(len(one.points) for one in drawn) <= DOTTED_BELOW
-    across = Scale(min(xs), max(xs)) if max(xs) > min(xs) else Scale(min(xs) - 1, max(xs) + 1)
-    up = Scale(y_ticks[0], y_ticks[-1])
+    frame = _frame(drawn, y_range)
     picture = tag(
         "svg",
         tag("title", title),
-        *_grid(across, up, [x for x in x_ticks if across.low <= x <= across.high], y_ticks, y_format),
-        *(_mark_line(mark, across) for mark in marks if mark.y is None),
-        _curves(drawn, across, up),
-        *(dot for one in drawn if dotted for dot in _dots(one, across, up)),
-        *(_ring(mark, across, up) for mark in marks if mark.y is not None),
+        *_grid(frame, y_format),
+        *_shapes(drawn, marks, frame),
         role="img",
         aria_label=_spoken(title, drawn, value_format),
         width="100%",
         height=height,
         style="overflow:visible",
     )
-    data = {
-        "x": [across.low, across.high],
-        "label": x_label,
-        "series": [
-            {"name": one.name, "points": [[x, across.place(x), value_format(y)] for x, y in one.points]}
-            for one in drawn
-        ],
-    }
-    plot = tag("div", picture, class_="plot", data_chart=json.dumps(data, separators=(",", ":")))
     return tag(
         "figure",
         tag("div", y_label, class_="axis"),
-        plot,
+        tag("div", picture, class_="plot", data_chart=_pointed_at(drawn, frame, x_label, value_format)),
         tag("div", x_label, class_="axis across"),
         _legend(drawn, marks),
         _numbers(drawn, x_label, value_format),
         class_="chart",
     )
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where things are: scales from numbers to percent, and the numbers that stand at the axes."""
+
+    across: Scale
+    up: Scale
+    x_ticks: Sequence[float]
+    y_ticks: Sequence[float]
+
+
+def _frame(series: Sequence[Series], y_range: tuple[float | None, float | None]) -> _Frame:
+    xs = [x for one in series for x, _ in one.points]
+    ys = [y for one in series for _, y in one.points] + [y for one in series for _, *ends in one.band for y in ends]
+    y_ticks = _ticks(ys, y_range)
+    x_ticks = [x for x in nice_ticks(min(xs), max(xs), 5) if x == round(x)] or [min(xs)]
+    across = Scale.around(xs)
+    return _Frame(
+        across, Scale(y_ticks[0], y_ticks[-1]), [x for x in x_ticks if across.low <= x <= across.high], y_ticks
+    )
+
+
+def _shapes(series: Sequence[Series], marks: Sequence[Mark], frame: _Frame) -> list[Html]:
+    """Lines across, then curves, then what lies on them."""
+    across, up = frame.across, frame.up
+    dotted = max(len(one.points) for one in series) <= DOTTED_BELOW
+    return [
+        *(_mark_line(mark, across) for mark in marks if mark.y is None),
+        _curves(series, across, up),
+        *(dot for one in series if dotted for dot in _dots(one, across, up)),
+        *(_ring(mark, across, up) for mark in marks if mark.y is not None),
+    ]
+
+
+def _pointed_at(series: Sequence[Series], frame: _Frame, x_label: str, words: Callable[[float], str]) -> str:
+    """What the page's script says of the place a reader points at, as JSON."""
+    across = frame.across
+    data = {
+        "x": [across.low, across.high],
+        "label": x_label,
+        "series": [
+            {"name": one.name, "points": [[x, across.place(x), words(y)] for x, y in one.points]} for one in series
+        ],
+    }
+    return json.dumps(data, separators=(",", ":"))
 
 
 def _finite(series: Series, number: int) -> Series:
@@ -130,18 +158,10 @@ def _ticks(ys: Sequence[float], fixed: tuple[float | None, float | None]) -> lis
     return nice_ticks(low, high, 5)
 
 
-def _grid(
-    across: Scale, up: Scale, x_ticks: Sequence[float], y_ticks: Sequence[float], y_format: Callable[[float], str]
-) -> list[Html]:
-    lines = []
-    for tick in y_ticks:
-        y = f"{100 - up.place(tick)}%"
-        lines += [
-            tag("line", x1="0", x2="100%", y1=y, y2=y, class_="grid"),
-            tag("text", y_format(tick), x="-8", y=y, dy="0.32em", text_anchor="end"),
-        ]
-    for tick in x_ticks:
-        x = across.place(tick)
+def _grid(frame: _Frame, y_format: Callable[[float], str]) -> list[Html]:
+    lines = grid_lines(frame.up, frame.y_ticks, y_format)
+    for tick in frame.x_ticks:
+        x = frame.across.place(tick)
         anchor = "start" if x < 2 else "end" if x > 98 else "middle"
         lines.append(tag("text", compact(tick), x=f"{x}%", y="100%", dy="1.5em", text_anchor=anchor))
     return lines

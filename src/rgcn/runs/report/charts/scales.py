@@ -39,6 +39,12 @@ class Scale:
         """
         return round(100 * (value - self.low) / (self.high - self.low), 3)
 
+    @classmethod
+    def around(cls, values: Sequence[float]) -> Scale:
+        """From the least to the greatest; a single value stands in the middle."""
+        low, high = min(values), max(values)
+        return cls(low, high) if high > low else cls(low - 1, high + 1)
+
 
 def thinned(points: Sequence[Point], most: int = 600) -> list[Point]:
     """At most about `most` points whose picture is the same: of each stretch its ends, its lowest and its highest.

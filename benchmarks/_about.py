@@ -1,0 +1,32 @@
+"""What every result file begins with: the command, the day, the machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def about() -> dict[str, Any]:
+    """{"command", "date", "hardware": {"cpu", "cores", "gpu", "python", "torch", ...}} of the running script."""
+    import torch
+
+    import rgcn
+    from rgcn.runs.environment import environment
+
+    here = environment()
+    versions = {"python": here["versions"]["python"], "torch": torch.__version__, "rgcn": rgcn.__version__}
+    return {
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        "hardware": {**here["hardware"], **versions},
+    }
+
+
+def write_result(path: Path, figures: dict[str, Any]) -> None:
+    """The figures, and before them what they were measured with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**about(), **figures}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

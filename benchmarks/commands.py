@@ -1,0 +1,58 @@
+"""Whole commands, timed as a user waits for them.
+
+    RGCN_MIRROR=... python benchmarks/commands.py --write results/commands.json
+
+`rgcn reproduce` of the two node-classification sets at hand, `rgcn runs` over 200 runs, `rgcn tune` of AIFB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from _about import write_result
+
+REPRODUCE = ["reproduce", "node-classification", "--datasets", "aifb", "mutag", "--runs", "10", "--quiet"]
+TUNE = ["tune", "rgcn/nc-aifb", "--trials", "20", "--quiet"]
+RUNS = 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        rows = [timed(REPRODUCE, here)]
+        copy_runs(here / "runs", here / "many")
+        rows += [timed(["runs", "many"], here) for _ in range(3)]
+        rows.append(timed(TUNE, here))
+    if given.write:
+        write_result(given.write, {"rows": rows})
+
+
+def timed(command: list[str], folder: Path) -> dict[str, Any]:
+    whole = [sys.executable, "-c", "from rgcn.cli import main; main()", *command]
+    start = time.perf_counter()
+    subprocess.run(whole, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    row = {"command": f"rgcn {' '.join(command)}", "seconds": round(time.perf_counter() - start, 2)}
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def copy_runs(source: Path, target: Path) -> None:
+    """200 runs, from those there are."""
+    there = sorted(path.parent for path in source.rglob("run.json"))
+    for number in range(RUNS):
+        shutil.copytree(there[number % len(there)], target / str(number), ignore=shutil.ignore_patterns("model"))
+
+
+if __name__ == "__main__":
+    main()

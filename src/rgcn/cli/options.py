@@ -1,0 +1,17 @@
+"""Options that several commands have, and that mean the same in each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Mirror = Annotated[Path | None, typer.Option(help="Folder to take data sets from (else RGCN_MIRROR).")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting: training.epochs=100. May be repeated.")
+]
+Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]

@@ -1,0 +1,23 @@
+"""Packages that only an extra brings."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rgcn.errors import ConfigError
+
+
+def import_extra(package: str, extra: str, module: str | None = None) -> Any:
+    """A package that only an extra brings, or words that say how to get it."""
+    try:
+        return importlib.import_module(module or package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{extra} needs the package {error.name or package}, which is not installed: pip install 'rgcn[{extra}]'"
+        ) from error
+    except ImportError as error:
+        raise ConfigError(
+            f"{extra} needs the package {package}, which is installed but cannot be imported ({str(error)[:300]}): "
+            f"pip install --upgrade 'rgcn[{extra}]'"
+        ) from error

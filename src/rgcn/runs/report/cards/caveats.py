@@ -1,0 +1,51 @@
+"""What a reader should know before believing the figures of a report."""
+
+from __future__ import annotations
+
+from rgcn.runs.report.evaluation import LinkEvaluation, NodeEvaluation
+from rgcn.runs.report.link_sections import link_cautions
+from rgcn.runs.report.markup import Html, prose, tag
+from rgcn.runs.report.node_sections import node_cautions
+from rgcn.runs.report.record import RunRecord
+
+
+def caveats(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> Html:
+    """A list; `measured` may be the reason why nothing was."""
+    words: list[str] = []
+    if run.status != "finished":
+        words.append(f"This run is not finished ({run.status}): it shows what there is so far.")
+    if isinstance(measured, str):
+        words.append(f"Nothing was measured beyond the curves: {measured}.")
+    else:
+        words += _about_the_split(run, measured)
+        words += node_cautions(measured) if isinstance(measured, NodeEvaluation) else link_cautions(measured)
+        words += _disagreement(run, measured)
+    words.append(
+        f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
+        "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
+    )
+    return tag("ul", *(tag("li", prose(one)) for one in words), class_="care")
+
+
+def _about_the_split(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) -> list[str]:
+    words = []
+    if run.result is None:
+        words.append("Measured were the best weights of its newest checkpoint. The test split had no part in it.")
+    if measured.split == "valid":
+        words.append(
+            "These figures are of the validation split, which may have had a say in the training; they flatter."
+        )
+    return words
+
+
+def _disagreement(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) -> list[str]:
+    """Whether the model, measured again, still gives what the run wrote down."""
+    written = (run.result or {}).get("metrics", {}).get(measured.split, {})
+    name = "accuracy" if isinstance(measured, NodeEvaluation) else "mrr"
+    now = measured.as_dict()[name]
+    if name not in written or abs(written[name] - now) < 5e-4:
+        return []
+    return [
+        f"Measured again for this report, {name} is {now:.4f}; the run wrote down {written[name]:.4f}. They should "
+        "agree."
+    ]

@@ -1,0 +1,101 @@
+"""What a report says of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rgcn.runs.report.charts import Bar, bar_chart
+from rgcn.runs.report.figures import decimal
+from rgcn.runs.report.markup import Html, definitions, details, join, named, paragraph, tag
+from rgcn.runs.report.page import Section
+from rgcn.runs.report.record import RunRecord
+from rgcn.words import count
+
+if TYPE_CHECKING:
+    from rgcn.graph import KnowledgeGraph
+
+SHOWN_RELATIONS, SHOWN_CLASSES = 10, 20
+
+
+def data_card(run: RunRecord, graph: KnowledgeGraph | None) -> Section:
+    """Counts, splits, classes, relations, fingerprint."""
+    source = run.config.data
+    rows: list[tuple[object, object]] = [("Source", named(source.dataset or str(source.path))), *_sizes(run, graph)]
+    parts: list[Html] = []
+    if graph is not None:
+        rows += _figures(run, graph)
+        if run.task == "node-classification":
+            parts += _distribution(graph)
+        counts = graph.statistics().relation_counts
+        parts += _frequent("Most frequent relations", "relation", "triples", counts, SHOWN_RELATIONS)
+    fingerprint = run.fingerprint or (graph.fingerprint if graph is not None else None)
+    if fingerprint:
+        rows.append(("Fingerprint (sha256)", tag("code", fingerprint)))
+    words = "The graph the model learned from. Runs on data with the same fingerprint can be compared."
+    return Section("Data", words, join([definitions(rows), *parts]))
+
+
+def _sizes(run: RunRecord, graph: KnowledgeGraph | None) -> list[tuple[object, object]]:
+    """Nodes, relations and triples as the run wrote them down; the graph kept with the model may be a part of it."""
+    known = run.about.get("data", {})
+    sizes = {name: known.get(name) for name in ("nodes", "relations", "triples")}
+    if graph is not None and sizes["nodes"] is None:
+        sizes = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
+    rows: list[tuple[object, object]] = [
+        (name.capitalize(), f"{size:,}") for name, size in sizes.items() if size is not None
+    ]
+    if graph is not None and run.config.data.prune and known.get("nodes") is not None:
+        kept = f"{count(graph.num_nodes, 'node')}, {count(len(graph), 'triple')}"
+        why = "the graph kept with the model is pruned to what labelled nodes can hear"
+        rows.append(("Kept with the model", f"{kept} ({why})"))
+    return rows
+
+
+def _figures(run: RunRecord, graph: KnowledgeGraph) -> list[tuple[object, object]]:
+    statistics = graph.statistics()
+    degrees = f"{decimal(statistics.mean_degree)} on average, at most {statistics.max_degree:,}"
+    rows: list[tuple[object, object]] = [("Triples a node", degrees)]
+    if statistics.literals:
+        rows.insert(0, ("Literals among the nodes", f"{statistics.literals:,}"))
+    if run.task == "link-prediction":
+        return [*rows, ("Splits (triples)", _splits(statistics.triples_per_split))]
+    return [*rows, ("Splits (labelled nodes)", _splits(statistics.labels_per_split))]
+
+
+def _splits(sizes: Mapping[str, int]) -> str:
+    words = {"train": "training", "valid": "validation", "test": "test"}
+    return ", ".join(f"{words[split]} {size:,}" for split, size in sizes.items() if size) or "none"
+
+
+def _distribution(graph: KnowledgeGraph) -> list[Html]:
+    """How many labelled nodes each class has, in training and held out."""
+    labels = graph.labels
+    if labels is None:
+        return []
+    splits = list(labels.counts())
+    sizes = {split: [0] * labels.num_classes for split in splits}
+    for split in splits:
+        for class_id in labels.of(split)[1].tolist():
+            sizes[split][class_id] += 1
+    order = sorted(range(labels.num_classes), key=lambda c: (-sum(sizes[s][c] for s in splits), labels.names[c]))
+    bars = [
+        Bar(named(labels.names[c]), [float(sum(sizes[s][c] for s in splits))], [f"{sizes[s][c]:,}" for s in splits])
+        for c in order
+    ]
+    notes = ["training" if s == "train" else "validation" if s == "valid" else s for s in splits]
+
+    def chart(some: list[Bar]) -> Html:
+        return bar_chart(some, ["labelled nodes"], label="class", notes=notes, value_format=lambda v: f"{v:,.0f}")
+
+    parts = [tag("h3", "Classes"), chart(bars[:SHOWN_CLASSES])]
+    if len(bars) > SHOWN_CLASSES:
+        parts.append(details(f"All {len(bars)} classes", chart(bars)))
+    return parts
+
+
+def _frequent(heading: str, label: str, column: str, counts: Mapping[str, int], shown: int) -> list[Html]:
+    bars = [Bar(named(name), [float(number)]) for name, number in list(counts.items())[:shown]]
+    rest = len(counts) - len(bars)
+    note = [paragraph(f"and {count(rest, label)} more", class_="muted")] if rest else []
+    return [tag("h3", heading), bar_chart(bars, [column], label=label, value_format=lambda v: f"{v:,.0f}"), *note]

@@ -1,0 +1,95 @@
+"""Numbers as people read them: times, memory, counts, settings. One way each, for tables, pages and messages alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def duration(seconds: float) -> str:
+    """A time that was measured: three figures below a minute, then minutes or hours.
+
+    >>> [duration(seconds) for seconds in (0.000812, 0.0123, 0.9996, 2.5, 12.34, 75, 3180, 7199)]
+    ['812 µs', '12.3 ms', '1 s', '2.5 s', '12.3 s', '1 min 15 s', '53 min', '2 h']
+    """
+    if seconds <= 0:
+        return "0 s"
+    for unit, size, most in (("µs", 1e-6, 1000), ("ms", 1e-3, 1000), ("s", 1.0, 60)):
+        if _rounded(seconds / size) < most:
+            return f"{_three_figures(seconds / size)} {unit}"
+    minutes, rest = divmod(round(seconds), 60)
+    return _minutes(round(seconds / 60)) if minutes >= 60 or not rest else f"{minutes} min {rest} s"
+
+
+def rough_duration(seconds: float) -> str:
+    """A time that is only guessed, such as what is left of a training: no more figures than are meant.
+
+    >>> [rough_duration(seconds) for seconds in (1.234, 75, 180, 4800)]
+    ['1.2 s', '75 s', '3 min', '1 h 20 min']
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    return _minutes(round(seconds / 60))
+
+
+def _minutes(minutes: int) -> str:
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours:,} h {rest} min" if rest else f"{hours:,} h"
+
+
+def memory(size: float) -> str:
+    """Bytes in the unit that suits them, three figures.
+
+    >>> memory(3 * 2**20), memory(818.4 * 2**20), memory(5.594 * 2**30), memory(1000 * 2**20)
+    ('3 MiB', '818 MiB', '5.59 GiB', '0.977 GiB')
+    """
+    mebibytes = size / 2**20
+    return f"{_three_figures(mebibytes)} MiB" if _rounded(mebibytes) < 1000 else f"{_three_figures(size / 2**30)} GiB"
+
+
+def count(number: int, word: str) -> str:
+    """
+    >>> count(1, "node"), count(1200, "class")
+    ('1 node', '1,200 classes')
+    """
+    plural = word if number == 1 else word + ("es" if word.endswith(("s", "x")) else "s")
+    return f"{number:,} {plural}"
+
+
+def times(ratio: float) -> str:
+    """How many times as much.
+
+    >>> times(1.83), times(13.9), times(4484.7)
+    ('1.83', '13.9', '4,485')
+    """
+    return _three_figures(ratio)
+
+
+def setting(value: Any) -> str:
+    """A setting as a configuration file has it.
+
+    >>> [setting(value) for value in (None, True, 1.0, 0.1 + 0.2, 7000, ["files"], {"train": "a.tsv"})]
+    ['null', 'true', '1.0', '0.3', '7000', '[files]', '{train: a.tsv}']
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(float(f"{value:.6g}"))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {setting(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(setting, value))}]"
+    return str(value)
+
+
+def _rounded(value: float) -> float:
+    """What is shown decides about the unit: 0.9996 s is 1 s, not 1000 ms."""
+    return float(f"{value:.3g}")
+
+
+def _three_figures(value: float) -> str:
+    return f"{value:.3g}" if _rounded(value) < 1000 else f"{value:,.0f}"
