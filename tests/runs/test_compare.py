@@ -40,7 +40,19 @@ def link_run(folder, mrr, mean_rank, fingerprint="a" * 64):
 
 def keep(folder, config, metrics, measured, fingerprint):
     folder.mkdir(parents=True)
-    about = {"format": "rgcn-run", "version": 1, "rgcn": rgcn.__version__, "task": config.task, "sessions": []}
+    about = {
+        "format": "rgcn-run",
+        "version": 1,
+        "rgcn": rgcn.__version__,
+        "created": "2026-11-15T12:00:00Z",
+        "task": config.task,
+        "dataset": config.data.title,
+        "model": config.model.name,
+        "seed": config.seed,
+        "epochs": config.training.epochs,
+        "configuration": config.model_dump(mode="json"),
+        "sessions": [],
+    }
     about["data"] = {} if fingerprint is None else {"fingerprint": fingerprint}
     (folder / "run.json").write_text(json.dumps(about))
     (folder / "config.yaml").write_text(dump_configuration(config))

@@ -95,6 +95,8 @@ def keep(folder, config, model=None, metrics=(), result=None, sessions=None, env
         "dataset": config.data.title,
         "model": config.model.name,
         "seed": config.seed,
+        "epochs": config.training.epochs,
+        "configuration": config.model_dump(mode="json"),
         "data": {"fingerprint": "f" * 64} if model is None else {"fingerprint": model.graph_.fingerprint},
         "sessions": sessions or [],
     }

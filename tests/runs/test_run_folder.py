@@ -109,7 +109,9 @@ def test_a_run_of_a_newer_version_is_refused_in_words_and_left_alone(finished):
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"format": "other"}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"format": "other"}', b'{"format": "rgcn-run", "version": 1}']
+)
 def test_a_damaged_description_is_refused_in_words(finished, content):
     (finished.path / "run.json").write_bytes(content)
     with pytest.raises(DataError, match=r"run\.json"):

@@ -37,6 +37,8 @@ FORMAT_VERSION = 1
 # Someone who only looks whether a run is being written holds its lock for a moment.
 LOCK_PATIENCE_S = 1.0
 EDITABLE = ("checkpoints", "trackers")  # what no figure of a run depends on
+TASKS = ("node-classification", "link-prediction")
+ABOUT_KEYS = {"task", "dataset", "model", "seed", "epochs", "created", "data", "configuration", "sessions"}
 RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
 
 
@@ -71,7 +73,12 @@ class RunFolder:
 
     def about(self) -> dict[str, Any]:
         """What run.json says."""
-        return read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
+        about = read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
+        missing = sorted(ABOUT_KEYS - about.keys())
+        if missing or about["task"] not in TASKS:
+            words = f"it lacks {', '.join(missing)}" if missing else f"an unknown task, {about['task']!r}"
+            raise DataError(f"{self.path / 'run.json'}: damaged, or not ours ({words})")
+        return about
 
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
