@@ -228,6 +228,26 @@ def test_mlflow_keeps_one_run_over_two_sessions(tmp_path: Path, monkeypatch: pyt
     assert client.get_run(other).info.status == "FAILED"
 
 
+def test_mlflow_hears_after_a_kill_what_had_not_been_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    folder = tmp_path / "runs" / "a"
+    killed = _open(folder, "mlflow")
+    _report(killed, 1, 2, 3)  # still waiting to be sent, and never closed
+    lines = [{"number": step, "loss": 1 / step, "valid_accuracy": None} for step in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    second = _open(folder, "mlflow", from_step=2)
+    _report(second, 3, 4)
+    second.close("finished")
+
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=store)
+    run_id = json.loads((folder / "tracking.json").read_text())["mlflow"]
+    assert [metric.step for metric in client.get_metric_history(run_id, "loss")] == [1, 2, 3, 4]
+
+
 def test_an_mlflow_server_that_is_not_there_stops_the_run_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
