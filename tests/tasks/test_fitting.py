@@ -38,6 +38,7 @@ LINK = {
         "self_loop_dropout_on": "message",
     },
     "whole graph, filtered negatives": {"model": "c-rgcn", "embedding": 8, "bottleneck": 4, "filtered_negatives": True},
+    "one-hot nodes": {"input": "one-hot", "embedding": 8, "decomposition": "basis", "bases": 2, "batch_edges": 300},
     "measured": {"model": "distmult", "embedding": 8, "evaluate_every": 2, "patience": 2, "learning_rate": 1.0},
 }
 
