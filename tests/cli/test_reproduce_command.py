@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from rgcn.cli import reproduce
 from rgcn.cli.app import app
+from rgcn.errors import ConfigError
 
 
 @pytest.fixture
@@ -126,3 +127,17 @@ def test_tensor_statistics_as_json_and_as_a_table(real_mirror):
 def test_no_seed_is_no_table():
     done = invoke("tensor-statistics", "--seeds", 0)
     assert done.exit_code != 0
+
+
+@pytest.mark.parametrize("typed", [["--datasets", ""], ["--models", " "], [""], ["--datasets", "aifb,"]])
+def test_an_empty_name_is_not_taken_for_all(asked, typed):
+    done = invoke("node-classification", *typed)
+    assert isinstance(done.exception, ConfigError)
+    assert "without a name" in str(done.exception)
+    assert asked == {}
+
+
+def test_a_slip_of_the_finger_starts_no_million_trainings(asked):
+    for option in ("--runs", "--jobs"):
+        assert invoke("node-classification", "aifb", option, 10**7).exit_code == 2
+    assert asked == {}

@@ -79,7 +79,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
     ("arguments", "words"),
     [
         (["rgcn/nc-aifbb"], "Did you mean 'rgcn/nc-aifb'"),
-        (["rgcn/nc-world", "--jobs", "0"], "at least 1"),
+        (["rgcn/nc-world", "--timeout", "0"], "more than 0 minutes"),
         (["rgcn/nc-world", "--search", "model.hiden=1:2"], "unknown setting"),
     ],
 )
@@ -95,5 +95,18 @@ def test_mistakes_are_said_in_a_sentence(
     out, err = capsys.readouterr()
     assert err.startswith("rgcn: ")
     assert words in err
+    assert out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--trials"])
+@pytest.mark.parametrize("number", ["0", "-1", "1000000", "many", ""])
+def test_numbers_that_cannot_be_meant_are_refused_with_their_range(
+    tmp_path: Path, option: str, number: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _here(monkeypatch, "rgcn/nc-world", option, number) == 2
+    out, err = capsys.readouterr()
+    assert option in err
     assert out == ""
     assert not list(tmp_path.iterdir())

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from test_report import checked, words
+from written_runs import about_run
 
-import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import dump_configuration
@@ -40,20 +40,7 @@ def link_run(folder, mrr, mean_rank, fingerprint="a" * 64):
 
 def keep(folder, config, metrics, measured, fingerprint):
     folder.mkdir(parents=True)
-    about = {
-        "format": "rgcn-run",
-        "version": 1,
-        "rgcn": rgcn.__version__,
-        "created": "2026-11-15T12:00:00Z",
-        "task": config.task,
-        "dataset": config.data.title,
-        "model": config.model.name,
-        "seed": config.seed,
-        "epochs": config.training.epochs,
-        "configuration": config.model_dump(mode="json"),
-        "sessions": [],
-    }
-    about["data"] = {} if fingerprint is None else {"fingerprint": fingerprint}
+    about = about_run(config, {} if fingerprint is None else {"fingerprint": fingerprint})
     (folder / "run.json").write_text(json.dumps(about))
     (folder / "config.yaml").write_text(dump_configuration(config))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))

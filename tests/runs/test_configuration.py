@@ -379,3 +379,9 @@ def test_an_unknown_task_has_no_schema():
 def test_a_section_that_a_change_invented_is_shown_as_that_change():
     with pytest.raises(ConfigError, match=r"--set modl\.x=3: modl: unknown key; did you mean 'model'"):
         load_configuration("rgcn/nc-world", ["modl.x=3"])
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_configuration_needs_a_name(name):
+    with pytest.raises(ConfigError, match="needs a name"):
+        load_configuration(name)

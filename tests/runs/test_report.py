@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from written_runs import about_run
 
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
@@ -86,20 +87,8 @@ def words(text):
 def keep(folder, config, model=None, metrics=(), result=None, sessions=None, environment=()):
     """A run's folder as training writes it."""
     folder.mkdir(parents=True)
-    about = {
-        "format": "rgcn-run",
-        "version": 1,
-        "rgcn": rgcn.__version__,
-        "created": "2026-11-15T12:00:00Z",
-        "task": config.task,
-        "dataset": config.data.title,
-        "model": config.model.name,
-        "seed": config.seed,
-        "epochs": config.training.epochs,
-        "configuration": config.model_dump(mode="json"),
-        "data": {"fingerprint": "f" * 64} if model is None else {"fingerprint": model.graph_.fingerprint},
-        "sessions": sessions or [],
-    }
+    fingerprint = "f" * 64 if model is None else model.graph_.fingerprint
+    about = about_run(config, {"fingerprint": fingerprint}, sessions or [])
     (folder / "run.json").write_text(json.dumps(about))
     (folder / "config.yaml").write_text(dump_configuration(config), encoding="utf-8")
     (folder / "environment.json").write_text(json.dumps(list(environment)))

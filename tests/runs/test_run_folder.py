@@ -335,3 +335,11 @@ def test_a_folder_one_may_not_look_into_is_passed_over(finished, monkeypatch):
     monkeypatch.setattr(Path, "iterdir", refuse)
     lines, complaints = list_runs(finished.path.parent)
     assert (len(lines), complaints) == (1, [])
+
+
+def test_a_model_too_large_for_the_memory_is_said_in_words(config, world, tmp_path):
+    huge = config.model_copy(update={"model": config.model.model_copy(update={"hidden": 10**11})})
+    for folder in (None, tmp_path / "run"):
+        with pytest.raises(DataError, match=r"not enough memory.*model\.hidden"):
+            train(huge, world, folder)
+    assert RunFolder(tmp_path / "run").status() == "failed"

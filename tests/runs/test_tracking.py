@@ -325,8 +325,11 @@ def test_an_unknown_tracker_is_named_with_the_closest(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_fails_midway_is_left_behind_with_one_warning() -> None:
+    heard = []
+
     class Failing:
         def report(self, step: int, values: Any) -> None:
+            heard.append(step)
             raise ConnectionError("the server is gone")
 
         def finish(self, metrics: Any) -> None:
@@ -343,3 +346,4 @@ def test_a_tracker_that_fails_midway_is_left_behind_with_one_warning() -> None:
         tracker.report(2, {"loss": 1.0})
         tracker.finish({})
         tracker.close("finished")
+    assert heard == [1]

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+# Beyond these a slip of the finger is likelier than a wish.
+MOST_JOBS, MOST_RUNS = 256, 10_000
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Mirror = Annotated[Path | None, typer.Option(help="Folder to take data sets from (else RGCN_MIRROR).")]
@@ -14,4 +17,5 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: training.epochs=100. May be repeated.")
 ]
+Jobs = Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many at a time, each in a process of its own.")]
 Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rgcn.cli.options import AsJson, Device, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +31,8 @@ Names = Annotated[
 Datasets = Annotated[list[str] | None, typer.Option("--datasets", help="Only these data sets, as in: aifb mutag.")]
 Models = Annotated[list[str] | None, typer.Option("--models", help="Only these models, as in: rgcn e-rgcn.")]
 Runs = Annotated[
-    int | None, typer.Option(min=1, help="Seeds of each configuration. By default 10, on WN18 1.", show_default=False)
+    int | None, typer.Option(min=1, max=MOST_RUNS, help="Seeds of each; by default 10, on WN18 1.", show_default=False)
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Trainings at a time; times are fair only with one.")]
 Seed = Annotated[int, typer.Option(min=0, help="The first seed.")]
 Changes = Annotated[
     list[str] | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.options import AsJson, Changes, Device, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet
 from rgcn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def train(
     ] = None,
     no_keep: Annotated[bool, typer.Option("--no-keep", help="Keep nothing: no folder, no checkpoints.")] = False,
     runs: Annotated[
-        int, typer.Option(min=1, help="Train with so many seeds, a folder each; mean, deviation and error over them.")
+        int,
+        typer.Option(min=1, max=MOST_RUNS, help="Train with so many seeds, a folder each; mean, deviation and error."),
     ] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="With --runs, how many at a time.")] = 1,
+    jobs: Jobs = 1,
     track: Annotated[
         list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
     ] = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.options import AsJson, Changes, Device, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet
 
 if TYPE_CHECKING:
     from rgcn.runs.tuning import TrialRecord, TuneResult
@@ -23,8 +23,10 @@ def tune(
     configuration: Annotated[
         str, typer.Argument(help="A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
     ],
-    trials: Annotated[int, typer.Option(help="Trials the study shall have; more can be added later.")] = 50,
-    jobs: Annotated[int, typer.Option(help="Trials at a time, each in a process of its own.")] = 1,
+    trials: Annotated[
+        int, typer.Option(min=1, max=MOST_RUNS, help="Trials the study shall have; more can be added later.")
+    ] = 50,
+    jobs: Jobs = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the study. The same command goes on with it.")] = None,
     metric: Annotated[
         str | None, typer.Option(help="accuracy or loss; for link prediction mrr. Of validation data, always.")
@@ -56,8 +58,8 @@ def tune(
     from rgcn.runs import load_configuration
     from rgcn.runs.folder import with_whole_paths
 
-    if trials < 1 or jobs < 1 or (minutes is not None and not minutes > 0):
-        raise ConfigError("--trials and --jobs are at least 1, and --timeout is more than 0 minutes")
+    if minutes is not None and not minutes > 0:
+        raise ConfigError("--timeout is more than 0 minutes")
     overrides = {"seed": seed, "training.device": device}
     given = {key: value for key, value in overrides.items() if value is not None}
     config = with_whole_paths(load_configuration(configuration, changes or [], given))

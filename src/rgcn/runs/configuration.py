@@ -28,6 +28,10 @@ def shipped_configurations() -> dict[str, Path]:
     return {f"{path.parent.name}/{path.stem}": path for path in files}
 
 
+# Sections and knobs that no figure of a run depends on.
+WITHOUT_EFFECT = ("checkpoints", "trackers")
+
+
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
@@ -217,6 +221,8 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
 
 def _find(name: str) -> tuple[Path, str]:
     """The file of a configuration, and what to call it in messages."""
+    if not name.strip():
+        raise ConfigError("a configuration needs a name: a shipped one (`rgcn configs`), a YAML file or a run's folder")
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         if not path.is_file():

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 # Someone who only looks whether a run is being written holds its lock for a moment.
 LOCK_PATIENCE_S = 1.0
-EDITABLE = ("checkpoints", "trackers")  # what no figure of a run depends on
-TASKS = ("node-classification", "link-prediction")
+TASKS = ("node-classification", "link-prediction")  # the keys of rgcn.config.RUNS, which takes pydantic to import
 ABOUT_KEYS = {"task", "dataset", "model", "seed", "epochs", "created", "data", "configuration", "sessions"}
 RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
 
@@ -83,7 +82,7 @@ class RunFolder:
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
         from rgcn.config import RUNS, validated
-        from rgcn.runs.configuration import differences, load_configuration
+        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, load_configuration
 
         about, path = self.about(), self.path / "config.yaml"
         begun: RunConfig = validated(RUNS[about["task"]], about["configuration"], str(self.path / "run.json"))
@@ -94,7 +93,7 @@ class RunFolder:
         except ConfigError as error:
             warnings.warn(f"{error}\nrun.json has the configuration the run began with: that is used", stacklevel=2)
             return begun
-        changes = [each for each in differences(begun, edited, EDITABLE) if each.key != "training.device"]
+        changes = [each for each in differences(begun, edited, WITHOUT_EFFECT) if each.key != "training.device"]
         if changes:
             words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in changes[:5])
             raise DataError(

@@ -22,14 +22,12 @@ from rgcn.config import RUNS, RunConfig, validated
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
-from rgcn.runs.configuration import differences
+from rgcn.runs.configuration import WITHOUT_EFFECT, differences
 from rgcn.runs.folder import RunFolder, with_whole_paths
 from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Outcome, Task, Workers, workers
 
 FORMAT, VERSION = "rgcn-series", 1
-# What a run's figures do not depend on.
-BESIDES = {"seed", "checkpoints", "trackers"}
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ def _claimed(folder: Path | None) -> Iterator[None]:
 
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; a series needs a folder")
-    known = (folder / "series.json").is_file() or any(is_run(path) for path in folder.glob("seed-*"))
+    known = (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
     if folder.is_dir() and not known and any(path.name[0] != "." for path in folder.iterdir()):
         raise DataError(f"{folder} is not empty and holds no series of runs; choose another folder")
     try:
@@ -221,29 +219,27 @@ def _claimed(folder: Path | None) -> Iterator[None]:
         raise DataError(f"another process is working on the series in {folder}; wait for it to end") from None
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run, finished or not."""
-    return (folder / "run.json").is_file()
-
-
 def _is_interrupted(folder: Path | None) -> bool:
-    return folder is not None and (folder / "run.json").is_file() and not (folder / "result.json").is_file()
+    return folder is not None and RunFolder(folder).exists() and not (folder / "result.json").is_file()
 
 
 def _found(task: Task) -> SeriesRow | None:
     """The row of a seed that is finished in its folder; None where there is still something to do."""
-    if task.folder is None or not is_run(task.folder):
+    if task.folder is None:
+        return None
+    run = RunFolder(task.folder)
+    if not run.exists():
         return None
     different = [
         f"{found.key} was {found.a}, now {found.b}"
-        for found in differences(RunFolder(task.folder).config(), task.config, BESIDES)
+        for found in differences(run.config(), task.config, ("seed", *WITHOUT_EFFECT))
     ]
     if different:
         raise DataError(
             f"{task.folder} holds a run with other settings ({'; '.join(different[:3])}"
             f"{'; ...' if len(different) > 3 else ''}): choose another folder"
         )
-    result = RunFolder(task.folder).result()
+    result = run.result()
     return None if result is None else SeriesRow(task.config.seed, "reused", result)
 
 
@@ -268,4 +264,10 @@ def _keep(result: SeriesResult, folder: Path | None) -> None:
         **result.as_dict(),
         "configuration": result.config.model_dump(mode="json"),
     }
-    write_atomically(folder / "series.json", json.dumps(content, indent=1) + "\n")
+    try:
+        write_atomically(folder / "series.json", json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise DataError(
+            f"cannot write {folder / 'series.json'}: {error.strerror or error}; finished runs stay: make room, then "
+            "resume"
+        ) from error

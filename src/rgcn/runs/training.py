@@ -11,6 +11,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
@@ -45,7 +47,8 @@ def train(
     on_epoch is called with every report of the training, on_step with the number of steps after every step.
     """
     if folder is None:
-        return _fit(_Training(config, graph, on_epoch, on_step))
+        with _saying_what_memory_lacks():
+            return _fit(_Training(config, graph, on_epoch, on_step))
     check_trackers(config.trackers)
     run = RunFolder(folder)
     run.refuse_unless_free()
@@ -164,6 +167,7 @@ def _session(run: RunFolder, training: _Training) -> RunResult:
     outcome, words = "failed", ""
     try:
         with ExitStack() as open_until_done:
+            open_until_done.enter_context(_saying_what_memory_lacks())
             interruption = open_until_done.enter_context(Interruption())
             _open_trackers(run, training, from_step)
             rows = [row for row in run.metrics() if row["number"] <= from_step] if from_step else []
@@ -186,6 +190,21 @@ def _session(run: RunFolder, training: _Training) -> RunResult:
             tracker.close("interrupted" if outcome == "terminated" else outcome)
         with suppress(OSError, DataError):  # on a full disk the error that is on its way out says more
             run.end_session(outcome, training.steps_taken, words)
+
+
+@contextmanager
+def _saying_what_memory_lacks() -> Iterator[None]:
+    """PyTorch says that memory is out in a stack trace; which settings ask for it is what helps."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        out_of_memory = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "allocate memory" in str(error)
+        if not out_of_memory:
+            raise
+        raise DataError(
+            f"there is not enough memory ({str(error).splitlines()[0][:200]}): lower model.hidden, embedding or bases, "
+            "training.batch_edges or negatives, or prune the graph"
+        ) from error
 
 
 def _begin(run: RunFolder, from_step: int) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.runs.configuration import flat_settings
+from rgcn.graph import SPLITS
+from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.runs.report.charts import Series
 from rgcn.runs.report.curves import PANELS, Panel
 from rgcn.runs.report.figures import decimal
@@ -19,9 +20,6 @@ from rgcn.runs.spread import Spread
 
 LOWER_IS_BETTER = {"mean_rank"}
 PERCENTAGES = {"accuracy", "hits@1", "hits@3", "hits@10"}
-SPLITS = ("train", "valid", "test")
-# What a run's figures do not depend on.
-BESIDES = ("checkpoints", "trackers")
 # Curves of a series are averaged where all its runs reported; so many places are enough for a picture.
 CURVE_PLACES = 400
 
@@ -52,7 +50,7 @@ class Entry:
 
     def settings(self) -> dict[str, Any]:
         """Every setting under its dotted name; a series has a list of seeds."""
-        flat = flat_settings(self.first.config, BESIDES)
+        flat = flat_settings(self.first.config, WITHOUT_EFFECT)
         if self.is_series:
             flat["seed"] = ", ".join(str(run.config.seed) for run in self.runs)
         return flat

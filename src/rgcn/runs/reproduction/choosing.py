@@ -50,7 +50,9 @@ def sorted_out(
         ("model", models, known_models),
         ("name" if known_models else "data set", names, everything),
     ):
-        for name in (part.lower() for text in given or () for part in text.split(",") if part):
+        for name in (part.strip().lower() for text in given or () for part in text.split(",")):
+            if not name:
+                raise ConfigError(f"a {kind} without a name; there are {', '.join(allowed)}")
             if name not in allowed:
                 raise UnknownNameError(kind, name, allowed)
             found[name in known_models].append(name)

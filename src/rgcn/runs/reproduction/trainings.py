@@ -13,10 +13,11 @@ from typing import Any
 from rgcn.data.registry import get
 from rgcn.errors import DataError, RgcnError
 from rgcn.runs.configuration import load_configuration
+from rgcn.runs.folder import RunFolder
 from rgcn.runs.reproduction.availability import reason
 from rgcn.runs.reproduction.comparison import RULE, Row, Table, judge, without_figure
 from rgcn.runs.reproduction.published import ACCURACY, METRICS, RANKING, TITLES, Figure
-from rgcn.runs.series import SeriesListener, is_run, run_series
+from rgcn.runs.series import SeriesListener, run_series
 from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Workers, workers
 
@@ -128,7 +129,11 @@ def _train(name: str, plan: Plan, pool: Workers, listener: SeriesListener, train
 
 
 def _refuse_old(names: Sequence[str], plan: Plan) -> None:
-    old = [plan.folder_of(name) for name in names if any(is_run(p) for p in plan.folder_of(name).glob("seed-*"))]
+    old = [
+        plan.folder_of(name)
+        for name in names
+        if any(RunFolder(p).exists() for p in plan.folder_of(name).glob("seed-*"))
+    ]
     if old:
         raise DataError(
             f"--fresh, but there are runs in {', '.join(map(str, old))}: choose another --out, or remove them"

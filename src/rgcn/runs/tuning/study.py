@@ -17,7 +17,7 @@ import numpy as np
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
-from rgcn.runs.configuration import flat_settings
+from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.runs.tuning.objective import Objective
 from rgcn.runs.tuning.spaces import Spaces, own_values
 
@@ -46,7 +46,7 @@ class Plan:
 
     def identity(self, data: str) -> dict[str, Any]:
         """What must stay the same for a study to go on; `data` is the fingerprint of what trials see."""
-        settings = flat_settings(self.config, besides=("trackers", "checkpoints"))
+        settings = flat_settings(self.config, besides=WITHOUT_EFFECT)
         settings.pop("training.device")
         spaces = {f"search {key}": json.loads(json.dumps(asdict(space))) for key, space in self.spaces.items()}
         return {"format": FORMAT, **settings, **asdict(self.objective), **spaces, "data": data}
