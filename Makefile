@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format types setup clean help
+.PHONY: demo test lint format types setup browser clean help
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -23,7 +23,11 @@ demo: $(STAMP)  ## Train on the embedded graph and show predictions
 	$(BIN)/rgcn train rgcn/lp-world
 
 test: lint types  ## Lint, check types, run every test
+	@$(BIN)/python tools/install_browser.py
 	$(BIN)/python -m pytest
+
+browser: $(STAMP)  ## Install Debian's Chromium, for the tests of the explorer page
+	@$(BIN)/python tools/install_browser.py --asked
 
 lint: $(STAMP)  ## Look for mistakes and untidy code
 	$(BIN)/ruff check .

@@ -23,9 +23,25 @@ _ROOMS = {
     "RelationalAdjacency": "rgcn.adjacency",
     "RgcnError": "rgcn.errors",
     "load": "rgcn.data",
+    "load_model": "rgcn.tasks",
+    "open_model": "rgcn.predict",
     "read": "rgcn.data",
 }
-_MODULES = {"nn", "sampling", "ranking", "data", "graph", "kernels", "tasks", "runs", "errors", "adjacency", "config"}
+_MODULES = {
+    "nn",
+    "sampling",
+    "ranking",
+    "data",
+    "graph",
+    "kernels",
+    "tasks",
+    "runs",
+    "errors",
+    "adjacency",
+    "config",
+    "predict",
+    "explain",
+}
 
 if TYPE_CHECKING:
     from rgcn import nn
@@ -33,7 +49,8 @@ if TYPE_CHECKING:
     from rgcn.data import load, read
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
-    from rgcn.tasks import LinkPredictor, NodeClassifier
+    from rgcn.predict import open_model
+    from rgcn.tasks import LinkPredictor, NodeClassifier, load_model
 
 __all__ = [
     "KnowledgeGraph",
@@ -44,7 +61,9 @@ __all__ = [
     "RgcnError",
     "__version__",
     "load",
+    "load_model",
     "nn",
+    "open_model",
     "read",
 ]
 

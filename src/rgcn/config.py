@@ -118,6 +118,11 @@ class DataConfig(Section):
         """What is said about reading `path`, as arguments of `rgcn.read`."""
         return self.model_dump(exclude={"dataset", "path", "prune"}, exclude_defaults=True)
 
+    def source_paths(self) -> list[str]:
+        """The files and folders that are read; none for a data set of the registry."""
+        labels = self.labels.values() if isinstance(self.labels, dict) else [self.labels]
+        return [source for source in (self.path, *labels, self.features) if source is not None]
+
     @property
     def title(self) -> str:
         return self.dataset or str(self.path)

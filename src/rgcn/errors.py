@@ -31,8 +31,10 @@ class ConfigError(RgcnError, ValueError):
 class UnknownNameError(RgcnError, KeyError):
     """A name that is not there, with the closest ones that are."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        self.kind, self.name, self.suggestions = kind, name, close_matches(name, known)
+    def __init__(self, kind: str, name: str, known: Iterable[str], suggestions: list[str] | None = None) -> None:
+        """suggestions: where somebody knows better than to compare letters."""
+        self.kind, self.name = kind, name
+        self.suggestions = close_matches(name, known) if suggestions is None else suggestions
         hint = f" Did you mean {', '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
         super().__init__(f"unknown {kind} {name!r}.{hint}")
 

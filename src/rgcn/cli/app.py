@@ -6,7 +6,25 @@ from typing import Annotated
 
 import typer
 
-from rgcn.cli import bench, compare, config, data, report, reproduce, resume, runs, train, tune
+from rgcn.cli import (
+    bench,
+    card,
+    compare,
+    complete,
+    config,
+    data,
+    embed,
+    explain,
+    export,
+    predict,
+    report,
+    reproduce,
+    resume,
+    runs,
+    serve,
+    train,
+    tune,
+)
 
 app = typer.Typer(
     name="rgcn",
@@ -40,6 +58,13 @@ app.command("evaluate")(resume.evaluate)
 app.command("runs")(runs.list_runs)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
+app.command("predict")(predict.predict)
+app.command("complete")(complete.complete)
+app.command("card")(card.card)
+app.command("explain")(explain.explain)
+app.command("embed")(embed.embed)
+app.command("export")(export.export)
+app.command("serve")(serve.serve)
 app.command("tune")(tune.tune)
 app.command("configs")(train.list_configurations)
 app.add_typer(config.app, name="config")

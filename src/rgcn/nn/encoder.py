@@ -53,13 +53,15 @@ class EmbeddingInput(nn.Module):
 
         Most calls name the same nodes again, and the answer is kept.
         """
-        if self._last is None or self._last[0] is not nodes:
+        last = self._last
+        if last is None or last[0] is not nodes:
             position = self.rows.position.index_select(0, nodes)
             size = self.rows.table_for(position).shape[0]
             in_order = len(nodes) == size and torch.equal(position, torch.arange(size, device=position.device))
             rows = None if in_order else SparsePattern.picking(position, size)
-            self._last = nodes, size == len(self.rows.trained), rows
-        return self._last[1:]
+            # One tuple, set at once: another thread that asks about other nodes meanwhile must not change the answer.
+            self._last = last = nodes, size == len(self.rows.trained), rows
+        return last[1:]
 
     def all_nodes(self) -> Tensor:
         """[nodes, width]: every node in order, without a lookup where all rows are trained."""

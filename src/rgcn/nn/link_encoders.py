@@ -1,6 +1,7 @@
 """Encoders of link prediction: from the graph to a vector for every node.
 
-Each is called with the operator of the edges to pass messages over, [N, N], and returns [N, width].
+Each is called with the operator of the edges to pass messages over, [N, N], and returns [N, width]. `at` gives the
+vectors of a few nodes alone, the same numbers, from the part of the graph that reaches them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.nn.encoder import EmbeddingInput
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
@@ -26,6 +27,10 @@ class PlainEmbedding(nn.Module):
     def forward(self, adjacency: RelationalAdjacency | None = None) -> Tensor:
         return self.source.all_nodes()
 
+    def at(self, field: ReceptiveField | None, nodes: Tensor) -> Tensor:
+        """[nodes, width]: their embeddings; there is no field, for no message is passed."""
+        return self.source(nodes)  # type: ignore[no-any-return]
+
 
 class ConvolutionalEncoder(nn.Module):
     """RGCN: embeddings (or one-hot nodes), then convolutions with ReLU between them; none after the last."""
@@ -39,6 +44,15 @@ class ConvolutionalEncoder(nn.Module):
         x = None if self.source is None else self.source.all_nodes()
         for depth, layer in enumerate(self.layers):
             x = layer(x if x is None or depth == 0 else torch.relu(x), adjacency)
+        assert x is not None
+        return x
+
+    def at(self, field: ReceptiveField, nodes: Tensor) -> Tensor:
+        """[nodes, width]: the vectors of the nodes whose receptive field this is."""
+        x: Tensor | None = None if self.source is None else self.source(field.inputs)
+        for depth, (layer, adjacency) in enumerate(zip(self.layers, field.layers, strict=True)):
+            first = depth == 0
+            x = layer(x if x is None or first else torch.relu(x), adjacency, field.inputs if first else None)
         assert x is not None
         return x
 
@@ -72,3 +86,10 @@ class CompressionEncoder(nn.Module):
         for layer in self.layers:
             x = torch.relu(layer(x, adjacency))
         return embedding + x @ self.up
+
+    def at(self, field: ReceptiveField, nodes: Tensor) -> Tensor:
+        """[nodes, width]: the vectors of the nodes whose receptive field this is."""
+        x = self.source(field.inputs) @ self.down + self.down_bias
+        for layer, adjacency in zip(self.layers, field.layers, strict=True):
+            x = torch.relu(layer(x, adjacency))
+        return self.source(nodes) + x @ self.up  # type: ignore[no-any-return]

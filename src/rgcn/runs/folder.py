@@ -30,7 +30,7 @@ from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from rgcn.config import RunConfig
+    from rgcn.config import DataConfig, RunConfig
     from rgcn.graph import KnowledgeGraph
 
 FORMAT_VERSION = 1
@@ -214,6 +214,7 @@ class RunFolder:
                 "nodes": graph.num_nodes,
                 "relations": graph.num_relations,
                 "triples": len(graph),
+                "files": stamps_of(config.data),
             },
             "configuration": config.model_dump(mode="json"),
             "sessions": [],
@@ -297,6 +298,20 @@ def _is_ours(name: str) -> bool:
 def now() -> str:
     """The time in UTC, to the second: 2026-11-15T12:00:00Z."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
+    """Size and time of change of every file the data are read from: equal stamps spare reading them again."""
+    stamps = []
+    for source in map(Path, data.source_paths()):
+        files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+        for path in files:
+            try:
+                found = path.stat()
+            except OSError:
+                continue  # gone, or not ours to look at: then there is nothing to compare either
+            stamps.append({"path": str(path), "size": found.st_size, "modified_ns": found.st_mtime_ns})
+    return stamps
 
 
 def with_whole_paths(config: RunConfig) -> RunConfig:

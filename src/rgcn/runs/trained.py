@@ -12,21 +12,23 @@ from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.result import RunResult
 from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.tasks.storage import load_as
 
 
-def load_trained(run: RunFolder, mirror: Path | None = None) -> Model:
+def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto") -> Model:
     """A run's model: the saved one, or for a run that is not finished the best weights of its newest checkpoint."""
     run.check()
     if run.result() is not None:
-        kind = NodeClassifier if run.about()["task"] == "node-classification" else LinkPredictor
-        return kind.load(str(run.path / "model"))
+        if run.about()["task"] == "node-classification":
+            return load_as(run.path / "model", NodeClassifier, device)
+        return load_as(run.path / "model", LinkPredictor, device)
     state = Checkpoints(run.path / "checkpoints").newest()
     if state is None:
         raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to look at")
     config = run.config()
     graph = load_data(config.data, mirror)
     refuse_other_data(run, graph)
-    model = make_model(config).prepare(graph)
+    model = make_model(config).set_params(device=device).prepare(graph)
     # Weights only: a run that is under way on a GPU may be looked at on another machine.
     model.network_.load_state_dict(state.part("best") or state.part("network"))
     model.network_.eval()

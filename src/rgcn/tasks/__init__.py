@@ -2,5 +2,6 @@
 
 from rgcn.tasks.link_predictor import LinkPredictor, ScoredTriple
 from rgcn.tasks.node_classifier import NodeClassifier, NodePrediction
+from rgcn.tasks.storage import load_model
 
-__all__ = ["LinkPredictor", "NodeClassifier", "NodePrediction", "ScoredTriple"]
+__all__ = ["LinkPredictor", "NodeClassifier", "NodePrediction", "ScoredTriple", "load_model"]

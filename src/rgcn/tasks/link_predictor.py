@@ -16,7 +16,9 @@ from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.ranking import FilterIndex, RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
+from rgcn.sampling import KnownTriples
 from rgcn.tasks.devices import choose_device
+from rgcn.tasks.fold_in import fold_in
 from rgcn.tasks.link_fitting import LinkEpoch, LinkFitting
 from rgcn.tasks.link_network import LinkNetwork, build_link_network
 from rgcn.tasks.link_training import LinkTrainer
@@ -157,6 +159,16 @@ class LinkPredictor:
         """What takes the steps, for loops of one's own; after `prepare`."""
         assert self._adjacency is not None
         return LinkTrainer(self.network_, self._triples("train"), self._adjacency, self.model, self.training, self.seed)
+
+    def fold_in(self, first_new: int, steps: int) -> None:
+        """Fit the embeddings of nodes that were added after training to the triples from number `first_new` on."""
+        assert self._adjacency is not None
+        graph = self.graph_
+        is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
+        new = graph.triples[first_new:][is_train[first_new:]]
+        positives = torch.from_numpy(np.array(new)).to(self._adjacency.device)
+        fold_in(self.network_, self._adjacency, positives, self.training, steps=steps, seed=self.seed)
+        self.network_.train()  # what was encoded so far is no longer so
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -341,10 +353,15 @@ class LinkPredictor:
 
     def _scored(self, triples: Tensor, known: bool | None) -> list[ScoredTriple]:
         scores = self._scores(triples).tolist()
-        everything = set() if known is not None else set(map(tuple, self.graph_.triples.tolist()))
+        if known is None:
+            graph = self.graph_
+            everything = KnownTriples.of(self._triples("all").cpu(), graph.num_nodes, graph.num_relations)
+            already = everything.contains(triples).tolist()
+        else:
+            already = [known] * len(triples)
         return [
-            ScoredTriple(s, r, o, score, _sigmoid(score), tuple(ids) in everything if known is None else known)
-            for (s, r, o), ids, score in zip(self.graph_.named(triples.numpy()), triples.tolist(), scores, strict=True)
+            ScoredTriple(s, r, o, score, _sigmoid(score), is_known)
+            for (s, r, o), score, is_known in zip(self.graph_.named(triples.numpy()), scores, already, strict=True)
         ]
 
     # -- keeping -----------------------------------------------------------------------------------------
@@ -358,9 +375,9 @@ class LinkPredictor:
     @classmethod
     def load(cls, folder: str) -> LinkPredictor:
         """Read what `save` wrote."""
-        from rgcn.tasks.storage import load_model
+        from rgcn.tasks.storage import load_as
 
-        return load_model(folder, cls)
+        return load_as(folder, cls)
 
 
 def repeated_across_splits(kg: KnowledgeGraph) -> int:

@@ -249,9 +249,9 @@ class NodeClassifier:
     @classmethod
     def load(cls, folder: str) -> NodeClassifier:
         """Read what `save` wrote."""
-        from rgcn.tasks.storage import load_model
+        from rgcn.tasks.storage import load_as
 
-        return load_model(folder, cls)
+        return load_as(folder, cls)
 
 
 def _trainable_labels(kg: KnowledgeGraph) -> NodeLabels:

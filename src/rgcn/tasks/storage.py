@@ -41,7 +41,32 @@ def save_model(model: NodeClassifier | LinkPredictor, folder: str | Path) -> Non
     write_atomically(target / "model.json", json.dumps(about, indent=2) + "\n")
 
 
-def load_model(folder: str | Path, kind: type[Model]) -> Model:
+def load_model(folder: str | Path, *, device: str = "auto") -> NodeClassifier | LinkPredictor:
+    """The model in a folder that `save` wrote, or in the folder of a finished run, whichever kind it is.
+
+    >>> import rgcn, tempfile
+    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c")])
+    >>> folder = tempfile.mkdtemp()
+    >>> rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(folder)
+    >>> rgcn.load_model(folder)
+    LinkPredictor('distmult', fitted on KnowledgeGraph(3 nodes, 1 relation, 2 triples))
+    """
+    from rgcn.tasks import LinkPredictor, NodeClassifier
+
+    source = Path(folder)
+    if not (source / "model.json").exists() and (source / "model" / "model.json").exists():
+        source = source / "model"
+    kind = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION).get("kind")
+    if kind == KINDS["NodeClassifier"]:
+        return load_as(source, NodeClassifier, device)
+    if kind == KINDS["LinkPredictor"]:
+        return load_as(source, LinkPredictor, device)
+    raise DataError(
+        f"{source / 'model.json'}: an unknown kind of model, {kind!r}; there are {', '.join(KINDS.values())}"
+    )
+
+
+def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -51,7 +76,7 @@ def load_model(folder: str | Path, kind: type[Model]) -> Model:
     if about["kind"] != KINDS[kind.__name__]:
         raise DataError(f"{source}: holds a {about['kind']}, not a {KINDS[kind.__name__]}")
     graph = load_graph(source / "graph")
-    settings = {**about["settings"], "device": "auto"}
+    settings = {**about["settings"], "device": device}
     pruned = settings.get("prune")
     if pruned:  # the saved graph is already pruned, and its labels already split
         settings["prune"] = False

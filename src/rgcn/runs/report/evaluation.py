@@ -246,7 +246,7 @@ def evaluate_links(
         list(graph.relations),
         graph.num_nodes,
         _binned(by_object, by_subject),
-        _reversed_share(graph, triples),
+        reversed_share(graph, triples),
         repeated_across_splits(graph),
         at(order[:SHOWN]),
         at(order[::-1][:SHOWN]),
@@ -277,7 +277,8 @@ def _brief(number: int) -> str:
     return f"{number // 1000}k" if number >= 10_000 and number % 1000 == 0 else f"{number:,}"
 
 
-def _reversed_share(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> float:
+def reversed_share(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> float:
+    """Of the triples [t, 3], how many link two nodes that a training triple links the other way around."""
     train = graph.split_triples("train")
     backwards = train[:, 2] * graph.num_nodes + train[:, 0]
     return float(np.isin(triples[:, 0] * graph.num_nodes + triples[:, 2], backwards).mean())

@@ -32,22 +32,27 @@ def link_tiles(measured: LinkEvaluation) -> list[Tile]:
 
 
 def link_cautions(measured: LinkEvaluation) -> list[str]:
-    known = " or ".join({"train": "training", **SPLIT_WORDS}[split] for split in measured.known)
+    return ranking_cautions(measured.known, measured.reversed, measured.repeated)
+
+
+def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int) -> list[str]:
+    """What to know of ranks; the arguments are those of `LinkEvaluation`."""
+    splits = " or ".join({"train": "training", **SPLIT_WORDS}[split] for split in known)
     cautions = [
-        f"Ranks are filtered: other answers known to be true (in {known}) do not count as mistakes. Equal scores share "
-        "the mean of their places.",
+        f"Ranks are filtered: other answers known to be true (in {splits}) do not count as mistakes. Equal scores "
+        "share the mean of their places.",
         "What is not in the data counts as false. Some of the model's “wrong” answers may be true facts that nobody "
         "wrote down.",
     ]
-    if measured.reversed > 0.2:
+    if reversed_share > 0.2:
         cautions.append(
-            f"For {measured.reversed:.0%} of these triples, a training triple links the same two nodes the other way "
+            f"For {reversed_share:.0%} of these triples, a training triple links the same two nodes the other way "
             "around. Such answers can be copied, so that the figures flatter a model that notices symmetric or inverse "
             "relations."
         )
-    if measured.repeated:
+    if repeated:
         cautions.append(
-            f"{count(measured.repeated, 'triple')} in more than one split: measured on what was learned, a model looks "
+            f"{count(repeated, 'triple')} in more than one split: measured on what was learned, a model looks "
             "better than it is."
         )
     return cautions

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from rgcn.errors import local_name
 
-VOID = frozenset({"meta", "br", "hr", "col", "wbr"})
+VOID = frozenset({"meta", "br", "hr", "col", "input", "wbr"})
 LONGEST_SHOWN, LONGEST_TITLE = 64, 600
 # Characters that HTML forbids, and halves of characters that cannot be written to a file at all.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

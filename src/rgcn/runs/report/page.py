@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from rgcn.runs.report.markup import Html, join, paragraph, tag
+from rgcn.runs.report.markup import Html, escaped, join, paragraph, tag
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,12 @@ def page(
     introduction: Html | str = "",
     tiles: Sequence[Tile] = (),
     footer: Html | str = "",
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
 ) -> str:
     """A whole page.
+
+    styles, scripts  what only this page needs, after what all have; each a text of ours, never from data
 
     The policy in its head lets a browser run the page's own script and nothing else, so that even a name from the data
     that got through the escaping could not do anything.
@@ -46,9 +51,9 @@ def page(
     >>> text.startswith("<!DOCTYPE html>"), "http://" in text
     (True, False)
     """
-    style, script = _own("page.css"), _own("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; base-uri 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    every_style, every_script = [_own("page.css"), *styles], [_own("page.js"), *scripts]
+    allowed = " ".join(map(_digest, every_script))
+    policy = f"default-src 'none'; base-uri 'none'; style-src 'unsafe-inline'; script-src {allowed}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -56,7 +61,7 @@ def page(
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
-        Html(f"<style>\n{style}</style>"),
+        *(Html(f"<style>\n{style}</style>") for style in every_style),
     )
     anchors = [f"part-{number}" for number in range(1, len(sections) + 1)]
     links = [tag("li", tag("a", one.heading, href=f"#{to}")) for one, to in zip(sections, anchors, strict=True)]
@@ -68,8 +73,24 @@ def page(
     )
     cards = (_card(one, to) for one, to in zip(sections, anchors, strict=True))
     main = tag("main", top, _tiles(tiles), *cards, tag("footer", footer))
-    body = tag("body", main, Html(f"<script>{script}</script>"))
+    body = tag("body", main, *(Html(f"<script>{script}</script>") for script in every_script))
     return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def embedded(name: str, values: object) -> Html:
+    """Values as JSON that a page's script reads: an element of this id, which nothing inside can end.
+
+    >>> embedded("names", ["</script>"])
+    '<script type="application/json" id="names">["\\\\u003c/script\\\\u003e"]</script>'
+    """
+    text = json.dumps(values, separators=(",", ":"))  # in ASCII: no separator of lines, no half of a character
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Html(f'<script type="application/json" id="{escaped(name)}">{text}</script>')
+
+
+def _digest(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _own(name: str) -> str:

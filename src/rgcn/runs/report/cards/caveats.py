@@ -20,11 +20,15 @@ def caveats(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> 
         words += _about_the_split(run, measured)
         words += node_cautions(measured) if isinstance(measured, NodeEvaluation) else link_cautions(measured)
         words += _disagreement(run, measured)
-    words.append(
+    words.append(one_seed(run))
+    return tag("ul", *(tag("li", prose(one)) for one in words), class_="care")
+
+
+def one_seed(run: RunRecord) -> str:
+    return (
         f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
         "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
     )
-    return tag("ul", *(tag("li", prose(one)) for one in words), class_="care")
 
 
 def _about_the_split(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) -> list[str]:

@@ -19,7 +19,7 @@ def model_card(run: RunRecord, model: NodeClassifier | LinkPredictor | None) -> 
     rows: list[tuple[object, object]] = [
         ("Architecture", architecture(run.config, model is not None and model.graph_.features is not None)),
         ("Weight matrices", decomposition(run.config.model)),
-        ("Messages", _messages(run.config.model)),
+        ("Messages", messages(run.config.model)),
     ]
     result = run.result or {}
     stored = result.get("stored_parameters") or (None if model is None else model.num_parameters_)
@@ -79,7 +79,8 @@ def decomposition(model: NodeModelConfig | LinkModelConfig) -> str:
     return "a full matrix for each relation (no decomposition)"
 
 
-def _messages(model: NodeModelConfig | LinkModelConfig) -> str:
+def messages(model: NodeModelConfig | LinkModelConfig) -> str:
+    """Which way messages pass, and how they are added up."""
     if model.name == "distmult":
         return "none"
     ways = "along triples and against them" if model.inverse else "along triples only"

@@ -1,0 +1,132 @@
+"""`rgcn complete` over all (subject, relation) pairs of WN18: time, memory, and how many of its triples are true.
+
+    python benchmarks/completion.py RUN [--out results/completion.json]
+
+RUN is a link-prediction run, such as `rgcn train rgcn/lp-wn18` makes. Truth is measured by hiding the validation split:
+how many of the triples proposed without it are in it. Test triples stay known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _about import write_result
+
+from rgcn.predict import OpenModel, open_model
+from rgcn.predict.completion import complete
+from rgcn.predict.links import predict_links
+
+BINS = ((0.4, 1.01), (0.3, 0.4), (0.2, 0.3), (0.1, 0.2), (0.01, 0.1), (0.0, 0.01))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("results/completion.json"))
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    opened = open_model(arguments.run, accept_changed_data=True)
+    opened.model.encoded()
+    loaded, before = time.perf_counter() - began, _peak()
+    began = time.perf_counter()
+    assert opened.calibration is not None
+    calibrated = time.perf_counter() - began
+    result: dict[str, Any] = {
+        "run": opened.name,
+        "graph": {"nodes": opened.graph.num_nodes, "relations": opened.graph.num_relations},
+        "threads": torch.get_num_threads(),
+        "other load before": os.getloadavg()[0],
+        "seconds to open": round(loaded, 2),
+        "seconds to calibrate": round(calibrated, 2),
+        "memory before, MiB": round(before),
+        "calibration": opened.calibration.as_dict(),
+        "completions": [_timed(opened, nodes) for nodes in ("any", "fitting", "seen")],
+        "hidden validation triples": _hidden(opened),
+        "fifty questions": _fifty(opened),
+    }
+    write_result(arguments.out, result)
+    print(json.dumps({key: value for key, value in result.items() if key != "calibration"}, indent=2))
+
+
+def _timed(opened: OpenModel, nodes: Any) -> dict[str, Any]:
+    began = time.perf_counter()
+    found = complete(opened, nodes=nodes)
+    seconds = time.perf_counter() - began
+    return {
+        "nodes": nodes,
+        "pairs": found.pairs,
+        "triples": len(found),
+        "seconds": round(seconds, 1),
+        "pairs a second": round(found.pairs / seconds),
+        "peak memory, MiB": round(_peak()),
+    }
+
+
+def _hidden(opened: OpenModel) -> dict[str, Any]:
+    """What share of the triples proposed without the validation split is in it, by the probability they are given.
+
+    Test triples stay known, so that they are not held against what is proposed.
+    """
+    graph = opened.graph
+    calibration = complete(opened).calibration
+    found = complete(opened, known=("train", "test"))
+    probability = calibration.link_probabilities(torch.from_numpy(found.score)).numpy()
+    hidden = _keys(graph.split_triples("valid"), graph.num_relations, graph.num_nodes)
+    right = np.isin(_keys(found.triples, graph.num_relations, graph.num_nodes), hidden)
+    rows = []
+    for low, high in BINS:
+        chosen = (probability >= low) & (probability < high)
+        rows.append(
+            {
+                "probability": f"{low} to {min(high, 1.0):g}",
+                "triples": int(chosen.sum()),
+                "in the validation split": int(right[chosen].sum()),
+                "share": round(float(right[chosen].mean()), 4) if chosen.any() else None,
+            }
+        )
+    return {"validation triples": len(hidden), "calibration": calibration.as_dict(), "by probability": rows}
+
+
+def _keys(triples: Any, num_relations: int, num_nodes: int) -> Any:
+    return (triples[:, 0] * num_relations + triples[:, 1]) * num_nodes + triples[:, 2]
+
+
+def _fifty(opened: OpenModel) -> dict[str, Any]:
+    """Fifty questions in one call against their matrix product alone; the median of a hundred."""
+    nodes = opened.predictor.encoded()
+    given = torch.randint(len(nodes), (50,), generator=torch.Generator().manual_seed(0))
+    relation = given % opened.graph.num_relations
+    query, transposed = nodes[given].contiguous(), nodes.T
+
+    def product() -> None:
+        torch.mm(query, transposed)
+
+    def asking() -> None:
+        predict_links(opened, given, relation, True, 10)
+
+    return {name: f"{_median(call):.2f} ms" for name, call in (("product", product), ("answers", asking))}
+
+
+def _median(call: Any) -> float:
+    times = []
+    for _ in range(100):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return 1000 * float(np.median(times))
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()

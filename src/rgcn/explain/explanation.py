@@ -1,0 +1,164 @@
+"""An explanation: plain values, ready to be written as text, JSON, a picture or a page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rgcn.explain.fidelity import Fidelity
+from rgcn.explain.phrases import Named, sentence, walk
+
+if TYPE_CHECKING:
+    from rgcn.runs.report.markup import Html
+
+
+@dataclass(frozen=True)
+class ExplainedEdge:
+    """A triple and what it did.
+
+    importance  positive where it speaks for the answer
+    share       of the importance of all triples in reach, signs left aside
+    hop         1 where it touches an asked node, 2 where it touches a neighbor
+    itself      whether it is the very triple that was asked about
+    """
+
+    subject: Named
+    relation: Named
+    object: Named
+    importance: float
+    share: float
+    hop: int
+    itself: bool
+
+    @property
+    def text(self) -> str:
+        return sentence(self.subject, self.relation, self.object)
+
+
+@dataclass(frozen=True)
+class ExplainedNeighbor:
+    """A node that sent messages, and their importance together."""
+
+    node: Named
+    importance: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A triple of a path; forward where the path follows it from subject to object."""
+
+    subject: Named
+    relation: Named
+    object: Named
+    forward: bool
+
+
+@dataclass(frozen=True)
+class ExplainedPath:
+    """A walk from an asked node outward, or from subject to object."""
+
+    steps: tuple[Step, ...]
+    importance: float
+
+    @property
+    def text(self) -> str:
+        """
+        >>> step = Step({"title": "Ada"}, {"title": "worksAt"}, {"title": "KIT"}, forward=True)
+        >>> back = Step({"title": "Bob"}, {"title": "worksAt"}, {"title": "KIT"}, forward=False)
+        >>> ExplainedPath((step, back), 0.5).text
+        'Ada —worksAt→ KIT ←worksAt— Bob'
+        """
+        first = self.steps[0]
+        start = first.subject if first.forward else first.object
+        return walk(start, [(s.relation, s.forward, s.object if s.forward else s.subject) for s in self.steps])
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a model answers as it does.
+
+    question     what was asked: {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
+    method       how the importances were found
+    model        the name of the run
+    probability  of the answer; calibrated where `calibrated`
+    score        the network's own number: a logit, or a triple's score
+    own_share    how much the asked nodes brought themselves; None where the method does not say
+    edges        triples that speak for the answer, most important first
+    against      triples that speak against it, likewise
+    connections  triples that join those to the asked nodes, for the picture
+    considered   how many triples could have had a say
+    """
+
+    question: dict[str, Any]
+    method: str
+    model: str
+    probability: float
+    calibrated: bool
+    score: float
+    own_share: float | None
+    edges: tuple[ExplainedEdge, ...]
+    against: tuple[ExplainedEdge, ...]
+    connections: tuple[ExplainedEdge, ...]
+    neighbors: tuple[ExplainedNeighbor, ...]
+    paths: tuple[ExplainedPath, ...]
+    fidelity: Fidelity
+    considered: int
+
+    @property
+    def title(self) -> str:
+        """The question in a line."""
+        asked = self.question
+        if asked["kind"] == "class":
+            return f"Why {asked['class']['title']} for {asked['node']['title']}?"
+        return f"Why {sentence(asked['subject'], asked['relation'], asked['object'])}?"
+
+    @property
+    def asked(self) -> tuple[Named, ...]:
+        """The nodes the question is about."""
+        if self.question["kind"] == "class":
+            return (self.question["node"],)
+        return self.question["subject"], self.question["object"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "question": self.question,
+            "method": self.method,
+            "probability": self.probability,
+            "calibrated": self.calibrated,
+            "score": self.score,
+            "own_share": self.own_share,
+            "edges": [asdict(edge) for edge in self.edges],
+            "against": [asdict(edge) for edge in self.against],
+            "neighbors": [asdict(neighbor) for neighbor in self.neighbors],
+            "paths": [
+                {"text": path.text, **asdict(path), "steps": list(map(asdict, path.steps))} for path in self.paths
+            ],
+            "fidelity": self.fidelity.as_dict(),
+            "considered": self.considered,
+        }
+
+    def as_text(self) -> str:
+        """For a terminal or a mail: no markup, no color."""
+        from rgcn.explain.text import text
+
+        return text(self)
+
+    def as_svg(self) -> Html:
+        """The triples as a drawing, to be set into a page whose colors it takes."""
+        from rgcn.explain.picture import drawing
+
+        return drawing(self)
+
+    def as_svg_file(self) -> str:
+        """The same as a file of its own, with colors of its own."""
+        from rgcn.explain.picture import drawing_file
+
+        return drawing_file(self)
+
+    def as_page(self) -> str:
+        """One HTML file with everything, nothing loaded from elsewhere."""
+        from rgcn.explain.page import explanation_page
+
+        return explanation_page(self)

@@ -1,0 +1,74 @@
+"""An explanation as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, Explanation
+from rgcn.explain.phrases import percent
+
+WIDEST_BAR = 12
+SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
+METHOD_WORDS = {
+    "integrated-gradients": "integrated gradients over the graph's edges",
+    "edge-mask": "a learned mask over the graph's triples",
+}
+
+
+def text(explanation: Explanation) -> str:
+    """Question, answer, triples with bars, neighbors, paths, and how well it holds."""
+    most = max((edge.share for edge in (*explanation.edges, *explanation.against)), default=1.0)
+    parts = [
+        [explanation.title, *_answer(explanation)],
+        _list("What speaks for it", _edges(explanation.edges, most)),
+        _list("What speaks against it", _edges(explanation.against[:SHOWN_AGAINST], most)),
+        _list("Neighbors that mattered", _neighbors(explanation.neighbors[:SHOWN_NEIGHBORS])),
+        _list("Paths", (f"  {path.text}" for path in explanation.paths[:SHOWN_PATHS])),
+        _list("Does it hold?", [f"  {sentence}." for sentence in _sentences(explanation)]),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _answer(explanation: Explanation) -> list[str]:
+    kind = "calibrated" if explanation.calibrated else "as trained, not calibrated"
+    lines = [f"Probability {percent(explanation.probability)} ({kind})."]
+    asked = explanation.question
+    if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
+        lines.append(f"The model itself says {asked['predicted']['title']}.")
+    if not explanation.considered:
+        return [*lines, "No triple reaches it: the answer comes from the node itself."]
+    found = f"{explanation.considered:,} triples could have a say; by {METHOD_WORDS[explanation.method]}:"
+    return [*lines, found]
+
+
+def _edges(edges: Sequence[ExplainedEdge], most: float) -> Iterable[str]:
+    for edge in edges:
+        note = "   (the triple itself)" if edge.itself else ""
+        yield _line(edge.share, most, edge.importance < 0, edge.text + note)
+
+
+def _neighbors(neighbors: Sequence[ExplainedNeighbor]) -> Iterable[str]:
+    most = max((neighbor.share for neighbor in neighbors), default=1.0)
+    for neighbor in neighbors:
+        yield _line(neighbor.share, most, neighbor.importance < 0, neighbor.node["title"])
+
+
+def _line(share: float, most: float, against: bool, words: str) -> str:
+    """A share, its bar (hollow where it speaks against the answer), and what it belongs to."""
+    length = max(1, round(WIDEST_BAR * min(share / most, 1.0))) if most else 1
+    bar = ("░" if against else "█") * length
+    return f"  {100 * share:4.1f} %  {bar:<{WIDEST_BAR}}  {words}"
+
+
+def _sentences(explanation: Explanation) -> list[str]:
+    said = explanation.fidelity.words.rstrip(".").split(". ")
+    if explanation.own_share is not None and explanation.considered:
+        whose = "node itself brings" if len(explanation.asked) == 1 else "two nodes themselves bring"
+        said.append(f"The {whose} {percent(explanation.own_share)} of what counts, the triples the rest")
+    return said
+
+
+def _list(heading: str, lines: Iterable[str]) -> list[str]:
+    """Nothing where there are no lines."""
+    written = list(lines)
+    return [heading if heading.endswith("?") else f"{heading}:", *written] if written else []

@@ -1,0 +1,260 @@
+"""PyTorch Geometric: a graph as its `Data`, and a graph from its `Data` or `HeteroData`.
+
+A triple (subject, relation, object) is an edge from subject to object, as a message travels. What PyG has no place for
+lies in attributes of its own, so that a graph comes back as it was:
+
+    edge_index, edge_type, edge_weight, x, num_nodes            as PyG has them
+    y (-1: no label), train_mask, val_mask, test_mask           as most of PyG's data sets have labels
+    train_idx, train_y, val_idx, val_y, test_idx, test_y        as its `Entities` (AIFB, MUTAG, BGS, AM) has them
+    edge_split                                                  0, 1, 2: a triple of training, validation, test
+    node_names, relation_names, class_names, node_kind, label_order, graph_name, graph_metadata
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.errors import DataError
+from rgcn.extras import import_extra
+from rgcn.graph.knowledge_graph import KnowledgeGraph
+from rgcn.graph.labels import SPLITS, NodeLabels
+from rgcn.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+PYG_SPLITS = {"train": "train", "valid": "val", "test": "test"}
+
+
+def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
+    """A `torch_geometric.data.Data`; `inverse` adds every triple's inverse behind them all, its type r + R.
+
+    data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
+    RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
+    """
+    import torch
+
+    subject, relation, object_ = graph.triples.T
+    if inverse:
+        subject, object_ = np.concatenate([subject, object_]), np.concatenate([object_, subject])
+        relation = np.concatenate([relation, relation + graph.num_relations])
+    attributes: dict[str, Any] = {
+        "edge_index": _tensor(np.stack([subject, object_])),
+        "edge_type": _tensor(relation),
+        "num_nodes": graph.num_nodes,
+        "num_relations": graph.num_relations * (2 if inverse else 1),
+        "node_names": list(graph.nodes),
+        "relation_names": list(graph.relations),
+        "has_inverse": inverse,
+        "graph_name": graph.name,
+        "graph_metadata": dict(graph.metadata),
+    }
+    of_edges = {"edge_weight": graph.edge_weights, "edge_split": graph.triple_splits}
+    for name, values in of_edges.items():
+        if values is not None:
+            once = _tensor(values)
+            attributes[name] = torch.cat([once, once]) if inverse else once
+    of_nodes = {"x": graph.features, "node_kind": graph.node_kinds}
+    attributes |= {name: _tensor(values) for name, values in of_nodes.items() if values is not None}
+    if graph.labels is not None:
+        attributes |= _label_attributes(graph.labels, graph.num_nodes)
+    return import_extra("torch-geometric", "interop", "torch_geometric.data").Data(**attributes)
+
+
+def _label_attributes(labels: NodeLabels, num_nodes: int) -> dict[str, Any]:
+    classes = np.full(num_nodes, -1, dtype=np.int64)
+    classes[labels.nodes] = labels.classes
+    attributes: dict[str, Any] = {
+        "y": _tensor(classes),
+        "num_classes": labels.num_classes,
+        "class_names": list(labels.names),
+        "label_order": _tensor(labels.nodes),
+    }
+    for split, word in PYG_SPLITS.items():
+        nodes, its_classes = labels.of(split)
+        mask = np.zeros(num_nodes, dtype=bool)
+        mask[nodes] = True
+        attributes[f"{word}_mask"] = _tensor(mask)
+        attributes[f"{word}_idx"], attributes[f"{word}_y"] = _tensor(nodes), _tensor(its_classes)
+    return attributes
+
+
+def _tensor(values: NDArray[Any]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(values))  # a copy: a graph's arrays cannot be written, a tensor's can
+
+
+# -- and back --------------------------------------------------------------------------------------------
+
+
+def from_pyg(
+    data: Any,
+    *,
+    nodes: Sequence[str] | None = None,
+    relations: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+) -> KnowledgeGraph:
+    """A graph from a `Data` or `HeteroData`.
+
+    What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those given, or
+    "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
+
+    Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with train_mask,
+    val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as long as the
+    edges split the triples.
+    """
+    is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
+    found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
+    found = {key: _array(value) for key, value in found.items()}
+    if found.get("edge_index") is None:
+        raise DataError("the data has no edge_index: a graph is made of edges")
+    num_nodes = int(found["num_nodes"] or 0)
+    edge_type = found.get("edge_type", np.zeros(found["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
+    own = len(found["relation_names"]) if found.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
+    keep = edge_type < own
+    edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
+    weights = found.get("edge_weight")
+    return KnowledgeGraph(
+        np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
+        _names(nodes, found.get("node_names"), num_nodes, "node"),
+        _names(relations, found.get("relation_names"), own, "relation"),
+        node_kinds=found.get("node_kind"),
+        labels=_labels(found, num_nodes, classes),
+        triple_splits=None if edge_splits is None else edge_splits[keep],
+        features=found.get("x"),
+        edge_weights=None if weights is None else weights.reshape(-1)[keep],
+        name=found.get("graph_name", "") if name is None else name,
+        metadata=found.get("graph_metadata", {}),
+    )
+
+
+def _array(value: Any) -> Any:
+    """Tensors as arrays, anything else as it is."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def _names(given: Sequence[str] | None, found: Sequence[str] | None, count: int, kind: str) -> Vocabulary:
+    names = given if given is not None else found
+    if names is None:
+        names = [f"{kind} {number}" for number in range(count)]
+    if len(names) < count or (kind == "node" and len(names) != count):
+        raise DataError(f"the data has {count} {kind} numbers, but there are {len(names)} names for them")
+    return Vocabulary(names, kind=kind)
+
+
+def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDArray[np.int8] | None:
+    """Splits of edges, as PyG's WordNet18 has them: masks that are as long as the edges."""
+    masks = {split: found.get(f"{word}_mask") for split, word in PYG_SPLITS.items()}
+    if masks["train"] is None or masks["train"].shape != (num_edges,) or num_edges == num_nodes:
+        return None
+    splits = np.zeros(num_edges, dtype=np.int8)
+    for number, split in enumerate(SPLITS):
+        if masks[split] is not None:
+            splits[masks[split]] = number
+    return splits
+
+
+def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | None) -> NodeLabels | None:
+    y = found.get("y")
+    if y is not None:
+        y = y.reshape(-1) if y.shape == (num_nodes, 1) else y
+        if y.shape != (num_nodes,) or not np.issubdtype(y.dtype, np.integer):
+            warnings.warn(f"y of shape {list(y.shape)} and type {y.dtype} is no class a node: left out", stacklevel=3)
+            y = None
+    members = list(_members(found, y, num_nodes))
+    if not members and y is None:
+        return None
+    rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *members])
+    order = found.get("label_order")
+    if order is not None and np.array_equal(np.sort(order), np.sort(rows[:, 0])):
+        rows = rows[np.argsort(rows[:, 0])][np.searchsorted(np.sort(order), order)]
+    elif len(np.unique(rows[:, 0])) != len(rows):
+        raise DataError("a node stands in two of train_mask, val_mask and test_mask")
+    names = _names(given, found.get("class_names"), int(rows[:, 1].max(initial=-1)) + 1, "class")
+    return NodeLabels(rows[:, 0], rows[:, 1], names, rows[:, 2].astype(np.int8))
+
+
+def _members(found: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int) -> Iterator[NDArray[np.int64]]:
+    """For each split [n, 3]: node, class, split."""
+    masked = False
+    for number, split in enumerate(SPLITS):
+        mask = found.get(f"{PYG_SPLITS[split]}_mask")
+        nodes = found.get(f"{PYG_SPLITS[split]}_idx")
+        if y is not None and mask is not None:
+            if mask.shape != (num_nodes,):
+                raise DataError(f"{PYG_SPLITS[split]}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
+            masked = True
+            nodes = np.flatnonzero(mask & (y >= 0))
+            classes = y[nodes]
+        elif y is None and nodes is not None:
+            classes = found[f"{PYG_SPLITS[split]}_y"]
+        else:
+            continue
+        yield np.stack([nodes, classes, np.full(len(nodes), number)], axis=1).astype(np.int64)
+    if y is not None and not masked:
+        nodes = np.flatnonzero(y >= 0)
+        yield np.stack([nodes, y[nodes], np.zeros(len(nodes))], axis=1).astype(np.int64)
+
+
+# -- nodes and edges of several types ---------------------------------------------------------------------
+
+
+def _of_hetero(data: Any) -> dict[str, Any]:
+    """The attributes of a `HeteroData` as those of a `Data`: types one after the other."""
+    sizes = {kind: int(data[kind].num_nodes or 0) for kind in data.node_types}
+    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
+    edges = {kind: _array(data[kind].edge_index) for kind in data.edge_types if "edge_index" in data[kind]}
+    counts = [index.shape[1] for index in edges.values()]
+    shifted = [index + np.array([[starts[kind[0]]], [starts[kind[2]]]]) for kind, index in edges.items()]
+    plain = [relation for _, relation, _ in edges]
+    found: dict[str, Any] = {
+        "num_nodes": sum(sizes.values()),
+        "edge_index": np.concatenate([np.empty((2, 0), dtype=np.int64), *shifted], axis=1),
+        "edge_type": np.repeat(np.arange(len(edges)), counts),
+        "node_names": [f"{kind}/{number}" for kind, size in sizes.items() for number in range(size)],
+        "relation_names": [kind[1] if plain.count(kind[1]) == 1 else "/".join(kind) for kind in edges],
+    }
+    weights = [_array(data[kind].get("edge_weight")) for kind in edges]
+    if any(each is not None for each in weights):
+        ones = (np.ones(count) if each is None else each for each, count in zip(weights, counts, strict=True))
+        found["edge_weight"] = np.concatenate(list(ones))
+    features = [_array(data[kind].get("x")) for kind in sizes]
+    if all(each is not None and each.ndim == 2 and each.shape[1] == features[0].shape[1] for each in features):
+        found["x"] = np.concatenate(features)
+    elif any(each is not None for each in features):
+        warnings.warn("features of some node types only, or of several widths: left out", stacklevel=3)
+    return found | _hetero_labels(data, sizes, starts)
+
+
+def _hetero_labels(data: Any, sizes: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, Any]:
+    """Labels of the one type of nodes that has any."""
+    keys = ["y", *(f"{word}_{part}" for word in PYG_SPLITS.values() for part in ("mask", "idx", "y"))]
+    labelled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
+    if not labelled:
+        return {}
+    if len(labelled) > 1:
+        raise DataError(
+            f"nodes of the types {', '.join(labelled)} have labels: classes of which one? Keep y of one type only"
+        )
+    kind, total = labelled[0], sum(sizes.values())
+    found: dict[str, Any] = {}
+    for key in keys:
+        value = _array(data[kind].get(key))
+        if value is None:
+            continue
+        if key.endswith("_idx"):
+            found[key] = value + starts[kind]
+        elif key == "y" or key.endswith("_mask"):
+            whole = np.full((total, *value.shape[1:]), -1 if key == "y" else False, dtype=value.dtype)
+            whole[starts[kind] : starts[kind] + sizes[kind]] = value
+            found[key] = whole
+        else:
+            found[key] = value
+    return found

@@ -1,0 +1,193 @@
+"""What people call the nodes, relations and classes of a graph."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from rgcn.errors import DataError, UnknownNameError, local_name
+from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
+from rgcn.graph.vocabulary import Vocabulary
+
+# Relations whose literals name their subject, best first; an IRI's last part is compared.
+NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
+MOST_MEANT = 5
+LONGEST = 120
+
+
+class AmbiguousNameError(DataError):
+    """A title that several have."""
+
+
+class Titles:
+    """Readable names: a data set's own naming, a label in the graph, the last part of an IRI, a literal's text.
+
+    Titles are for reading and for asking. Two nodes may have the same one; names stay what tells nodes apart.
+
+    >>> kg = KnowledgeGraph.from_triples([("http://x.org/id7", "http://x.org/worksAt", "http://x.org/aifb")])
+    >>> titles = Titles(kg, {0: "Ada Lovelace"})
+    >>> titles.of(0), titles.of(1), titles.relation(0)
+    ('Ada Lovelace', 'aifb', 'worksAt')
+    >>> titles.node("ada lovelace"), titles.node("AIFB"), titles.node("<http://x.org/aifb>")
+    (0, 1, 1)
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        given: Mapping[int, str] | None = None,
+        descriptions: Mapping[int, str] | None = None,
+    ) -> None:
+        """given, descriptions: from outside the graph; they come before what the graph itself says."""
+        self.graph = graph
+        self._given = given or {}
+        self._descriptions = descriptions or {}
+
+    def over(self, graph: KnowledgeGraph) -> Titles:
+        """The titles of a larger graph that begins with the nodes of this one."""
+        return Titles(graph, self._given, self._descriptions)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def of(self, node: int) -> str:
+        """What people call a node."""
+        found = self._given.get(node) or self._in_graph.get(node)
+        if found:
+            return found
+        name = self.graph.nodes[node]
+        return shortened(literal_text(name)) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
+
+    def description(self, node: int) -> str | None:
+        """A sentence on what a node is, where the data set has one."""
+        return self._descriptions.get(node)
+
+    def relation(self, relation: int) -> str:
+        return local_name(self.graph.relations[relation]).strip("_") or self.graph.relations[relation]
+
+    def class_(self, number: int) -> str:
+        """A class is often a node too, the research group say, and then called as the node is."""
+        node = self.graph.nodes.get(self._classes[number])
+        return local_name(self._classes[number]) if node is None else self.of(node)
+
+    @property
+    def _classes(self) -> Vocabulary:
+        if self.graph.labels is None:
+            raise DataError("the graph has no classes: none of its nodes is labelled")
+        return self.graph.labels.names
+
+    @cached_property
+    def _in_graph(self) -> dict[int, str]:
+        """Titles that literals of the graph give."""
+        found: dict[int, str] = {}
+        if self.graph.node_kinds is None:
+            return found
+        is_literal = self.graph.is_literal
+        for wanted in NAMING_RELATIONS:
+            relations = [i for i, name in enumerate(self.graph.relations) if local_name(name) == wanted]
+            triples = self.graph.triples[np.isin(self.graph.triples[:, 1], relations)]
+            triples = triples[is_literal[triples[:, 2]]]
+            names = ((s, self.graph.nodes[o]) for s, _, o in triples.tolist())
+            # sorted is stable: English and unmarked ones first, else in the order of the graph
+            for subject, literal in sorted(names, key=lambda pair: not _is_english(pair[1])):
+                text = shortened(literal_text(literal))
+                if text:
+                    found.setdefault(subject, text)
+        return found
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def node(self, text: str) -> int:
+        """The node somebody means: by name, in angle brackets, by title, by the last part of an IRI, in any case."""
+        return _meant(text, self.graph.nodes, lambda: self.nodes_by_key, self.of)
+
+    def find_relation(self, text: str) -> int:
+        """The relation somebody means."""
+        return _meant(text, self.graph.relations, lambda: self.relations_by_key, self.relation)
+
+    def find_class(self, text: str) -> int:
+        """The class somebody means."""
+        return _meant(text, self._classes, lambda: self.classes_by_key, self.class_)
+
+    @cached_property
+    def nodes_by_key(self) -> dict[str, list[int]]:
+        """Literals only where nothing else is called so: a thing and the literal that names it have the same title."""
+        literals = self.graph.is_literal
+        things = _by_key(self.graph.nodes, self.of, np.flatnonzero(~literals).tolist())
+        return {**_by_key(self.graph.nodes, self.of, np.flatnonzero(literals).tolist()), **things}
+
+    @cached_property
+    def relations_by_key(self) -> dict[str, list[int]]:
+        return _by_key(self.graph.relations, self.relation)
+
+    @cached_property
+    def classes_by_key(self) -> dict[str, list[int]]:
+        return _by_key(self._classes, self.class_)
+
+
+def literal_text(name: str) -> str:
+    """What a literal says, of its N-Triples form.
+
+    >>> literal_text('"42"^^<http://www.w3.org/2001/XMLSchema#integer>'), literal_text("plain")
+    ('42', 'plain')
+    """
+    if not name.startswith('"') or '"' not in name[1:]:
+        return name
+    text = name[1 : name.rindex('"')]
+    plain = re.sub(r"\\(.)", lambda escape: " " if escape[1] in "nrtbf" else escape[1], text)
+    return " ".join(plain.split())
+
+
+def shortened(text: str) -> str:
+    """A text of which a reader gets the idea: an abstract is no name.
+
+    >>> len(shortened("word " * 100)) <= LONGEST
+    True
+    """
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+
+
+def _is_english(literal: str) -> bool:
+    """English, or of no language."""
+    return literal.endswith('"') or "@" not in literal[literal.rindex('"') :] or literal.endswith(("@en", "@en-us"))
+
+
+def lookup_key(text: str) -> str:
+    """A name without what people leave out when they type it: case, underscores, spaces around."""
+    return " ".join(text.replace("_", " ").casefold().split())
+
+
+def _by_key(
+    names: Vocabulary, title: Callable[[int], str], numbers: Iterable[int] | None = None
+) -> dict[str, list[int]]:
+    """Ids by title and by last part of the name."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for number in range(len(names)) if numbers is None else numbers:
+        for key in dict.fromkeys((lookup_key(title(number)), lookup_key(local_name(names[number])))):
+            found[key].append(number)
+    return dict(found)
+
+
+def _meant(
+    text: str, names: Vocabulary, by_key: Callable[[], Mapping[str, Sequence[int]]], title: Callable[[int], str]
+) -> int:
+    """The one id a text stands for; an exact name comes before everything else."""
+    bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
+    for exact in (text, bare):
+        number = names.get(exact)
+        if number is not None:
+            return number
+    found = by_key().get(lookup_key(bare), ())
+    same = [number for number in found if title(number) == bare]
+    if len(found) == 1 or len(same) == 1:
+        return (same or found)[0]
+    if found:
+        shown = ", ".join(repr(names[number]) for number in found[:MOST_MEANT])
+        more = f" and {len(found) - MOST_MEANT:,} more" if len(found) > MOST_MEANT else ""
+        raise AmbiguousNameError(
+            f"{text!r} may be any of {len(found):,} {names.kind}s: give the whole name, {shown}{more}"
+        )
+    raise UnknownNameError(names.kind, text, (*names, *map(title, range(len(names)))))

@@ -1,0 +1,137 @@
+"""A map of nodes: where they stand, what they are, who is near to them, and how far the map can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.graph import SPLITS
+from rgcn.look.choosing import degrees, nodes_shown
+from rgcn.look.coloring import Coloring, colorings
+from rgcn.look.mapping import FEWEST, two_dimensional
+from rgcn.look.nearest import nearest
+from rgcn.look.quality import same_class_share, trustworthiness
+from rgcn.look.tables import predictions
+from rgcn.look.vectors import NodeVectors
+from rgcn.predict import OpenModel
+
+MOST, NEAR, CLASS_NEIGHBORS, TRUST_NEIGHBORS = 5000, 6, 10, 15
+FEWEST_LABELLED = 20
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Figures of a map; None where too few nodes carry a class that may be looked at.
+
+    trustworthiness   whether the 15 nearest on the map are near by their vectors: 1 is always, 0.5 about by chance
+    same_class        of the 10 nearest labelled nodes on the map, the mean share of the same class (train and valid)
+    same_class_whole  the same by vectors: what the map could show at best
+    """
+
+    trustworthiness: float
+    same_class: float | None = None
+    same_class_whole: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class NodeMap:
+    """Nodes on a plane.
+
+    nodes        int64 [n]: their ids, labelled ones first, then the best connected
+    candidates   of how many they were taken
+    places       float32 [n, 2]
+    near         int64 [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
+    degree       int64 [n]: training triples of each
+    predicted, probability  [n]: what a classifier says; None for link prediction
+    """
+
+    opened: OpenModel
+    vectors: NodeVectors
+    method: str
+    seed: int
+    nodes: Integers
+    candidates: int
+    places: Floats
+    near: Integers
+    degree: Integers
+    colorings: list[Coloring]
+    quality: Quality
+    predicted: Integers | None
+    probability: Floats | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        quality = {key: None if value is None else round(value, 4) for key, value in vars(self.quality).items()}
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "nodes": len(self.nodes),
+            "candidates": self.candidates,
+            **quality,
+        }
+
+
+def make_map(
+    vectors: NodeVectors,
+    candidates: Integers,
+    *,
+    method: str = "tsne",
+    seed: int = 0,
+    most: int = MOST,
+    split: str | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> NodeMap:
+    """Choose nodes, give them places, and say what they are.
+
+    candidates  ids of the nodes the map may show
+    most        how many it shows; every labelled node, even if they are more
+    split       "test": classes of test nodes may be seen
+    on_step     called `STEPS[method]` times
+    """
+    opened = vectors.opened
+    nodes = nodes_shown(opened.graph, candidates, most)
+    numbers = vectors.gather(nodes)
+    method = "pca" if len(nodes) < FEWEST else method
+    places = two_dimensional(numbers, method, seed, on_step)
+    said = predictions(opened, nodes) if opened.task == "node-classification" else (None, None)
+    return NodeMap(
+        opened,
+        vectors,
+        method,
+        seed,
+        nodes,
+        len(candidates),
+        places,
+        nearest(numbers, NEAR).numbers,
+        degrees(opened.graph)[nodes],
+        colorings(opened, nodes, split),
+        _quality(opened, nodes, numbers, places),
+        *said,
+    )
+
+
+def _quality(opened: OpenModel, nodes: Integers, vectors: Floats, places: Floats) -> Quality:
+    trust = trustworthiness(vectors, places, TRUST_NEIGHBORS)
+    rows, classes = visible_labels(opened, nodes)
+    if len(rows) < FEWEST_LABELLED:
+        return Quality(trust)
+    shares = (same_class_share(points[rows], classes, CLASS_NEIGHBORS) for points in (places, vectors))
+    return Quality(trust, *shares)
+
+
+def visible_labels(opened: OpenModel, nodes: Integers) -> tuple[Integers, Integers]:
+    """Positions and classes of nodes with a label outside the test split: figures may guide choices."""
+    labels = opened.graph.labels
+    known = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
+    if labels is not None:
+        visible = labels.splits != SPLITS.index("test")
+        known[labels.nodes[visible]] = labels.classes[visible]
+    rows = np.flatnonzero(known[nodes] >= 0)
+    return rows, known[nodes[rows]]

@@ -1,0 +1,113 @@
+"""Vectors with everything that is known of their nodes and relations, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from rgcn.graph import SPLITS
+from rgcn.look.vectors import NodeVectors, in_parts, relation_vectors
+from rgcn.predict import OpenModel
+from rgcn.tasks import NodeClassifier
+
+VECTOR = "vector"
+
+Integers = NDArray[np.int64]
+
+
+class NodeTable:
+    """A table of nodes: name, title, class and split where labelled, what a classifier says, vector.
+
+    nodes: ids, in the order the table shall have.
+    """
+
+    def __init__(self, vectors: NodeVectors, nodes: Integers) -> None:
+        self.vectors, self.nodes = vectors, nodes
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def parts(self, on_nodes: Callable[[int], None] | None = None) -> Iterator[pl.DataFrame]:
+        """The table, some thousands of rows at a time, so that it never has to be in memory as a whole.
+
+        on_nodes  called with how many nodes a part had, once that is written
+        """
+        for part in in_parts(self.nodes):
+            yield pl.DataFrame([*self._columns(part), vector_column(self.vectors.take(part))])
+            if on_nodes is not None:
+                on_nodes(len(part))
+
+    @property
+    def _opened(self) -> OpenModel:
+        return self.vectors.opened
+
+    def _columns(self, nodes: Integers) -> list[pl.Series]:
+        graph, titles = self._opened.graph, self._opened.titles
+        columns = [
+            pl.Series("name", [graph.nodes[node] for node in nodes.tolist()], pl.String),
+            pl.Series("title", [titles.of(node) for node in nodes.tolist()], pl.String),
+        ]
+        labels = graph.labels
+        if labels is not None:
+            row = self._label_of[nodes].tolist()
+            classes = [None if at < 0 else labels.names[int(labels.classes[at])] for at in row]
+            splits = [None if at < 0 else SPLITS[int(labels.splits[at])] for at in row]
+            columns += [pl.Series("class", classes, pl.String), pl.Series("split", splits, pl.String)]
+        if isinstance(self._opened.model, NodeClassifier):
+            predicted, probability = predictions(self._opened, nodes)
+            names = self._opened.model.classes_
+            said = [names[number] for number in predicted.tolist()]
+            columns += [pl.Series("predicted", said, pl.String), pl.Series("probability", probability, pl.Float32)]
+        return columns
+
+    @cached_property
+    def _label_of(self) -> Integers:
+        """[N]: where a node's label stands, -1 for none."""
+        labels = self._opened.graph.labels
+        assert labels is not None
+        row = np.full(self._opened.graph.num_nodes, -1, dtype=np.int64)
+        row[labels.nodes] = np.arange(len(labels))
+        return row
+
+
+def predictions(opened: OpenModel, nodes: Integers) -> tuple[Integers, NDArray[np.float32]]:
+    """A classifier's class of each node [n], and its calibrated probability [n]."""
+    predicted, probability = [], []
+    for part in in_parts(nodes):
+        logits = torch.from_numpy(opened.classifier.embeddings(part.tolist(), layer=-1))
+        best = opened.calibration.class_probabilities(logits).max(dim=1)
+        predicted.append(best.indices.numpy())
+        probability.append(best.values.float().numpy())
+    return np.concatenate(predicted).astype(np.int64), np.concatenate(probability)
+
+
+def relation_table(opened: OpenModel) -> pl.DataFrame:
+    """A table of relations: name, title, number of training triples, vector; a row more for each inverse, if any."""
+    graph, vectors = opened.graph, relation_vectors(opened)
+    names, titles = list(graph.relations), [opened.titles.relation(number) for number in range(graph.num_relations)]
+    counts = relation_counts(opened)
+    directions = [vectors.forward] if vectors.inverse is None else [vectors.forward, vectors.inverse]
+    times = len(directions)
+    columns = [
+        pl.Series("name", names * times, pl.String),
+        pl.Series("title", titles * times, pl.String),
+        pl.Series("triples", np.tile(counts, times), pl.Int64),
+    ]
+    if times > 1:
+        columns.append(pl.Series("inverse", np.repeat([False, True], len(names)), pl.Boolean))
+    return pl.DataFrame([*columns, vector_column(np.concatenate(directions))])
+
+
+def relation_counts(opened: OpenModel) -> Integers:
+    """[R]: training triples of each relation."""
+    return np.bincount(opened.graph.split_triples("train")[:, 1], minlength=opened.graph.num_relations)
+
+
+def vector_column(vectors: NDArray[np.float32]) -> pl.Series:
+    """Vectors [n, width] as a column of fixed-size lists."""
+    return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))

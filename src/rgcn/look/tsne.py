@@ -1,0 +1,115 @@
+"""t-SNE: a map on which neighbors stay neighbors (van der Maaten and Hinton, 2008).
+
+Points i and j attract each other as much as they are neighbors among the vectors (p_ij), and all push each other apart
+(q_ij). The gradient of KL(P ‖ Q) in the places y is
+
+    4 Σ_j (p_ij − q_ij / Z) q_ij (y_i − y_j),    q_ij = 1 / (1 + |y_i − y_j|²),    Z = Σ_{i≠j} q_ij
+
+to which a weak pull to the middle is added.
+
+A map has some thousands of points, and for these the exact sum over all pairs, vectorized, takes less time than a tree
+that approximates it (docs/looking.md has the figures). P is kept for the nearest neighbors only, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rgcn.look.forces import pull, push
+from rgcn.look.nearest import nearest
+
+PERPLEXITY = 30.0
+# First neighbors pull twelve times as hard: groups find together before they find their places.
+EARLY_STEPS, LATE_STEPS, EXAGGERATION = 250, 500, 12.0
+EARLY_MOMENTUM, MOMENTUM, LEAST_GAIN = 0.5, 0.8, 0.01
+# All are pulled a little to the middle: groups that have no neighbor in common would drift apart as long as there are
+# steps, and leave an empty map. Neighborhoods are as good with it as without (docs/looking.md).
+GRAVITY = 1e-4
+# Steps of the search for a bandwidth: each halves what is left.
+HALVINGS = 64
+PIECES = 16
+
+Floats = NDArray[np.float32]
+
+
+class Attraction(NamedTuple):
+    """p_ij of neighbors, symmetric, all together 1, as CSR."""
+
+    pointer: NDArray[np.int64]
+    column: NDArray[np.int64]
+    weight: Floats
+
+
+def tsne(vectors: Floats, start: Floats, on_step: Callable[[], None] | None = None) -> Floats:
+    """Places [n, 2] of vectors [n, width], from the places `start` [n, 2], which should be tiny. n is at least 4.
+
+    The same start gives the same bits, on any number of threads.
+    """
+    n = len(vectors)
+    neighbors = attraction(vectors, min(PERPLEXITY, (n - 1) / 3))
+    place, speed, gain = start.T.copy(), np.zeros((2, n), np.float32), np.ones((2, n), np.float32)
+    rate = np.float32(max(n / EXAGGERATION, 50.0))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for step in range(EARLY_STEPS + LATE_STEPS):
+            early = step < EARLY_STEPS
+            slope = _gradient(pool, neighbors, place, EXAGGERATION if early else 1.0)
+            # A coordinate that goes on in its direction gains speed slowly; one that turned around takes shorter steps.
+            turned = (speed > 0) != (slope > 0)
+            gain = np.maximum(np.where(turned, gain + np.float32(0.2), gain * np.float32(0.8)), np.float32(LEAST_GAIN))
+            speed = np.float32(EARLY_MOMENTUM if early else MOMENTUM) * speed - rate * gain * slope
+            place += speed
+            place -= place.mean(axis=1, keepdims=True)
+            if on_step is not None:
+                on_step()
+    return np.ascontiguousarray(place.T)
+
+
+def _gradient(pool: ThreadPoolExecutor, neighbors: Attraction, place: Floats, exaggeration: float) -> Floats:
+    n = place.shape[1]
+    pushed, pulled, total = np.empty((2, n), np.float32), np.empty((2, n), np.float32), np.empty(n, np.float32)
+    cuts = [n * piece // PIECES for piece in range(PIECES + 1)]
+
+    def piece(number: int) -> None:
+        own = cuts[number], cuts[number + 1]
+        push(*own, place[0], place[1], pushed[0], pushed[1], total)
+        pull(*own, *neighbors, place[0], place[1], pulled[0], pulled[1])
+
+    list(pool.map(piece, range(PIECES)))
+    z = max(float(total.sum(dtype=np.float64)), 1e-12)
+    away = np.float32(exaggeration) * pulled - pushed / np.float32(z)
+    return np.asarray(np.float32(4.0) * (away + np.float32(GRAVITY / n) * place))
+
+
+def attraction(vectors: Floats, perplexity: float) -> Attraction:
+    """How much neighbors attract each other: p_ij = (p_j|i + p_i|j) / 2n, each point's p_j|i of the same perplexity."""
+    n = len(vectors)
+    near = nearest(vectors, int(3 * perplexity) + 1)
+    conditional = _conditional(near.squared, perplexity)
+    one, other = np.repeat(np.arange(n), near.numbers.shape[1]), near.numbers.ravel()
+    # Both directions of each pair under one number, so that equal pairs meet.
+    pair, where = np.unique(np.concatenate([one * n + other, other * n + one]), return_inverse=True)
+    weight = np.bincount(where, np.tile(conditional.ravel(), 2)) / (2 * n)
+    pointer = np.searchsorted(pair, np.arange(n + 1) * n)
+    return Attraction(pointer.astype(np.int64), pair % n, weight.astype(np.float32))
+
+
+def _conditional(squared: NDArray[np.float64], perplexity: float) -> NDArray[np.float64]:
+    """p_j|i ∝ exp(−β_i |x_i − x_j|²) [n, k], β_i such that their entropy is log(perplexity)."""
+    scale = float(squared.mean())
+    away = (squared - squared[:, :1]) / (scale if scale > 0 else 1.0)
+    low, high, beta = np.zeros(len(away)), np.full(len(away), np.inf), np.ones(len(away))
+    for _ in range(HALVINGS):
+        weight = np.exp(-away * beta[:, None])
+        total = weight.sum(axis=1)
+        entropy = np.log(total) + beta * (away * weight).sum(axis=1) / total
+        too_flat = entropy > np.log(perplexity)
+        low, high = np.where(too_flat, beta, low), np.where(too_flat, high, beta)
+        beta = np.where(np.isinf(high), beta * 2, (low + high) / 2)
+    weight = np.exp(-away * beta[:, None])
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))

@@ -1,0 +1,234 @@
+"""Scores as probabilities that mean something: fitted on validation data, never on the test split, and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rgcn.data.atomic import write_atomically
+from rgcn.graph import KnowledgeGraph
+from rgcn.predict.class_calibration import class_reliability, fit_temperature
+from rgcn.predict.link_calibration import (
+    Examples,
+    Sigmoid,
+    counted,
+    fit_sigmoid,
+    link_reliability,
+    validation_examples,
+)
+from rgcn.predict.reliability import Bin, Fit, Floats
+from rgcn.tasks import LinkPredictor, NodeClassifier
+
+if TYPE_CHECKING:
+    from rgcn.predict import OpenModel
+
+FILE = "calibration.json"
+VERSION = 1
+FEWEST = 20
+MOST_TRIPLES = 1000
+
+MEANING = {
+    "classes": "Of nodes given 0.9, about nine in ten have the class.",
+    "completion": "A probability is the share of triples with such a score that would be validation triples, had these "
+    "been missing; more are true where the graph lacks truths.",
+    "links": "A probability is the share of such unknown answers, to a question that has one, that are in the "
+    "validation split; more are true where the graph lacks truths.",
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for links.
+
+    fitted            whether on validation data; else T = 1, b = 0, c = 1
+    words             how it was fitted, or why it was not
+    examples          validation nodes, or triples, it was fitted on
+    before, after     how well probabilities agreed with the validation data, as trained and as calibrated
+    reliability       the same in bins of probability, as calibrated
+    ruled_out_share   of unknown answers that examples rule out (`by_example`), the share in the validation split
+
+    >>> as_trained = Calibration("links", False, "not fitted")
+    >>> as_trained.link_probabilities(torch.tensor([0.0]))
+    tensor([0.5000])
+    """
+
+    kind: Literal["classes", "links", "completion"]
+    fitted: bool
+    words: str
+    temperature: float = 1.0
+    bias: float = 0.0
+    ceiling: float = 1.0
+    ruled_out_share: float | None = None
+    examples: int = 0
+    before: Fit | None = None
+    after: Fit | None = None
+    reliability: tuple[Bin, ...] = ()
+
+    def class_probabilities(self, logits: Tensor) -> Tensor:
+        """softmax(logits / T) [n, C], in float32 at least."""
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return torch.softmax(logits / self.temperature, dim=-1)
+
+    def link_probabilities(self, scores: Tensor) -> Tensor:
+        """c · σ(scores / T + b), of any shape."""
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        return torch.sigmoid(scores / self.temperature + self.bias) * self.ceiling
+
+    def score_of(self, probability: float) -> float:
+        """The score that is given this probability: what a bound on probabilities means for scores."""
+        share = probability / self.ceiling
+        if share <= 0.0 or share >= 1.0:
+            return -np.inf if share <= 0.0 else np.inf
+        return float((np.log(share) - np.log1p(-share) - self.bias) * self.temperature)
+
+    @property
+    def meaning(self) -> str:
+        """What a probability says, in a sentence."""
+        return (
+            MEANING[self.kind] if self.fitted else "A probability is the model's own number, which nothing has checked."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**asdict(self), "reliability": [asdict(row) for row in self.reliability], "meaning": self.meaning}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
+        """Of what `as_dict` gave; KeyError, TypeError or ValueError where it is something else."""
+        given = {key: values[key] for key in cls.__dataclass_fields__}
+        fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
+        made = cls(**{**given, **fits, "reliability": tuple(Bin(**row) for row in given["reliability"])})
+        finite = np.isfinite([made.temperature, made.bias, made.ceiling]).all()
+        if made.kind not in MEANING or not finite or made.temperature <= 0 or not 0 < made.ceiling <= 1:
+            raise ValueError("this is no calibration")
+        return made
+
+
+def calibration_of(opened: OpenModel) -> Calibration:
+    """The calibration of a model: from its folder, or fitted and kept there where the folder can be written."""
+    model = opened.model
+    key = _key(model.network_, opened.graph)
+    path = Path(opened.path) / FILE
+    found = _kept(path, key)
+    if found is None:
+        found = calibrate_classes(model) if isinstance(model, NodeClassifier) else calibrate_links(model)
+        _keep(path, key, found)
+    return found
+
+
+def calibrate_classes(model: NodeClassifier) -> Calibration:
+    """A temperature from the validation labels."""
+    assert model.graph_.labels is not None
+    nodes, classes = model.graph_.labels.of("valid")
+    if not len(nodes):
+        return Calibration(
+            "classes",
+            False,
+            "Probabilities are as trained, not calibrated: the run held out no validation nodes. Train with "
+            "--set training.validation=0.1 to have them calibrated.",
+        )
+    logits = model.embeddings(nodes.tolist(), layer=-1).astype(np.float64)
+    before, bins_before = class_reliability(logits, classes, 1.0)
+    if len(nodes) < FEWEST:
+        words = f"Probabilities are as trained, not calibrated: {len(nodes)} validation nodes are too few to fit one "
+        words += f"number on; {FEWEST} would do."
+        return Calibration("classes", False, words, examples=len(nodes), before=before, reliability=bins_before)
+    temperature = fit_temperature(logits, classes)
+    after, bins = class_reliability(logits, classes, temperature)
+    words = (
+        f"Calibrated on {len(nodes):,} validation nodes, with temperature {temperature:.3g}: the expected calibration "
+        f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
+    )
+    if (logits.argmax(1) == classes).all():
+        words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
+    return Calibration(
+        "classes", True, words, temperature, examples=len(nodes), before=before, after=after, reliability=bins
+    )
+
+
+def calibrate_links(model: LinkPredictor) -> Calibration:
+    """A curve from the validation triples and all unknown answers to the questions they ask."""
+    graph = model.graph_
+    triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
+    if len(triples) < FEWEST:
+        few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
+        why = few if len(triples) else "the graph has no validation triples"
+        words = f"Probabilities are σ(score), as trained, not calibrated: {why}."
+        return Calibration("links", False, words, examples=len(triples))
+    chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
+    examples = validation_examples(model, graph, chosen)
+    curve = fit_sigmoid(examples)
+    before, _ = link_reliability(examples, Sigmoid(1.0, 0.0, 1.0))
+    after, bins = link_reliability(examples, curve)
+    words = (
+        f"Calibrated on {len(chosen):,} validation triples against all unknown answers to the questions they ask; "
+        f"the best is given {_highest(examples, curve):.2g}. The expected calibration error there, over answers of "
+        f"0.01 or more, is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
+    )
+    share = (examples.ruled_out_true + 1) / (examples.ruled_out + 2)
+    return Calibration(
+        "links", True, words, *curve, ruled_out_share=min(share, curve.ceiling), examples=len(chosen), before=before,
+        after=after, reliability=bins,
+    )  # fmt: skip
+
+
+def calibrate_completion(held_out: Floats, proposed: Floats) -> Calibration | None:
+    """A curve from the scores of validation triples, as if they had been missing, and of the triples proposed.
+
+    The questions of `calibrate_links` all have an answer to be found; of all subjects and relations, most have none.
+    Here validation triples are true, and what is proposed beside them counts as false. None where they are too few.
+    """
+    if len(held_out) < FEWEST or not len(proposed):
+        return None
+    examples = counted(held_out, proposed)
+    curve = fit_sigmoid(examples)
+    before, _ = link_reliability(examples, Sigmoid(1.0, 0.0, 1.0))
+    after, bins = link_reliability(examples, curve)
+    words = (
+        f"Calibrated on {len(held_out):,} validation triples that would have been found, had they been missing, beside "
+        f"the {len(proposed):,} that were; the best is given {_highest(examples, curve):.2g}."
+    )
+    return Calibration(
+        "completion", True, words, *curve, examples=len(held_out), before=before, after=after, reliability=bins
+    )
+
+
+def _highest(examples: Examples, curve: Sigmoid) -> float:
+    return float(curve(examples.score).max())
+
+
+# -- kept in the folder -----------------------------------------------------------------------------------
+
+
+def _key(network: nn.Module, graph: KnowledgeGraph) -> str:
+    """Of the weights and the graph: a calibration of others is not used."""
+    digest = sha256(f"{VERSION} {graph.fingerprint}".encode())
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _kept(path: Path, key: str) -> Calibration | None:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Calibration.from_dict(values) if values.get("of") == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _keep(path: Path, key: str, calibration: Calibration) -> None:
+    if not path.parent.is_dir():  # a model that was never saved has no folder to keep it in
+        return
+    try:
+        write_atomically(path, json.dumps({"of": key, **calibration.as_dict()}, indent=2) + "\n")
+    except OSError:  # a folder that may only be read is none the worse
+        return

@@ -1,0 +1,170 @@
+"""A trained model opened for questions by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rgcn.errors import DataError, UnknownNameError
+from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.runs.folder import RunFolder
+from rgcn.runs.freshness import refuse_changed_data
+from rgcn.runs.trained import load_trained
+from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.tasks.storage import load_model
+
+if TYPE_CHECKING:
+    from rgcn.config import RunConfig
+    from rgcn.predict.calibration import Calibration
+    from rgcn.predict.search import NameSearch
+
+CLASSIFIES, PREDICTS_LINKS = "node-classification", "link-prediction"
+KINDS = ("iri", "literal", "blank")
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A model, the graph it knows, and the names people use for what is in it.
+
+    path       folder of the run, or of a saved model
+    name       the folder's name
+    about      what run.json says; empty for a model saved outside a run
+    result     the run's figures, once it is finished
+    config     the run's configuration
+    new_nodes  nodes that were added after training (`unseen.with_new_triples`)
+    """
+
+    path: Path
+    name: str
+    model: NodeClassifier | LinkPredictor
+    titles: Titles
+    about: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    config: RunConfig | None = None
+    new_nodes: tuple[int, ...] = ()
+
+    @property
+    def graph(self) -> KnowledgeGraph:
+        return self.model.graph_
+
+    @property
+    def task(self) -> str:
+        return CLASSIFIES if isinstance(self.model, NodeClassifier) else PREDICTS_LINKS
+
+    @property
+    def classifier(self) -> NodeClassifier:
+        """The model, which must be one that classifies nodes."""
+        if not isinstance(self.model, NodeClassifier):
+            raise DataError(
+                f"{self.path} predicts links; a question about a node's class needs a run of node classification, "
+                "such as `rgcn train rgcn/nc-world` makes"
+            )
+        return self.model
+
+    @property
+    def predictor(self) -> LinkPredictor:
+        """The model, which must be one that predicts links."""
+        if not isinstance(self.model, LinkPredictor):
+            raise DataError(
+                f"{self.path} classifies nodes; a question about triples needs a run of link prediction, such as "
+                "`rgcn train rgcn/lp-world` makes"
+            )
+        return self.model
+
+    # -- names -------------------------------------------------------------------------------------------
+
+    def node(self, text: str) -> int:
+        """The node somebody means."""
+        try:
+            return self.titles.node(text)
+        except UnknownNameError as error:
+            if error.suggestions:
+                raise
+            # Nothing is spelled alike, but a part of a name may have been given: dog for dog.n.01.
+            near = [self.titles.of(node) for node in self.search.find(text, limit=3)]
+            raise UnknownNameError(error.kind, text, (), near) from None
+
+    def relation(self, text: str) -> int:
+        """The relation somebody means."""
+        return self.titles.find_relation(text)
+
+    def class_(self, text: str) -> int:
+        """The class somebody means."""
+        return self.titles.find_class(text)
+
+    def describe(self, node: int) -> dict[str, Any]:
+        """A node for people and programs: name, title, description, kind."""
+        return {
+            "name": self.graph.nodes[node],
+            "title": self.titles.of(node),
+            "description": self.titles.description(node),
+            "kind": KINDS[self.graph.kind(node)],
+        }
+
+    def describe_relation(self, relation: int) -> dict[str, str]:
+        return {"name": self.graph.relations[relation], "title": self.titles.relation(relation)}
+
+    def describe_class(self, number: int) -> dict[str, str]:
+        assert self.graph.labels is not None
+        return {"name": self.graph.labels.names[number], "title": self.titles.class_(number)}
+
+    @cached_property
+    def search(self) -> NameSearch:
+        """Nodes by a part of their name; made when it is first asked for."""
+        from rgcn.predict.search import NameSearch
+
+        return NameSearch.of(self.graph, self.titles)
+
+    # -- probabilities -----------------------------------------------------------------------------------
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
+        from rgcn.predict.calibration import calibration_of
+
+        return calibration_of(self)
+
+
+def open_model(
+    path: str | Path,
+    *,
+    mirror: Path | None = None,
+    device: str = "auto",
+    accept_changed_data: bool = False,
+) -> OpenModel:
+    """Open a run, finished or as far as it has come, or a folder that `save` wrote.
+
+    A model answers from the copy of the graph that was saved with it. Where the data it was trained on can still be
+    read and are no longer the same, its answers are about a graph that is gone: refused, unless `accept_changed_data`.
+
+    >>> import rgcn, tempfile
+    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c")], name="small")
+    >>> folder = tempfile.mkdtemp()
+    >>> rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(folder)
+    >>> opened = open_model(folder)
+    >>> opened.task, opened.node("B"), opened.describe(2)["title"]
+    ('link-prediction', 1, 'c')
+    """
+    folder = Path(path)
+    if (folder / "model.json").is_file() and not RunFolder(folder).exists():
+        model = load_model(folder, device=device)
+        return OpenModel(folder, folder.resolve().name, model, _titles(model.graph_, None, mirror))
+    run = RunFolder(folder)
+    run.check()
+    if not accept_changed_data:
+        refuse_changed_data(run)
+    config = run.config()
+    model = load_trained(run, mirror, device)
+    titles = _titles(model.graph_, config.data.dataset, mirror)
+    return OpenModel(folder, folder.resolve().name, model, titles, run.about(), run.result(), config)
+
+
+def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> Titles:
+    """Readable names: those of the data set, where it has some."""
+    from rgcn.data.naming import names_outside
+
+    outside = names_outside(dataset or graph.name, graph, mirror)
+    return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)

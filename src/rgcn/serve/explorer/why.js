@@ -1,0 +1,118 @@
+// Why the model answers so: the facts that weighed most, drawn by the server and said in words.
+
+import { Trouble } from "./api.js";
+import { announce, bar, element, fill, folded, nodeLink } from "./page.js";
+import { count, methodWords, percent, roughly, spoken } from "./words.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const DRAWN = new Set(["svg", "g", "a", "path", "line", "polyline", "polygon", "rect", "circle", "ellipse", "text", "tspan", "title", "desc", "defs", "marker"]);
+const PATHS_SHOWN = 5;
+const AGAINST_SHOWN = 5;
+const REASONS_SHOWN = 8;
+const SMALLEST = 0.8; // a drawing that would get smaller than this part of its size is scrolled instead
+
+/** A button and the panel that it opens and closes; nothing where the model can give no explanation. */
+export function why(context, about, words, label = null) {
+  if (!context.about.explain_methods.length) return [];
+  const panel = element("div", { class: "panel", hidden: true });
+  const button = element("button", { type: "button", class: "why-button", "aria-expanded": "false", "aria-label": label, onclick: () => {
+    const opening = panel.hidden;
+    panel.hidden = !opening;
+    button.setAttribute("aria-expanded", String(opening));
+    if (opening && !panel.childElementCount) explain(context, about, panel, context.about.explain_methods[0]);
+  } }, words);
+  return [button, panel];
+}
+
+/** Why there is no button; null where there is one. */
+export const whyNot = (context) => (context.about.explain_methods.length ? null : element("p", { class: "note" },
+  "This kind of model learns each thing by heart and passes nothing along facts, so it cannot say which facts decided."));
+
+async function explain(context, about, panel, method) {
+  announce("Working out why …");
+  await fill(panel, () => context.ask("explain", { ...about, method }), (answer) => {
+    announce("The explanation is there.");
+    return draw(context, answer, (other) => explain(context, about, panel, other));
+  }, context);
+}
+
+function draw(context, answer, askOtherwise) {
+  const weighed = [...answer.edges, ...answer.against.slice(0, AGAINST_SHOWN)].sort((a, b) => b.share - a.share);
+  const reasons = weighed.map((edge) => reason(context, edge, weighed[0].share));
+  return [
+    element("h3", {}, weighed.length ? "The facts that weighed most" : "No fact around it mattered"),
+    weighed.length > 0 && element("div", { class: "drawing", tabindex: "0", role: "group", "aria-label": "Drawing" }, drawing(answer.svg, context)),
+    ...folded(element("ol", { class: "bars reasons" }), reasons, REASONS_SHOWN, "fact"),
+    weighed.length > 0 && element("p", { class: "note" }, `Shares of all that counted, over ${count(answer.considered, "fact")} within reach.`),
+    answer.own_share >= 0.01 && element("p", {}, `${capital(roughly(answer.own_share))} of the answer comes from what the model remembers of `,
+      answer.question.kind === "link" ? "the two things themselves" : "the thing itself", ", not from facts."),
+    answer.paths.length > 0 && element("details", { class: "small", open: true }, element("summary", {}, "Ways that lead there"),
+      element("ul", { class: "paths" }, answer.paths.slice(0, PATHS_SHOWN).map((path) => walk(context, path)))),
+    element("p", { class: "fidelity" }, element("strong", {}, "Can you believe it? "), plain(answer.fidelity.words)),
+    howWorkedOut(context, answer, askOtherwise),
+  ];
+}
+
+function reason(context, edge, most) {
+  const against = edge.importance < 0;
+  return element("li", {},
+    element("span", { class: "name" }, triple(context, edge), edge.itself && element("span", { class: "mark" }, "this very fact")),
+    bar(edge.share / most, against ? "against" : ""),
+    element("span", { class: "value" }, `${percent(edge.share)} ${against ? "against" : "for"}`));
+}
+
+/** Subject, relation, object; an arrow says which way it is meant. */
+const triple = (context, { subject, relation, object }) => element("span", { class: "triple" },
+  nodeLink(context, subject), " ", element("span", { class: "relation", title: relation.name }, spoken(relation)), " ", nodeLink(context, object));
+
+/** A path, thing by thing; where it goes against a fact's direction, so does the arrow. */
+const walk = (context, { steps }) => element("li", {},
+  nodeLink(context, steps[0].forward ? steps[0].subject : steps[0].object),
+  steps.flatMap(({ subject, relation, object, forward }) => [
+    element("span", { class: "muted", title: relation.name }, forward ? ` — ${spoken(relation)} → ` : ` ← ${spoken(relation)} — `),
+    nodeLink(context, forward ? object : subject)]));
+
+function howWorkedOut(context, answer, askOtherwise) {
+  const { fidelity } = answer;
+  const others = context.about.explain_methods.filter((method) => method !== answer.method);
+  return element("details", { class: "small" }, element("summary", {}, "How this was worked out"),
+    element("p", {}, `${capital(methodWords(answer.method))} (${answer.method}). `,
+      `Without the ${count(fidelity.edges, "named fact")} the answer changes by ${percent(fidelity.without.named)}; `,
+      `without as many chosen by chance, by ${percent(fidelity.without.random)} (mean of ${count(fidelity.draws, "draw")}).`),
+    others.map((method) => element("button", { type: "button", onclick: () => askOtherwise(method) }, `Ask again ${methodWords(method)}`)));
+}
+
+/** This page says "fact" where the rest of the package says "triple". */
+const plain = (words) => words.replace(/\btriple/g, "fact").replace(/\bTriple/g, "Fact");
+
+const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
+
+/** The server's drawing, with only what a drawing needs; its things become links. */
+export function drawing(markup, context) {
+  const spaced = /^\s*<svg[^>]*\sxmlns=/.test(markup) ? markup : markup.replace("<svg", `<svg xmlns="${SVG}"`);
+  const parsed = new DOMParser().parseFromString(spaced, "image/svg+xml").documentElement;
+  if (parsed.localName !== "svg" || parsed.querySelector("parsererror")) throw new Trouble("The drawing came broken from the server.");
+  for (const part of [parsed, ...parsed.querySelectorAll("*")]) clean(part);
+  const picture = document.importNode(parsed, true);
+  picture.style.setProperty("min-width", `${SMALLEST * picture.getAttribute("width")}px`);
+  for (const thing of picture.querySelectorAll("[data-node]")) linked(thing, context.href(thing.getAttribute("data-node")));
+  return picture;
+}
+
+// The server is ours and escapes what it draws; this is the second lock on the same door.
+function clean(part) {
+  if (part.namespaceURI !== SVG || !DRAWN.has(part.localName)) return part.remove();
+  for (const { name } of [...part.attributes]) {
+    if (/^on|style$|href$|^xml/i.test(name) && name !== "xmlns") part.removeAttribute(name);
+  }
+}
+
+/** A link around a drawn thing, in place of the button that it is on other pages. */
+function linked(thing, address) {
+  const link = document.createElementNS(SVG, "a");
+  link.setAttribute("href", address);
+  link.setAttribute("aria-label", thing.getAttribute("aria-label") ?? thing.textContent);
+  for (const name of ["tabindex", "role", "aria-label"]) thing.removeAttribute(name);
+  thing.replaceWith(link);
+  link.append(thing);
+}

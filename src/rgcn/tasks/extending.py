@@ -1,0 +1,162 @@
+"""Nodes that training never saw: a trained model over a graph that has grown.
+
+A convolution has no weights of a node's own, so that it computes a new node from its neighbors like any other. What a
+new node lacks is its input: given features are given for it too; a learned embedding is estimated from the company the
+node keeps (`estimated_rows`). A model whose first layer is a lookup by node (one-hot) has nothing to look up, and one
+without message passing (DistMult) does not listen to neighbors: these refuse.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.nn.encoder import EmbeddingInput, FeatureInput
+from rgcn.nn.rows import RowTable
+from rgcn.tasks.fold_in import STEPS
+from rgcn.tasks.link_predictor import LinkPredictor
+from rgcn.tasks.node_classifier import NodeClassifier
+
+Model = TypeVar("Model", bound=NodeClassifier | LinkPredictor)
+
+BY_NODE = ("source.rows.", "source.features", "decoder.node_bias")  # what a network holds for each node
+
+
+def cannot_extend(model: NodeClassifier | LinkPredictor) -> str | None:
+    """Why a model cannot answer for nodes it was not trained with; None where it can."""
+    if isinstance(model, LinkPredictor):
+        if model.model.name == "distmult":
+            return (
+                "distmult passes no messages: a new node's triples tell it nothing. Train c-rgcn or rgcn (with "
+                "embeddings), which compute a node from its neighbors"
+            )
+        if model.model.input == "one-hot":
+            return _one_hot("rgcn with `input: embedding`, or c-rgcn")
+        return None
+    if isinstance(model.network_.source, (EmbeddingInput, FeatureInput)):
+        return None
+    return _one_hot("e-rgcn, or rgcn on a graph with features")
+
+
+def _one_hot(instead: str) -> str:
+    return (
+        "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
+        f"for a node it never saw. Train {instead}"
+    )
+
+
+def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
+    """The trained model over a larger graph: its own nodes first, in their order, then new ones; the same relations.
+
+    No number that was trained changes. steps: how long a link predictor's new embeddings are fitted to the triples that
+    are new in `graph` (`fold_in`).
+    """
+    known = model.graph_
+    _refuse_other_beginning(known, graph)
+    why_not = cannot_extend(model)
+    if why_not is not None:
+        raise DataError(why_not)
+    settings = model.get_params()
+    if "prune" in settings:
+        settings["prune"] = False  # the new nodes may be further from the labelled ones than what was pruned
+    larger = type(model)(**settings)
+    larger.prepare(graph)
+    trained = {name: value for name, value in model.network_.state_dict().items() if not _is_by_node(name)}
+    left, _ = larger.network_.load_state_dict(trained, strict=False)
+    assert all(map(_is_by_node, left))
+    old, new = _source(model), _source(larger)
+    if isinstance(old, EmbeddingInput) and isinstance(new, EmbeddingInput):
+        values = estimated_rows(old.rows.values().detach().cpu(), known, graph)
+        is_new = torch.arange(graph.num_nodes) >= known.num_nodes
+        new.rows = RowTable(values, is_new).to(next(larger.network_.parameters()).device)
+    if isinstance(model, LinkPredictor) and isinstance(larger, LinkPredictor):
+        _keep_biases(model.network_.decoder.node_bias, larger.network_.decoder.node_bias)
+        larger.fold_in(len(known), steps)
+    larger.network_.eval()
+    return larger
+
+
+def _is_by_node(name: str) -> bool:
+    return any(part in name for part in BY_NODE)
+
+
+def _source(model: NodeClassifier | LinkPredictor) -> object:
+    network = model.network_
+    return network.source if isinstance(model, NodeClassifier) else network.encoder.source  # type: ignore[union-attr]
+
+
+def _keep_biases(old: nn.Parameter | None, new: nn.Parameter | None) -> None:
+    """A new node's biases stay at zero, where biases begin."""
+    if old is not None and new is not None:
+        with torch.no_grad():
+            new[: len(old)] = old
+
+
+def _refuse_other_beginning(known: KnowledgeGraph, larger: KnowledgeGraph) -> None:
+    if known.relations != larger.relations or tuple(larger.nodes)[: known.num_nodes] != tuple(known.nodes):
+        raise DataError("a larger graph has the known nodes first, in their order, and exactly the known relations")
+
+
+# -- embeddings of new nodes -------------------------------------------------------------------------------
+
+
+def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) -> Tensor:
+    """Embeddings [nodes of the larger graph, width]: the known ones as they are, the new ones estimated.
+
+    A new node's embedding is the mean, over its triples, of its companions' mean embedding: of the known nodes that
+    have the very same triple (the same relation to the same node), or where there are none, of those that stand on the
+    same side of the relation. A node without triples gets the mean of all.
+
+        E_v = mean over (v, r, o) of mean { E_u : (u, r, o) known, or else (u, r, ·) known }
+    """
+    first_new = known.num_nodes
+    values = rows.double().numpy()
+    mean_of_all = values.mean(axis=0)
+    estimated = np.tile(mean_of_all, (larger.num_nodes - first_new, 1))
+    node, role, other = _roles(larger.split_triples("train"), larger.num_relations)
+    is_new = node >= first_new
+    asked_node, asked_role, asked_other = node[is_new], role[is_new], other[is_new]
+    known_node, known_role, known_other = _roles(known.split_triples("train"), known.num_relations)
+    by_role, _ = _means(values, known_node, known_role, asked_role)
+    size = larger.num_nodes
+    by_triple, companions = _means(values, known_node, known_role * size + known_other, asked_role * size + asked_other)
+    company = np.where((companions > 0)[:, None], by_triple, by_role)
+    nobody = np.isnan(company).any(axis=1)  # a relation that the training triples lack
+    count = np.bincount(asked_node[~nobody] - first_new, minlength=len(estimated))
+    total = np.zeros_like(estimated)
+    np.add.at(total, asked_node[~nobody] - first_new, company[~nobody])
+    estimated[count > 0] = total[count > 0] / count[count > 0, None]
+    return torch.cat([rows, torch.from_numpy(estimated).to(rows.dtype)])
+
+
+def _roles(
+    triples: NDArray[np.int64], num_relations: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(node, role, the node at the other end) of both ends of each triple; a role is a relation and a side of it."""
+    subject, relation, object_ = triples.T
+    return (
+        np.concatenate([subject, object_]),
+        np.concatenate([relation, relation + num_relations]),
+        np.concatenate([object_, subject]),
+    )
+
+
+def _means(
+    values: NDArray[np.float64], node: NDArray[np.int64], key: NDArray[np.int64], asked: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """For each key that is asked for, the mean of the values of the nodes that have it, and how many these are."""
+    keys, back = np.unique(asked, return_inverse=True)
+    place = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
+    wanted = keys[place] == key if len(keys) else np.zeros(len(key), dtype=bool)
+    sums = np.zeros((len(keys), values.shape[1]))
+    np.add.at(sums, place[wanted], values[node[wanted]])
+    count = np.bincount(place[wanted], minlength=len(keys))
+    with np.errstate(invalid="ignore"):
+        means = sums / count[:, None]
+    return means[back], count[back]

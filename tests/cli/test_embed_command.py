@@ -1,0 +1,130 @@
+"""`rgcn embed` as a user calls it."""
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from rgcn.cli import main
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def rgcn(*arguments, cwd="."):
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(cwd)
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(sys, "argv", ["rgcn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a run of each task."""
+    folder = tmp_path_factory.mktemp("runs")
+    people = [f"p{i}" for i in range(20)]
+    (folder / "graph.tsv").write_text("".join(f"{p}\treads\tbook{i % 2}\n" for i, p in enumerate(people)))
+    for split, some in (("train", people[:14]), ("test", people[14:])):
+        (folder / f"{split}.tsv").write_text("".join(f"{p}\tclass{int(p[1:]) % 2}\n" for p in some))
+    labels = {split: str(folder / f"{split}.tsv") for split in ("train", "test")}
+    data = {"path": str(folder / "graph.tsv")}
+    tasks = {
+        "classes": {"data": {**data, "labels": labels}, "training": {"epochs": 3}},
+        "links": {"task": "link-prediction", "data": data, "model": {"name": "distmult"}, "training": {"epochs": 2}},
+    }
+    for name, config in tasks.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
+        done = rgcn("train", folder / f"{name}.yaml", "--out", folder / name, "-q")
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_vectors_relations_and_page_in_one_go(folder):
+    files = ["--out", "nodes.parquet", "--relations", "relations.csv", "--plot", "map.html"]
+    done = rgcn("embed", "classes", *files, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Written: ") == 3
+    table = pl.read_parquet(folder / "nodes.parquet")
+    assert len(table) == 22
+    assert table["class"].to_list()[0] == "class0"
+    assert pl.read_csv(folder / "relations.csv")["name"].to_list() == ["reads", "reads"]
+    assert (folder / "map.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_page_alone_the_same_bytes_for_the_same_seed(folder):
+    pages = []
+    for name in ("one.html", "two.html"):
+        done = rgcn("embed", "links", "--plot", name, "--seed", 7, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        pages.append((folder / name).read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_json_is_all_there_is_on_standard_output(folder):
+    done = rgcn("embed", "classes", "--plot", "m.html", "--map", "pca", "--most", 21, "--json", cwd=folder)
+    said = json.loads(done.stdout)
+    assert (said["nodes"], said["width"], said["files"]) == (22, 16, {"plot": "m.html"})
+    assert (said["map"]["nodes"], said["map"]["candidates"], said["map"]["method"]) == (21, 22, "pca")
+    assert done.stderr == ""
+
+
+def test_some_nodes_by_name_in_their_order_each_once(folder):
+    (folder / "people.txt").write_text("p3\n\nBOOK1\np3\n")
+    done = rgcn("embed", "links", "--nodes", "people.txt", "--out", "some.npz", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found = np.load(folder / "some.npz", allow_pickle=False)
+    assert json.loads(found["table.json"])["name"] == ["p3", "book1"]
+    assert found["vectors"].shape[0] == 2
+
+
+def test_names_that_are_not_known_stop_it_unless_they_may_be_skipped(folder):
+    (folder / "odd.txt").write_text("p3\nbok1\n")
+    done = rgcn("embed", "links", "--nodes", "odd.txt", "--out", "odd.csv", cwd=folder)
+    assert done.returncode == 1
+    assert "line 2" in done.stderr
+    assert "book1" in done.stderr
+    assert not (folder / "odd.csv").exists()
+    done = rgcn("embed", "links", "--nodes", "odd.txt", "--out", "odd.csv", "--skip-unknown", cwd=folder)
+    assert done.returncode == 0
+    assert "1 name not known" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "say what to write"),
+        (["--out", "nodes.xls"], ".parquet, .csv, .jsonl, .npz"),
+        (["--relations", "relations"], "--relations relations"),
+        (["--plot", "map.png"], "a name in .html"),
+        (["--out", "a.csv", "--relations", "a.csv"], "the same file twice"),
+        (["--out", "a.csv", "--layer", "5"], "the network has 2 layers"),
+        (["--out", "a.csv", "--plot", "a.html", "--split", "valid"], "it has train, test"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_written(folder, arguments, words):
+    before = sorted(folder.iterdir())
+    done = rgcn("embed", "classes", *arguments, cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("rgcn: ")
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_folder_that_is_no_run(folder, tmp_path):
+    done = rgcn("embed", tmp_path, "--plot", "map.html", cwd=folder)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr

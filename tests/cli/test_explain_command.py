@@ -1,0 +1,104 @@
+"""`rgcn explain` as a user calls it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import NamedTuple
+
+import pytest
+
+import rgcn as package
+from rgcn.cli import main
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def rgcn(*arguments):
+    """The command in this process: starting Python for each takes longer than all else here."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(sys, "argv", ["rgcn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a classifier, a link predictor and one that passes no messages, all of `world`."""
+    folder, world = tmp_path_factory.mktemp("models"), package.load("world")
+    package.NodeClassifier(model="e-rgcn", embedding=8, hidden=8, epochs=10).fit(world).save(str(folder / "classes"))
+    package.LinkPredictor(embedding=8, epochs=2).fit(world).save(str(folder / "links"))
+    package.LinkPredictor("distmult", embedding=8, epochs=1).fit(world).save(str(folder / "plain"))
+    return folder
+
+
+TRIPLE = ("--subject", "Peru", "--relation", "borders", "--object", "Bolivia")
+
+
+def test_a_class_is_explained_in_words(models):
+    done = rgcn("explain", models / "classes", "switzerland", "--edges", 3, "--draws", 2)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " for Switzerland?" in done.stdout.splitlines()[0]
+    assert "What speaks for it:" in done.stdout
+    assert "Without these 3 triples the probability" in done.stdout
+
+
+def test_a_triple_is_explained_by_the_other_method(models):
+    done = rgcn("explain", models / "links", *TRIPLE, "--method", "edge-mask", "--draws", 2, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert said["method"] == "edge-mask"
+    assert said["question"]["subject"]["title"] == "Peru"
+
+
+def test_a_class_may_be_chosen(models):
+    done = rgcn("explain", models / "classes", "Switzerland", "--class", "Africa", "--draws", 1)
+    assert done.stdout.startswith("Why Africa for Switzerland?")
+
+
+@pytest.mark.parametrize("kind", ["html", "svg", "json", "txt"])
+def test_it_is_written_as_the_name_of_the_file_says(models, tmp_path, kind):
+    out = tmp_path / "new" / f"why.{kind}"
+    done = rgcn("explain", models / "links", *TRIPLE, "--draws", 1, "--out", out)
+    assert done.returncode == 0
+    assert f"Written: {out}" in done.stdout
+    written = out.read_text(encoding="utf-8")
+    begins = {"html": "<!DOCTYPE html>", "svg": "<?xml", "json": "{", "txt": "Why Peru —borders→ Bolivia?"}
+    assert written.startswith(begins[kind])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say what to explain"),
+        (("Peru", "--relation", "borders"), "either a node's class or a triple"),
+        (("--subject", "Peru"), "--relation and --object are missing"),
+        (("--subject", "Peru", "--object", "Chile"), "--relation is missing"),
+        ((*TRIPLE, "--class", "Europe"), "--class belongs to a NODE"),
+        (("Peru", "--out", "why.pdf"), ".html, .svg, .json, .txt"),
+        (("Peruu",), "Did you mean 'Peru'"),
+        (("Peru", "--class", "Europa"), "unknown class 'Europa'"),
+        (TRIPLE, "classifies nodes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(models, arguments, words):
+    done = rgcn("explain", models / "classes", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("rgcn: ")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_model_of_the_other_task_or_without_messages_says_so(models, tmp_path):
+    assert "predicts links" in rgcn("explain", models / "links", "Peru").stderr
+    assert "no message passing" in rgcn("explain", models / "plain", *TRIPLE).stderr
+    assert rgcn("explain", tmp_path, "Peru").returncode == 1

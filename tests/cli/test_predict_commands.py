@@ -1,0 +1,228 @@
+"""`rgcn predict` and `rgcn complete` as a user calls them."""
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+from pyoxigraph import RdfFormat, parse
+from test_report_commands import rgcn
+
+import rgcn as library
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with a classifier and a link predictor of `world`."""
+    folder = tmp_path_factory.mktemp("runs")
+    steps = ("training.epochs=40", "training.batch_edges=1000", "training.learning_rate=0.05")
+    small = {
+        "rgcn/nc-world": ("training.epochs=5", "training.validation=0.2"),
+        "distmult/lp-world": (*steps, "training.evaluate_every=null", "model.embedding=8"),
+    }
+    for name, settings in small.items():
+        changes = [part for setting in settings for part in ("--set", setting)]
+        done = rgcn("train", name, *changes, "--out", folder / name.split("/")[1][:2], "-q")
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def triples_of(path):
+    return list(parse(path.read_bytes(), format=RdfFormat.N_TRIPLES))
+
+
+def refused(done, *words):
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+# -- classes ----------------------------------------------------------------------------------------------
+
+
+def test_classes_of_a_file_of_nodes(runs, tmp_path):
+    (tmp_path / "people.txt").write_text("\ufeffSwitzerland\n\n<Norway>\nnorway\n", encoding="utf-8")
+    done = rgcn("predict", runs / "nc", "--nodes", "people.txt", "--out", "classes.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Written: 3 predictions to classes.csv\n")
+    frame = pl.read_csv(tmp_path / "classes.csv")
+    assert frame["node"].to_list() == ["Switzerland", "Norway", "Norway"]
+    shares = frame.select(pl.selectors.starts_with("p(")).sum_horizontal()
+    assert shares.to_list() == pytest.approx([1.0] * 3, abs=1e-4)
+
+
+def test_all_nodes_to_the_terminal_and_as_json(runs):
+    done = rgcn("predict", runs / "nc")
+    assert done.returncode == 0, done.stderr
+    assert "and 2,343 more predictions; --out FILE writes them all" in done.stdout
+    assert "validation nodes, with temperature" in done.stdout
+    answer = json.loads(rgcn("predict", runs / "nc", "--node", "Switzerland", "--json").stdout)
+    assert answer["calibration"]["fitted"]
+    (only,) = answer["predictions"]
+    assert only["node"] == "Switzerland"
+    assert only["label_split"] in ("train", "valid", "test")
+
+
+def test_classes_of_unlabelled_nodes_as_rdf(runs, tmp_path):
+    done = rgcn("predict", runs / "nc", "--known", "drop", "--out", tmp_path / "new.nt", "--json")
+    assert done.returncode == 0, done.stderr
+    triples = triples_of(tmp_path / "new.nt")
+    assert len(triples) == json.loads(done.stdout)["written"] == 2363 - 254
+    assert {triple.predicate.value for triple in triples} == {"urn:rgcn:predictedClass"}
+    some = rgcn("predict", runs / "nc", "--predicate", "in", "--min-probability", "0.3", "--out", tmp_path / "x.nt.gz")
+    assert some.returncode == 0, some.stderr
+
+
+def test_nodes_on_standard_input(runs, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Peru\nChile\n")))
+    done = rgcn("predict", runs / "nc", "--nodes", "-", "--json")
+    assert [row["node"] for row in json.loads(done.stdout)["predictions"]] == ["Peru", "Chile"]
+
+
+def test_names_that_are_not_known(runs, tmp_path):
+    (tmp_path / "names.txt").write_text("Peru\nSwizerland\nnobody at all\n")
+    wrong = rgcn("predict", runs / "nc", "--nodes", tmp_path / "names.txt", "--out", tmp_path / "out.csv")
+    refused(wrong, "2 of 3 names are not known", "line 2: unknown node 'Swizerland'. Did you mean 'Switzerland'")
+    assert not (tmp_path / "out.csv").exists()
+    some = rgcn("predict", runs / "nc", "--nodes", tmp_path / "names.txt", "--skip-unknown", "--json")
+    assert json.loads(some.stdout)["skipped"] == 2
+    refused(rgcn("predict", runs / "nc", "--node", "Swizerland"), "Did you mean 'Switzerland'")
+
+
+def test_files_that_are_no_lists_of_nodes(runs, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "empty.txt"), "no names in it")
+    (tmp_path / "latin.txt").write_bytes(b"Peru\nCuba\nCura\xe7ao\n")
+    refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "latin.txt"), "line 3: not UTF-8")
+    refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "none.txt"), "cannot be read")
+    refused(rgcn("predict", runs / "nc", "--out", "classes.xlsx"), "must end in .csv")
+
+
+# -- links ------------------------------------------------------------------------------------------------
+
+
+def test_objects_a_subject_lacks(runs):
+    done = rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "borders", "-k", "8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Peru") == 8
+    assert "Calibrated on" in done.stdout
+    assert "are in the validation split" in done.stdout
+    answer = json.loads(rgcn("predict", runs / "lp", "--object", "Peru", "--relation", "borders", "--json").stdout)
+    assert [row["object"] for row in answer["answers"]] == ["Peru"] * 10
+    scores = [row["score"] for row in answer["answers"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_every_relation_of_a_subject(runs, tmp_path):
+    done = rgcn("predict", runs / "lp", "--subject", "Peru", "-k", "3", "--out", tmp_path / "peru.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "peru.jsonl").read_text().splitlines()]
+    assert len(rows) == 3 * 31
+    assert len({row["relation"] for row in rows}) == 31
+
+
+def test_a_file_of_questions_as_rdf_has_what_is_not_known(runs, tmp_path):
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,borders\nChile,exports_to\n")
+    ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv", "--out")
+    assert rgcn(*ask, tmp_path / "new.nt").returncode == 0
+    assert len(triples_of(tmp_path / "new.nt")) == 20
+    marked = rgcn(*ask, tmp_path / "all.csv")
+    assert marked.returncode == 0, marked.stderr
+    frame = pl.read_csv(tmp_path / "all.csv")
+    assert frame["known"].any()
+    known = set(library.load("world").named())
+    for row in frame.iter_rows(named=True):
+        assert ((row["subject"], row["relation"], row["object"]) in known) == row["known"]
+
+
+def test_questions_that_are_none(runs, tmp_path):
+    refused(rgcn("predict", runs / "lp"), "give --subject or --object", "rgcn complete")
+    refused(rgcn("predict", runs / "lp", "--relation", "borders"), "either --subject or --object")
+    refused(rgcn("predict", runs / "lp", "--subject", "Peru", "--object", "Chile"), "either --subject or --object")
+    refused(rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "bordrs"), "Did you mean 'borders'")
+    refused(rgcn("predict", runs / "lp", "--subject", "Peru", "--node", "Peru"), "not both")
+    refused(rgcn("predict", runs / "lp", "--nodes", "x.txt"), "predicts links")
+    refused(rgcn("predict", runs / "nc", "--subject", "Peru"), "classifies nodes")
+    refused(rgcn("predict", tmp_path / "none"), "there is no such folder")
+
+
+def test_how_far_probabilities_can_be_trusted(runs):
+    for run in ("nc", "lp"):
+        done = rgcn("predict", runs / run, "--reliability")
+        assert done.returncode == 0, done.stderr
+        assert "On validation, where it was fitted" in done.stdout
+        assert " said   right " in done.stdout
+        values = json.loads(rgcn("predict", runs / run, "--reliability", "--json").stdout)
+        assert values["calibration"]["reliability"]
+        assert (runs / run / "calibration.json").exists()
+
+
+# -- completion -------------------------------------------------------------------------------------------
+
+
+def test_missing_triples_of_a_relation(runs, tmp_path):
+    done = rgcn("complete", runs / "lp", "--relation", "exports_to", "--min-score", "0.6", "--out", tmp_path / "new.nt")
+    assert done.returncode == 0, done.stderr
+    triples = triples_of(tmp_path / "new.nt")
+    assert len(triples) > 10
+    assert {triple.predicate.value for triple in triples} == {"urn:rgcn:relation:exports_to"}
+    scores = [float(line.split("# score ")[1].split(",")[0]) for line in (tmp_path / "new.nt").read_text().splitlines()]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] >= 0.6
+
+
+def test_completion_as_a_table_and_as_json(runs, tmp_path):
+    done = rgcn("complete", runs / "lp", "--limit", "50", "--only-seen", "--out", tmp_path / "new.parquet", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    frame = pl.read_parquet(tmp_path / "new.parquet")
+    assert told["written"] == told["found"] == frame.height == 50
+    known = set(library.load("world").named())
+    assert not known & set(frame.select("subject", "relation", "object").iter_rows())
+    shown = rgcn("complete", runs / "lp", "--limit", "50", "--any-node")
+    assert "and 30 more answers" in shown.stdout
+
+
+def test_nothing_good_enough_is_said_and_an_empty_file_written(runs, tmp_path):
+    done = rgcn("complete", runs / "lp", "--min-probability", "1", "--out", tmp_path / "none.csv")
+    assert done.returncode == 0, done.stderr
+    assert "0 missing triples" in done.stdout
+    assert "The best has score" in done.stdout
+    assert pl.read_csv(tmp_path / "none.csv").height == 0
+
+
+def test_completions_that_cannot_be(runs):
+    refused(rgcn("complete", runs / "nc"), "classifies nodes")
+    refused(rgcn("complete", runs / "lp", "--only-seen", "--any-node"), "contradict each other")
+    refused(rgcn("complete", runs / "lp", "--out", "new.xlsx"), "must end in .csv")
+    refused(rgcn("complete", runs / "lp", "--relation", "export_to"), "Did you mean 'exports_to'")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
+def test_interrupted_nothing_is_left_and_the_shell_is_told(runs, tmp_path):
+    shutil.copytree(runs / "lp", tmp_path / "lp")
+    slow = (
+        "import rgcn.predict.link_tables as t, time, sys\n"
+        "from rgcn.cli import main\n"
+        "rows = t.link_triples\n"
+        "def slowly(*a):\n"
+        "    for line in rows(*a):\n"
+        "        print('writing', file=sys.stderr, flush=True); time.sleep(60); yield line\n"
+        "t.link_triples = slowly\n"
+        "sys.argv = ['rgcn', 'complete', 'lp', '--limit', '5', '--out', 'new.nt']\n"
+        "main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert "writing" in process.stderr.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lp"]

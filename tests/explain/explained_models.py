@@ -1,0 +1,72 @@
+"""Small graphs and models whose answers have a known reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import rgcn
+from rgcn.adjacency import ReceptiveField
+from rgcn.explain.question import ClassQuestion, LinkQuestion, frozen
+from rgcn.explain.reach import Reach
+from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.predict import OpenModel
+
+
+def readers(count=24, seed=0):
+    """People whose class is the book they read; whom they know, and where they live, says nothing."""
+    rng = np.random.default_rng(seed)
+    triples = []
+    for person in range(count):
+        triples.append((f"p{person}", "reads", f"book{person % 2}"))
+        triples += [(f"p{person}", "knows", f"p{other}") for other in rng.integers(0, count, 3) if other != person]
+        triples.append((f"p{person}", "lives in", f"town{rng.integers(0, 4)}"))
+    triples = list(dict.fromkeys(triples))
+    labels = {f"p{person}": f"reader{person % 2}" for person in range(count)}
+    return KnowledgeGraph.from_triples(triples, labels=labels)
+
+
+def classifier(model="e-rgcn", graph=None, **settings):
+    chosen = {"epochs": 60, "learning_rate": 0.05, "device": "cpu", "seed": 0, **settings}
+    if model == "e-rgcn":
+        chosen = {"embedding": 8, "hidden": 8, **chosen}
+    return rgcn.NodeClassifier(model=model, **chosen).fit(graph or readers())
+
+
+def neighbors_graph(count=14):
+    """A ring with shortcuts: enough edges that two hops reach much of it."""
+    ring = [(f"n{i}", "next", f"n{(i + 1) % count}") for i in range(count)]
+    jumps = [(f"n{i}", "jump", f"n{(i * 3 + 2) % count}") for i in range(count)]
+    return KnowledgeGraph.from_triples(ring + jumps)
+
+
+def predictor(model="rgcn", graph=None, **settings):
+    chosen = {"embedding": 6, "epochs": 5, "device": "cpu", "seed": 0, **settings}
+    if model == "c-rgcn":
+        chosen = {"bottleneck": 4, **chosen}
+    return rgcn.LinkPredictor(model=model, **chosen).fit(graph or neighbors_graph())
+
+
+def opened(model, folder):
+    """The model as `open_model` gives it, without the folder's files."""
+    return OpenModel(Path(folder), "small", model, Titles(model.graph_))
+
+
+def class_question(model, node, class_=0, dtype=torch.float64):
+    network = frozen(model.network_).to(dtype)
+    reach = Reach.of(model._adjacency.to(dtype), model.graph_.triples, [node], len(network.layers))
+    return ClassQuestion(reach, network, class_, lambda logits: torch.softmax(logits, 1))
+
+
+def link_question(model, subject, relation, object_, dtype=torch.float64):
+    network = frozen(model.network_).to(dtype)
+    triples = model.graph_.split_triples("train")
+    reach = Reach.of(model._adjacency.to(dtype), triples, [subject, object_], model.model.layers)
+    return LinkQuestion(reach, network, subject, relation, object_, torch.sigmoid)
+
+
+def field_of(adjacency, nodes, layers):
+    return ReceptiveField.of(adjacency, torch.tensor(nodes), layers)

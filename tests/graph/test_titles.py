@@ -1,0 +1,96 @@
+"""Readable names: where they come from, and how a person's words find a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgcn.errors import DataError, UnknownNameError
+from rgcn.graph import KnowledgeGraph, NodeKind
+from rgcn.graph.titles import LONGEST, AmbiguousNameError, Titles, literal_text
+
+LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+
+
+def rdf(*triples: tuple[str, str, str]) -> KnowledgeGraph:
+    from dataclasses import replace
+
+    import numpy as np
+
+    kg = KnowledgeGraph.from_triples(triples)
+    kinds = [NodeKind.LITERAL if name.startswith('"') else NodeKind.IRI for name in kg.nodes]
+    return replace(kg, node_kinds=np.array(kinds, dtype=np.uint8))
+
+
+def test_a_label_in_the_graph_comes_before_the_tail_of_an_iri_and_english_before_other_languages():
+    kg = rdf(
+        ("http://x.org/7", LABEL, '"Schweiz"@de'),
+        ("http://x.org/7", LABEL, '"Switzerland"@en'),
+        ("http://x.org/7", "http://x.org/name", '"CH"'),
+        ("http://x.org/8", "http://x.org/name", '"Norway"'),
+        ("http://x.org/9", "http://x.org/near", "http://x.org/8"),
+    )
+    titles = Titles(kg)
+    of = {name: titles.of(i) for i, name in enumerate(kg.nodes)}
+    assert of["http://x.org/7"] == "Switzerland"  # rdfs:label before name, English before German
+    assert of["http://x.org/8"] == "Norway"
+    assert of["http://x.org/9"] == "9"
+    assert of['"Schweiz"@de'] == "Schweiz"
+    assert titles.node("norway") == kg.nodes["http://x.org/8"]
+
+
+def test_what_is_given_comes_before_what_the_graph_says():
+    kg = rdf(("http://x.org/7", LABEL, '"Switzerland"@en'))
+    titles = Titles(kg, {0: "Helvetia"}, {0: "a country"})
+    assert (titles.of(0), titles.description(0), titles.description(1)) == ("Helvetia", "a country", None)
+
+
+def test_an_exact_name_wins_over_a_title():
+    kg = KnowledgeGraph.from_triples([("a", "r", "b")])
+    assert Titles(kg, {0: "b"}).node("b") == 1
+
+
+def test_several_nodes_of_one_title_are_named_and_not_guessed():
+    kg = KnowledgeGraph.from_triples([(f"http://x.org/{i}/smith", "r", "http://x.org/rest") for i in range(8)])
+    with pytest.raises(AmbiguousNameError, match=r"any of 8 nodes.*http://x.org/0/smith.*and 3 more"):
+        Titles(kg).node("Smith")
+
+
+def test_case_decides_where_it_can():
+    kg = KnowledgeGraph.from_triples([("http://x.org/Apple", "r", "http://x.org/apple")])
+    assert [Titles(kg).node(text) for text in ("Apple", "apple")] == [0, 1]
+    with pytest.raises(AmbiguousNameError):
+        Titles(kg).node("APPLE")
+
+
+@pytest.mark.parametrize("text", ["exports_to", "Exports To", "_exports_to", "<exports_to>", " exports  to "])
+def test_relations_are_found_as_people_type_them(text):
+    kg = KnowledgeGraph.from_triples([("a", "imports_from", "b"), ("a", "exports_to", "b")])
+    assert Titles(kg).find_relation(text) == 1
+
+
+def test_unknown_names_offer_the_closest_titles_and_names():
+    kg = KnowledgeGraph.from_triples([("http://x.org/7", "http://x.org/worksAt", "http://x.org/8")])
+    with pytest.raises(UnknownNameError, match="Did you mean 'Ada Lovelace'"):
+        Titles(kg, {0: "Ada Lovelace"}).node("Ada Lovelance")
+    with pytest.raises(UnknownNameError, match="worksAt"):
+        Titles(kg).find_relation("workAt")
+
+
+def test_classes_and_their_absence():
+    kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "http://x.org/Big", "b": "http://x.org/Small"})
+    titles = Titles(kg)
+    assert (titles.class_(0), titles.find_class("small")) == ("Big", 1)
+    with pytest.raises(DataError, match="none of its nodes is labelled"):
+        Titles(KnowledgeGraph.from_triples([("a", "r", "b")])).find_class("small")
+
+
+def test_a_class_that_is_a_node_is_called_as_the_node():
+    kg = KnowledgeGraph.from_triples([("a", "in", "http://x.org/id3")], labels={"a": "http://x.org/id3"})
+    assert Titles(kg, {1: "Knowledge management"}).class_(0) == "Knowledge management"
+
+
+def test_literals_are_read_and_long_ones_cut():
+    assert literal_text('"say \\"hi\\"\\nthere"@en') == 'say "hi" there'
+    assert literal_text('"C:\\\\new"') == "C:\\new"
+    kg = rdf(("a", "r", '"' + "word " * 200 + '"'))
+    assert len(Titles(kg).of(1)) <= LONGEST

@@ -1,0 +1,91 @@
+"""What a map shows, and what it is colored by."""
+
+import numpy as np
+import pytest
+
+import rgcn
+from rgcn.look import choosing, coloring, naming
+from rgcn.predict import open_model
+from rgcn.predict.opened import OpenModel
+
+
+def every(opened):
+    return np.arange(opened.graph.num_nodes)
+
+
+def test_labelled_nodes_come_first_and_never_miss(classifier):
+    graph = classifier.graph
+    shown = choosing.nodes_shown(graph, every(classifier), 3)
+    assert sorted(shown.tolist()) == sorted(graph.labels.nodes.tolist())
+    more = choosing.nodes_shown(graph, every(classifier), 26)
+    assert [graph.nodes[i] for i in more[24:]] == ["http://x.org/Reader", "http://x.org/author0"]
+    assert len(choosing.nodes_shown(graph, np.array([1, 2]), 100)) == 2
+
+
+def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
+    nodes = every(classifier)
+    usual = coloring.colorings(classifier, nodes)[0]
+    assert usual.key == "class"
+    titles = {group.title: group for group in usual.groups}
+    assert titles["test nodes, class not shown"].count == 5
+    assert titles["nodes without a class"].muted
+    assert "--split test" in usual.explanation
+    asked = coloring.colorings(classifier, nodes, "test")[0]
+    assert sum(group.count for group in asked.groups if not group.muted) == 24
+
+
+def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):
+    assert [one.key for one in coloring.colorings(classifier, every(classifier))] == ["class", "predicted", "kind"]
+    assert [one.key for one in coloring.colorings(predictor, every(predictor))] == ["kind", "class"]
+
+
+def test_each_point_has_a_group_and_the_counts_are_right(classifier):
+    for one in coloring.colorings(classifier, every(classifier)):
+        counts = np.bincount(one.of, minlength=len(one.groups))
+        assert counts.tolist() == [group.count for group in one.groups]
+        sizes = [group.count for group in one.groups if not group.muted]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_kind_is_the_type_or_else_the_part_in_triples(classifier):
+    found = coloring.by_kind(classifier, every(classifier))
+    of = {name: found.groups[group].title for name, group in zip(classifier.graph.nodes, found.of, strict=True)}
+    assert of["http://x.org/reader1"] == "Reader"
+    assert of["http://x.org/author0"] == "subject of wrote"
+    assert of["http://x.org/Reader"] == "object of type"
+    # Books are objects of reads and of wrote, as many: the relation that came first.
+    assert of["http://x.org/book0-0"] == "object of reads"
+
+
+def test_kinds_are_read_from_training_triples_only(predictor):
+    graph = rgcn.KnowledgeGraph.from_triples(
+        [("a", "likes", "b"), ("b", "likes", "c"), ("z", "hates", "c")], triple_splits=np.array([0, 0, 2])
+    )
+    model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(graph)
+    from rgcn.graph.titles import Titles
+
+    found = coloring.by_kind(OpenModel(predictor.path, "x", model, Titles(graph)), np.arange(4))
+    assert found.groups[found.of[graph.nodes["z"]]].title == "nodes in no triple"
+    assert "Training triples only" in found.explanation
+
+
+def test_rare_groups_become_one():
+    group = np.concatenate([np.zeros(5, np.int64), np.arange(1, 40)])
+    found = coloring._coloring("key", "title", "words", group, [f"g{i}" for i in range(40)], {})
+    assert len(found.groups) == coloring.MOST_GROUPS + 1
+    assert found.groups[0] == coloring.Group("g0", 5)
+    assert found.groups[-1] == coloring.Group("19 rarer ones", 19, muted=True)
+    assert found.of[-1] == coloring.MOST_GROUPS
+
+
+def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
+    graph = rgcn.KnowledgeGraph.from_triples([("a", "in", "http://x.org/g1"), ("b", "in", "http://x.org/g2")])
+    graph = graph.with_labels({"train": {"a": "http://x.org/g1", "b": "http://x.org/g2"}})
+    rgcn.NodeClassifier(hidden=2, epochs=1).fit(graph).save(str(tmp_path))
+    opened = open_model(tmp_path)
+    assert [opened.titles.class_(number) for number in range(2)] == ["g1", "g2"]
+
+
+@pytest.mark.parametrize(("path", "end"), [("short", "short"), ("a" * 50, "a" * 50), ("/" + "b" * 50, "…/" + "b" * 50)])
+def test_long_paths_are_cut_between_their_parts(path, end):
+    assert naming.path_end(path) == end

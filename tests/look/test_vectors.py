@@ -1,0 +1,94 @@
+"""Vectors of nodes and relations, and the tables they stand in."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import rgcn
+from rgcn.errors import ConfigError, DataError
+from rgcn.look import NodeTable, NodeVectors, relation_table, relation_vectors, vectors
+from rgcn.predict import open_model
+
+
+def every(opened):
+    return np.arange(opened.graph.num_nodes)
+
+
+def test_the_last_hidden_layer_unless_another_is_named(classifier):
+    hidden, logits = NodeVectors.of(classifier), NodeVectors.of(classifier, -1)
+    assert (hidden.layer, hidden.width, logits.width) == (-2, 6, 2)
+    np.testing.assert_array_equal(hidden.take(every(classifier)), classifier.model.embeddings(layer=-2))
+    np.testing.assert_array_equal(logits.take(every(classifier)), classifier.model.embeddings(layer=-1))
+
+
+@pytest.mark.parametrize("layer", [2, -3])
+def test_a_layer_that_is_not_there_is_refused(classifier, layer):
+    with pytest.raises(ConfigError, match="the network has 2 layers"):
+        NodeVectors.of(classifier, layer)
+
+
+def test_a_link_predictor_has_no_layers_to_choose(predictor):
+    with pytest.raises(ConfigError, match="for classifiers"):
+        NodeVectors.of(predictor, -1)
+
+
+def test_biases_are_not_part_of_a_nodes_vector(predictor):
+    found = NodeVectors.of(predictor)
+    assert predictor.model.encoded().shape[1] == 10
+    assert found.take(np.array([3, 1])).tolist() == predictor.model.encoded()[[3, 1], :8].tolist()
+
+
+def test_parts_give_what_the_whole_gives(classifier, monkeypatch):
+    whole = NodeVectors.of(classifier).take(every(classifier))
+    monkeypatch.setattr(vectors, "NODES_AT_ONCE", 7)
+    seen = []
+    np.testing.assert_allclose(NodeVectors.of(classifier).gather(every(classifier), seen.append), whole, rtol=1e-6)
+    assert sum(seen) == classifier.graph.num_nodes
+    assert max(seen) == 7
+
+
+def test_the_table_says_what_is_known_of_each_node(classifier):
+    table = pl.concat(NodeTable(NodeVectors.of(classifier), np.array([2, 1])).parts())
+    assert table.columns == ["name", "title", "class", "split", "predicted", "probability", "vector"]
+    assert table["vector"].dtype == pl.Array(pl.Float32, 6)
+    # Node 2 is the type, which has no label; node 1 a book.
+    assert table["title"].to_list() == ["Reader", "book0-0"]
+    assert table["class"].to_list() == [None, None]
+    labelled = pl.concat(NodeTable(NodeVectors.of(classifier), classifier.graph.labels.nodes).parts())
+    assert set(labelled["split"]) == {"train", "valid", "test"}
+    assert labelled["class"].null_count() == 0
+    predicted = classifier.model.predict(labelled["name"].to_list())
+    assert labelled["predicted"].to_list() == [one.label for one in predicted]
+    assert labelled["probability"].is_between(0.5, 1.0).all()
+
+
+def test_a_link_predictors_table_has_no_predictions(predictor):
+    table = next(NodeTable(NodeVectors.of(predictor), np.array([0])).parts())
+    assert table.columns == ["name", "title", "class", "split", "vector"]
+
+
+def test_relations_of_a_classifier_have_weights_in_both_directions(classifier):
+    found = relation_vectors(classifier)
+    dense = classifier.model.network_.layers[-1].dense_weight().detach().numpy()
+    np.testing.assert_array_equal(found.forward, dense[:3].reshape(3, -1))
+    np.testing.assert_array_equal(found.inverse, dense[3:6].reshape(3, -1))
+    assert found.whole.shape == (3, 2 * 6 * 2)
+    table = relation_table(classifier)
+    assert table["inverse"].to_list() == [False] * 3 + [True] * 3
+    assert table["title"].to_list()[:3] == ["reads", "type", "wrote"]
+    assert table["triples"].to_list()[:3] == [24, 24, 24]
+
+
+def test_relations_of_a_link_predictor_are_its_decoders(predictor):
+    found = relation_vectors(predictor)
+    assert found.inverse is None
+    np.testing.assert_array_equal(found.whole, predictor.model.network_.decoder.relation.detach().numpy())
+    assert relation_table(predictor).columns == ["name", "title", "triples", "vector"]
+
+
+def test_a_single_layer_on_nodes_without_features_compares_no_relations(classifier, tmp_path):
+    rgcn.NodeClassifier(layers=1, epochs=1).fit(classifier.graph).save(str(tmp_path))
+    opened = open_model(tmp_path)
+    assert NodeVectors.of(opened).layer == -1
+    with pytest.raises(DataError, match="two layers"):
+        relation_vectors(opened)

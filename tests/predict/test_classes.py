@@ -1,0 +1,85 @@
+"""Classes of many nodes at once."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import rgcn
+from rgcn.errors import DataError
+from rgcn.predict import open_model
+from rgcn.predict.classes import class_frame, class_triples, label_relation, nodes_to_classify, predict_classes
+from rgcn.predict.writing import predicate_term
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    rgcn.NodeClassifier(hidden=8, epochs=5, validation=0.2).fit(rgcn.load("world")).save(str(folder))
+    return open_model(folder)
+
+
+def test_chunks_are_the_whole_in_order(opened):
+    ids = np.array([5, 3, 3, 900, 17, 0, 2000])
+    whole = next(predict_classes(opened, ids))
+    parts = list(predict_classes(opened, ids, chunk=3))
+    assert [len(part) for part in parts] == [3, 3, 1]
+    np.testing.assert_array_equal(np.concatenate([part.node for part in parts]), ids)
+    joined = np.concatenate([part.probabilities for part in parts])
+    np.testing.assert_allclose(joined, whole.probabilities, rtol=1e-5, atol=1e-6)
+    logits = torch.from_numpy(opened.model.embeddings(ids.tolist(), layer=-1))
+    expected = torch.softmax(logits / opened.calibration.temperature, 1).numpy()
+    np.testing.assert_allclose(whole.probabilities, expected, rtol=1e-5)
+    np.testing.assert_array_equal(whole.class_, expected.argmax(1))
+    np.testing.assert_allclose(whole.probability, expected.max(1), rtol=1e-5)
+    assert list(predict_classes(opened, [])) == []
+
+
+def test_known_labels_and_their_splits_come_along(opened):
+    labels = opened.graph.labels
+    chunk = next(predict_classes(opened, nodes_to_classify(opened)))
+    assert int((chunk.label >= 0).sum()) == len(labels)
+    by_node = dict(zip(chunk.node.tolist(), zip(chunk.label.tolist(), chunk.split.tolist(), strict=True), strict=True))
+    columns = (labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist())
+    assert all(by_node[node] == (number, split) for node, number, split in zip(*columns, strict=True))
+
+
+def test_rows_for_tables_and_for_json(opened):
+    node = opened.node("Switzerland")
+    chunk = next(predict_classes(opened, [node, int(np.setdiff1d(np.arange(2363), opened.graph.labels.nodes)[0])]))
+    flat, nested = class_frame(opened, chunk), class_frame(opened, chunk, nested=True)
+    names = opened.classifier.classes_
+    assert flat.columns[:7] == ["node", "title", "class", "class_title", "probability", "label", "label_split"]
+    assert flat.columns[7:] == [f"p({name})" for name in names]
+    row = nested.row(0, named=True)
+    assert row["node"] == "Switzerland"
+    assert sum(row["probabilities"].values()) == pytest.approx(1.0, abs=1e-5)
+    assert row["probabilities"][row["class"]] == pytest.approx(row["probability"])
+    assert nested.row(1, named=True)["label"] is None
+    assert json.loads(nested.write_ndjson().splitlines()[0])["label_split"] in ("train", "valid", "test")
+
+
+def test_as_rdf(opened):
+    from pyoxigraph import RdfFormat, parse
+
+    chunk = next(predict_classes(opened, nodes_to_classify(opened)[:40]))
+    lines = list(class_triples(opened, chunk, predicate_term("http://example.org/in")))
+    triples = list(parse("\n".join(lines).encode(), format=RdfFormat.N_TRIPLES))
+    assert len(triples) == 40
+    assert triples[0].predicate.value == "http://example.org/in"
+    assert float(lines[0].rsplit("# ", 1)[1]) == pytest.approx(float(chunk.probability[0]), abs=1e-3)
+
+
+def test_the_relation_of_labels_is_told_where_it_is_known(opened):
+    assert label_relation(opened) is None
+    config = SimpleNamespace(data=SimpleNamespace(labels_from="works_at"))
+    assert label_relation(replace(opened, config=config)) == "works_at"
+
+
+def test_a_link_predictor_has_no_classes(tmp_path):
+    rgcn.LinkPredictor("distmult", embedding=2, epochs=1).fit(rgcn.load("world")).save(str(tmp_path))
+    with pytest.raises(DataError, match="predicts links"):
+        next(predict_classes(open_model(tmp_path), [0]))

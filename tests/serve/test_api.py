@@ -1,0 +1,260 @@
+"""The API: every endpoint answers what it declares, by any kind of name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rgcn.predict.links import predict_links
+from rgcn.serve import answers
+from rgcn.serve.facts import Facts
+
+NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
+
+
+def checked(response, model):
+    """The JSON of an answer that has the shape it declares."""
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    model.model_validate_json(response.content, strict=True)
+    return response.json()
+
+
+def refused(response, status, code):
+    """The words of a refusal."""
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code), response.text
+    answers.Error.model_validate_json(response.content, strict=True)
+    return response.json()["error"]
+
+
+def test_health_and_models(client):
+    health = checked(client.get("/api/health"), answers.Health)
+    assert health["models"] == ["classes-of-world", "links-of-world"]
+    lines = checked(client.get("/api/models"), answers.Models)["models"]
+    assert [line["task"] for line in lines] == ["node-classification", "link-prediction"]
+    assert lines[0]["headline"].startswith("test accuracy")
+    assert lines[1]["headline"].startswith("test MRR 0.")
+
+
+@pytest.mark.parametrize("address", [NC, LP])
+def test_details_of_a_model(client, models, address):
+    details = checked(client.get(address), answers.ModelDetails)
+    assert details["counts"]["nodes"] == models[0].graph.num_nodes
+    assert sum(relation["count"] for relation in details["relations"]) == details["counts"]["triples"]
+    assert details["explain_methods"] == ["integrated-gradients", "edge-mask"]
+    assert details["calibration"]["words"]
+    assert len(details["examples"]["nodes"]) == 5
+    assert (len(details["classes"]) > 1) == (address == NC)
+
+
+def test_a_card_in_markdown(client):
+    response = client.get(NC + "/card")
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert "# " in response.text
+
+
+def test_search(client, models):
+    found = checked(client.get(LP + "/search", params={"q": "swit"}), answers.Found)
+    assert (found["query"], found["nodes"][0]["name"]) == ("swit", "Switzerland")
+    kg = models[1].graph
+    assert found["nodes"][0]["degree"] == len({tuple(t) for t in kg.named() if "Switzerland" in (t[0], t[2])})
+    assert checked(client.get(LP + "/search", params={"q": ""}), answers.Found)["nodes"] == []
+    assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), answers.Found)["nodes"]) == 3
+
+
+def test_facts_come_in_pages_that_join(client, models):
+    whole = checked(client.get(LP + "/neighbors", params={"node": "Peru", "limit": 1000}), answers.Neighbors)
+    known = models[1].graph.neighbors("Peru")
+    facts = {(fact["relation"]["name"], fact["node"]["name"], fact["outgoing"]) for fact in whole["facts"]}
+    assert facts == {tuple(fact) for fact in known}
+    assert whole["total"] == len(known)
+    outgoing = [fact["outgoing"] for fact in whole["facts"]]
+    assert outgoing == sorted(outgoing, reverse=True)
+    assert {fact["split"] for fact in whole["facts"]} == {"train", "valid", "test"}
+    pages = []
+    for offset in range(0, whole["total"], 40):
+        parameters = {"node": "Peru", "limit": 40, "offset": offset}
+        pages += client.get(LP + "/neighbors", params=parameters).json()["facts"]
+    assert pages == whole["facts"]
+    beyond = client.get(LP + "/neighbors", params={"node": "Peru", "offset": 999_999_999}).json()
+    assert (beyond["facts"], beyond["total"]) == ([], whole["total"])
+
+
+def test_the_class_of_a_node(client, models):
+    answer = checked(client.get(NC + "/class", params={"node": "switzerland"}), answers.ClassAnswer)
+    expected = models[0].opened.classifier.predict(["Switzerland"])[0]
+    assert answer["class"]["name"] == expected.label
+    shares = [row["probability"] for row in answer["probabilities"]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1, abs=1e-4)
+    assert (answer["label"]["name"], answer["calibrated"]) == ("Europe", models[0].calibration.fitted)
+    assert answer["label_split"] in ("train", "valid", "test")
+    many = checked(client.post(NC + "/classes", json={"nodes": ["Switzerland", "Peru"]}), answers.ClassAnswers)
+    assert many["predictions"][0] == answer
+    unlabelled = client.get(NC + "/class", params={"node": "coffee"}).json()
+    assert (unlabelled["label"], unlabelled["label_split"]) == (None, None)
+
+
+@pytest.mark.parametrize("known", ["mark", "drop"])
+@pytest.mark.parametrize("end", ["subject", "object"])
+def test_links_are_those_of_the_model(client, models, known, end):
+    opened = models[1].opened
+    parameters = {end: "Peru", "relation": "exports_to", "k": 7, "known": known}
+    answer = checked(client.get(LP + "/links", params=parameters), answers.LinkAnswer)
+    peru, exports = torch.tensor([opened.node("Peru")]), torch.tensor([opened.relation("exports_to")])
+    expected = predict_links(opened, peru, exports, end == "subject", 7, known)
+    names = [opened.graph.nodes[i] for i in expected.node[0].tolist()]
+    assert [link["node"]["name"] for link in answer["links"]] == names
+    assert [link["known"] for link in answer["links"]] == expected.known[0].tolist()
+    assert [link["score"] for link in answer["links"]] == pytest.approx(expected.score[0].tolist(), rel=1e-4)
+    assert [link["probability"] for link in answer["links"]] == pytest.approx(
+        expected.probability[0].tolist(), rel=1e-4
+    )
+    assert all((link["split"] is None) == (not link["known"]) for link in answer["links"])
+    given = answer["query"].pop(end)
+    assert given["name"] == "Peru"
+    assert [answer["query"][other] for other in ("subject", "object") if other != end] == [None]
+
+
+def test_many_links_at_once_are_the_single_ones(client):
+    queries = [
+        {"subject": "Peru", "relation": "exports_to"},
+        {"object": "Switzerland", "relation": "borders"},
+        {"subject": "Norway", "relation": "exports_to"},
+    ]
+    many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), answers.LinkAnswers)
+    alone = [client.get(LP + "/links", params={**query, "k": 4}).json() for query in queries]
+    nodes = [[link["node"] for link in answer["links"]] for answer in many["answers"]]
+    assert nodes == [[link["node"] for link in answer["links"]] for answer in alone]
+    assert [answer["query"] for answer in many["answers"]] == [answer["query"] for answer in alone]
+
+
+def test_scores_of_triples(client, models):
+    triples = [
+        {"subject": "Peru", "relation": "borders", "object": "Chile"},
+        {"subject": "peru", "relation": "borders", "object": "Norway"},
+    ]
+    answer = checked(client.post(LP + "/score", json={"triples": triples}), answers.Scores)
+    expected = models[1].opened.predictor.score(
+        [tuple(t.values()) for t in (triples[0], {**triples[1], "subject": "Peru"})]
+    )
+    assert [row["score"] for row in answer["triples"]] == pytest.approx([t.score for t in expected], rel=1e-4)
+    assert [row["known"] for row in answer["triples"]] == [True, False]
+
+
+def test_unknown_names_are_answered_with_near_ones(client):
+    error = refused(client.get(LP + "/neighbors", params={"node": "Swizerland"}), 404, "unknown_node")
+    assert error["suggestions"][0] == "Switzerland"
+    assert "Did you mean 'Switzerland'" in error["message"]
+    parameters = {"subject": "Peru", "relation": "exprots_to"}
+    assert (
+        refused(client.get(LP + "/links", params=parameters), 404, "unknown_relation")["suggestions"][0] == "exports_to"
+    )
+    parameters = {"node": "Peru", "class": "Europa"}
+    assert refused(client.get(NC + "/explain", params=parameters), 404, "unknown_class")["suggestions"] == ["Europe"]
+    assert refused(client.get("/api/models/link-of-world"), 404, "unknown_model")["suggestions"][0] == "links-of-world"
+
+
+def test_a_model_of_the_other_task_says_what_it_can(client):
+    error = refused(client.get(LP + "/class", params={"node": "Peru"}), 409, "wrong_task")
+    assert "predicts links" in error["message"]
+    parameters = {"subject": "Peru", "relation": "borders"}
+    assert "classifies nodes" in refused(client.get(NC + "/links", params=parameters), 409, "wrong_task")["message"]
+    refused(client.get(NC + "/explain", params={**parameters, "object": "Chile"}), 409, "wrong_task")
+
+
+def test_the_page_and_its_files_come_from_memory(client):
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    script = client.get("/assets/explorer.js")
+    assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+    again = client.get("/assets/explorer.js", headers={"If-None-Match": script.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    refused(client.get("/assets/index.html"), 404, "not_found")
+
+
+def test_head_gives_the_headers_of_get(client):
+    for path in ("/", "/api/health", LP + "/search?q=swit"):
+        whole, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+
+
+def test_headers_that_protect(client):
+    answer = client.get("/api/health")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_wrong_method_is_told_the_right_ones(client):
+    response = client.put(LP + "/links")
+    refused(response, 405, "wrong_method")
+    assert response.headers["allow"] == "GET, HEAD, POST"
+
+
+def test_metrics_count_by_pattern_and_not_by_what_was_asked(client):
+    client.get(LP + "/links", params={"subject": "Peru", "relation": "borders"})
+    client.get("/some/path/of/a/stranger")
+    client.request("BREW", "/api/health")
+    text = client.get("/metrics").text
+    assert 'rgcn_requests_total{endpoint="/api/models/{model}/links",method="GET",status="200"}' in text
+    assert 'rgcn_requests_total{endpoint="other",method="GET",status="404"}' in text
+    assert 'method="other"' in text
+    assert "stranger" not in text
+    assert "Peru" not in text
+    assert 'rgcn_model_info{dataset="world",model="links-of-world",task="link-prediction"} 1.0' in text
+    for name in ("rgcn_request_seconds_bucket", "rgcn_batch_questions_bucket", "rgcn_in_flight", "rgcn_waiting"):
+        assert name in text
+
+
+def test_every_example_of_the_document_works(client):
+    document = client.get("/openapi.json").json()
+    tried = 0
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"]
+            assert operation["description"]
+            parameters = {row["name"]: row["example"] for row in operation.get("parameters", ())}
+            assert None not in parameters.values(), (path, parameters)
+            if path.endswith("/explain"):
+                continue  # asks about a node or a triple, the document shows both
+            if path.endswith("/links"):
+                parameters.pop("object", None)
+            address = path.replace("{model}", parameters.pop("model", ""))
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+            response = client.request(method, address, params=parameters, json=body)
+            assert response.status_code == 200, (path, parameters, response.text)
+            if "json" in response.headers["content-type"]:
+                content = operation["responses"]["200"]["content"]["application/json"]
+                assert set(content["example"]) == set(response.json())
+            tried += 1
+    assert tried == 11
+
+
+def test_the_document_says_the_limits_and_the_models(client):
+    document = client.get("/openapi.json").json()
+    links = document["paths"]["/api/models/{model}/links"]
+    schemas = {row["name"]: row["schema"] for row in links["get"]["parameters"]}
+    assert schemas["k"]["maximum"] == 1000
+    assert schemas["model"]["enum"] == ["links-of-world"]
+    assert set(links["post"]["responses"]) >= {"200", "400", "401", "404", "413", "422", "503"}
+    assert "x-limit" not in json.dumps(document)
+
+
+def test_facts_of_a_graph_with_loops_and_repeats():
+    import rgcn
+
+    kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "a"), ("a", "r", "b"), ("a", "r", "b")])
+    facts = Facts.of(kg)
+    assert (facts.total(0), facts.degree.tolist()) == (4, [3, 2])
+    assert [(fact.node, fact.outgoing) for fact in facts.page(0, 10, 0)] == [
+        (0, True),
+        (1, True),
+        (1, True),
+        (0, False),
+    ]

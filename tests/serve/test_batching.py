@@ -1,0 +1,177 @@
+"""What waits together is answered together; what is too much, too late or nobody's any more is not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from rgcn.serve.batching import Batcher, Lane
+from rgcn.serve.refusals import Refusal
+
+A, B = ("model", "a"), ("model", "b")
+
+
+class Slow:
+    """Answers when it is told to, and remembers what it was asked together."""
+
+    def __init__(self):
+        self.batches, self.go, self.begun = [], threading.Event(), threading.Event()
+
+    def __call__(self, questions):
+        self.batches.append(list(questions))
+        self.begun.set()
+        assert self.go.wait(20)
+        return [question * 10 for question in questions]
+
+
+def a_batcher(**settings):
+    return Batcher("test", **{"waiting": 1000, "seconds": 20, **settings})
+
+
+async def begun(slow):
+    await asyncio.get_running_loop().run_in_executor(None, slow.begun.wait, 20)
+
+
+def test_what_arrives_meanwhile_is_the_next_batch():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(), Lane(A, slow)
+        first = asyncio.create_task(batcher.ask(lane, [0]))
+        await begun(slow)
+        rest = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(1, 31)]
+        await asyncio.sleep(0)
+        assert len(batcher) == 31
+        slow.go.set()
+        answers = [(await task)[0] for task in (first, *rest)]
+        assert len(batcher) == 0
+        return answers
+
+    assert asyncio.run(scenario()) == [i * 10 for i in range(31)]
+    assert [len(batch) for batch in slow.batches] == [1, 30]
+
+
+def test_a_long_request_comes_in_parts_beside_short_ones():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(), Lane(A, slow, most=8)
+        first = asyncio.create_task(batcher.ask(lane, [0]))
+        await begun(slow)
+        long = asyncio.create_task(batcher.ask(lane, list(range(100, 130))))
+        short = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(1, 15)]
+        await asyncio.sleep(0)
+        slow.go.set()
+        await first
+        assert await long == [i * 10 for i in range(100, 130)]
+        return [(await task)[0] for task in short]
+
+    assert asyncio.run(scenario()) == [i * 10 for i in range(1, 15)]
+    assert all(len(batch) <= 8 for batch in slow.batches)
+    mixed = slow.batches[1]
+    assert sum(question < 100 for question in mixed) == 6  # a quarter of the places is the long one's
+    assert sum(question >= 100 for question in mixed) == 2
+
+
+def test_two_long_requests_take_turns():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(), Lane(A, slow, most=4)
+        first = asyncio.create_task(batcher.ask(lane, [0]))
+        await begun(slow)
+        both = [asyncio.create_task(batcher.ask(lane, list(range(at, at + 10)))) for at in (100, 200)]
+        await asyncio.sleep(0)
+        slow.go.set()
+        await first
+        return [await task for task in both]
+
+    assert asyncio.run(scenario()) == [[i * 10 for i in range(at, at + 10)] for at in (100, 200)]
+    assert [batch[0] // 100 for batch in slow.batches[1:5]] == [1, 2, 1, 2]
+
+
+def test_lanes_take_turns():
+    slow, asked = Slow(), []
+
+    def other(questions):
+        asked.append(len(slow.batches))
+        return questions
+
+    async def scenario():
+        batcher, lane, second = a_batcher(), Lane(A, slow, most=2), Lane(B, other)
+        tasks = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(9)]
+        await begun(slow)
+        tasks.append(asyncio.create_task(batcher.ask(second, [1])))
+        await asyncio.sleep(0)
+        slow.go.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+    assert asked[0] <= 2
+
+
+def test_too_many_that_wait_are_refused():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(waiting=3), Lane(A, slow)
+        tasks = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(3)]
+        await begun(slow)
+        with pytest.raises(Refusal) as caught:
+            await batcher.ask(lane, [9])
+        slow.go.set()
+        await asyncio.gather(*tasks)
+        assert await batcher.ask(lane, [1]) == [10]
+        return caught.value
+
+    refusal = asyncio.run(scenario())
+    assert (refusal.status, refusal.headers["Retry-After"]) == (503, "1")
+
+
+def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(seconds=0.05), Lane(A, slow, most=1)
+        tasks = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(3)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        slow.go.set()
+        batcher.seconds = 20
+        assert await batcher.ask(lane, [7]) == [70]
+        return results, len(batcher)
+
+    results, left = asyncio.run(scenario())
+    assert [result.code for result in results] == ["took_too_long"] * 3
+    assert left == 0
+    assert slow.batches == [[0], [7]]
+
+
+def test_a_failure_reaches_those_who_asked_and_nobody_else():
+    def fails(questions):
+        if 13 in questions:
+            raise ValueError("thirteen")
+        return questions
+
+    async def scenario():
+        batcher, lane = a_batcher(), Lane(A, fails, most=4)
+        with pytest.raises(ValueError, match="thirteen"):
+            await batcher.ask(lane, [1, 2, 3, 4, 5, 13, 7, 8, 9, 10, 11, 12])
+        assert await batcher.ask(lane, [1]) == [1]
+        return len(batcher)
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_after_stopping_nothing_is_taken():
+    async def scenario():
+        batcher, lane = a_batcher(), Lane(A, lambda questions: questions)
+        await batcher.ask(lane, [1])
+        batcher.stop()
+        with pytest.raises(Refusal):
+            await batcher.ask(lane, [1])
+        batcher._thread.join(20)
+        assert not batcher._thread.is_alive()
+
+    asyncio.run(scenario())

@@ -1,0 +1,422 @@
+"""The explorer page in a real browser: a person's walk, by keyboard and mouse, wide and narrow, light and dark."""
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from browser import browser_or_skip, served
+
+import rgcn
+from rgcn.runs import load_configuration, train
+
+EXPLORER = Path(__file__).parents[2] / "src" / "rgcn" / "serve" / "explorer"
+CLASSIFIER, PREDICTOR = "classes", "links"
+SETTINGS = {
+    CLASSIFIER: ("rgcn/nc-world", ["training.epochs=20"]),
+    # Trained until facts that are known are among its first guesses.
+    PREDICTOR: ("rgcn/lp-world", ["training.epochs=30", "model.embedding=32", "training.learning_rate=0.05"]),
+}
+TOKEN = "open-sesame-1234"
+HOSTILE = [
+    "<script>window.broken = 1</script>",
+    "<img src=x onerror='window.broken = 2'>",
+    "http://example.org/" + "very-long-" * 60 + "name",
+    "שלום עולם",
+    "‮abc \"quoted\" 'single' & <b>bold</b>",
+    "javascript:window.broken = 3",
+    "#model=x&node=y",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    browser = browser_or_skip()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def site(chromium, tmp_path_factory):
+    """Where two models of `world` are served; not made where there is no browser to look with."""
+    here, kg = tmp_path_factory.mktemp("looked-at"), rgcn.load("world")
+    for name, (configuration, changes) in SETTINGS.items():
+        train(load_configuration(configuration, changes), kg, here / name)
+    with served([here / name for name in SETTINGS]) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def guarded_site(chromium, tmp_path_factory):
+    """A server that asks for a token, with a model of things whose names try to break out of the page."""
+    people = [*HOSTILE, *(f"p{i}" for i in range(7))]
+    graph = rgcn.KnowledgeGraph.from_triples([(name, "reads<i>", f"book{i % 2}") for i, name in enumerate(people)])
+    labels = {name: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, name in enumerate(people)}
+    folder = tmp_path_factory.mktemp("hostile") / "names <b> & 'such'"
+    rgcn.NodeClassifier(epochs=4, device="cpu", seed=0).fit(graph.with_labels({"train": labels})).save(str(folder))
+    with served([folder], TOKEN) as url:
+        yield url
+
+
+@pytest.fixture
+def browser(chromium, request):
+    """A fresh page; afterwards: nothing on the console, and nothing asked of anyone else."""
+    chromium.fresh()
+    yield chromium
+    chromium.offline(False)
+    complaints = [row for row in chromium.complaints() if "status of 40" not in row and "ERR_INTERNET" not in row]
+    ours = ("http://127.0.0.1:", "about:", "data:")
+    outside = [address for address in chromium.requested() if not address.startswith(ours)]
+    assert complaints == []
+    assert outside == []
+
+
+def address(site, model, node, **more):
+    parts = {"model": model, "node": node, **more}
+    return f"{site}/#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in parts.items())
+
+
+def choose(browser, select, value):
+    """Takes one of the options of a select."""
+    from selenium.webdriver.support.ui import Select
+
+    Select(browser.see(f"#{select}")).select_by_value(value)
+
+
+def test_the_page_is_small_and_knows_nobody_else():
+    files = sorted(EXPLORER.iterdir())
+    assert sum(file.stat().st_size for file in files) < 60_000
+    for file in files:
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|innerHTML|insertAdjacentHTML|document\.write|\beval\(|@import|url\(", text), (
+            file.name
+        )
+    page = (EXPLORER / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r'\s(on\w+|style)=|<style|<script(?! type="module" src="/assets/)', page)
+    # Modules that the page names ahead are those that it imports, so that none waits for another.
+    named = set(re.findall(r'modulepreload" href="/assets/([\w.]+)"', page)) | {"explorer.js"}
+    assert named == {file.name for file in files if file.suffix == ".js"}
+
+
+def test_a_walk_with_a_classifier(browser, site):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(site)
+    browser.see(".about", "facts")
+    browser.see(".about", "Right for")
+    browser.see(".examples a")
+    browser.screenshot("start")
+
+    browser.press("/")  # the key that leads to the search box
+    assert browser.focused.get_attribute("id") == "query"
+    browser.press("switz")
+    browser.see("#found [role=option]", "Switzerland")
+    assert browser.focused.get_attribute("aria-expanded") == "true"
+    browser.press(Keys.ARROW_DOWN)
+    chosen = browser.focused.get_attribute("aria-activedescendant")
+    assert browser.see(f"#{chosen}").get_attribute("aria-selected") == "true"
+    browser.screenshot("search")
+    browser.press(Keys.ENTER)
+
+    browser.settled("Switzerland")
+    assert browser.focused.tag_name == "h1"
+    assert browser.driver.title.startswith("Switzerland")
+    assert "Switzerland" in browser.run("return document.getElementById('said').textContent")
+    assert "node=Switzerland" in browser.driver.current_url
+    assert browser.see("dt", "capital").find_element("xpath", "following-sibling::dd").text == "Bern"
+    assert "… borders it" in browser.texts("dt")
+    browser.see(".guess", "sure")
+    browser.see(".guess", "The data say: Europe")
+    rows = browser.texts(".guess .bars > li")
+    assert len(rows) == 5
+    assert all(re.search(r"\d %", row) for row in rows)
+    browser.click(".guess button.quiet", "Show all 11 groups")
+    assert len(browser.all(".guess .bars > li")) == 11
+
+    browser.click("button.why-button")
+    browser.see(".drawing svg")
+    browser.see(".fidelity", "Can you believe it?")
+    assert browser.all(".reasons .triple")
+    browser.whole_screenshot("classifier")
+
+    others = [link for link in browser.all(".drawing a") if "Switzerland" not in link.get_dom_attribute("href")]
+    name = others[0].find_element("css selector", "[data-node]").get_attribute("data-node")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", others[0])
+    others[0].click()
+    browser.settled(name)
+    assert browser.focused.tag_name == "h1"
+    browser.driver.back()
+    browser.settled("Switzerland")
+    browser.driver.forward()
+    browser.settled(name)
+
+
+def test_a_walk_with_a_link_predictor(browser, site):
+    browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
+    browser.settled("Switzerland")
+    browser.see(".about", "first ten guesses")
+    browser.see(".sides", "Switzerland member of …?")
+    assert len(browser.all(".links > li")) == 10
+    known = [row for row in browser.texts(".links > li") if "✓ known" in row]
+    assert known
+    browser.whole_screenshot("links")
+
+    browser.click("#hide-known")
+    browser.until(lambda: not any("known" in row for row in browser.texts(".links > li")), "known ones hidden")
+    assert len(browser.all(".links > li")) == 10
+    before = browser.texts(".links > li")
+    browser.click(".more button", "More answers")
+    browser.until(lambda: len(browser.all(".links > li")) == 25, "25 answers")
+    assert browser.texts(".links > li")[:10] == before
+    assert browser.focused.tag_name == "a"
+
+    browser.click(".sides label", "… member of Switzerland?")
+    browser.until(lambda: "ask=subject" in browser.driver.current_url, "the question in the address")
+    browser.settled("Switzerland")
+    choose(browser, "kind", "borders")
+    browser.see(".sides", "Switzerland borders …?")
+    browser.settled("Switzerland")
+    browser.click("#hide-known")
+    browser.settled("Switzerland")
+
+    why = browser.see(".links .why-button")
+    assert why.get_attribute("aria-label").startswith("Why ")
+    browser.click(".links .why-button")
+    browser.see(".links .drawing svg")
+    assert browser.see(".links .why-button").get_attribute("aria-expanded") == "true"
+    browser.whole_screenshot("links-why")
+    browser.click(".links .why-button")
+    assert not browser.all(".links .drawing")[0].is_displayed()
+
+    answer = browser.texts(".links .node-link")[0]
+    browser.click(".links .node-link")
+    browser.settled(answer)
+    browser.driver.back()
+    browser.settled("Switzerland")
+    browser.see(".sides", "Switzerland borders …?")  # the question that was asked, not the first one again
+
+    choose(browser, "model", CLASSIFIER)
+    browser.see(".guess", "The data say: Europe")
+    browser.settled("Switzerland")
+
+
+def test_the_keyboard_alone_leads_everywhere(browser, site):
+    from selenium.webdriver.common.keys import Keys
+
+    def tab_to(selector):
+        for _ in range(40):
+            browser.press(Keys.TAB)
+            if browser.run("return document.activeElement.matches(arguments[0])", selector):
+                outlined = "const s = getComputedStyle(document.activeElement); return s.outlineStyle + s.outlineWidth"
+                assert browser.run(outlined) == "solid2px" or selector.startswith(".drawing a")
+                return
+        raise AssertionError(f"40 tabs do not lead to {selector}")
+
+    browser.open(site)
+    browser.see(".examples a")
+    tab_to(".skip")
+    browser.press(Keys.ENTER)
+    assert browser.focused.tag_name == "main"
+    name = browser.texts(".examples a")[0]
+    tab_to(".examples a")
+    browser.press(Keys.ENTER)
+    browser.settled(name)
+    tab_to(".why-button")
+    browser.press(Keys.ENTER)
+    browser.see(".drawing svg")
+    tab_to(".drawing a:has([data-node]:not(.asked))")
+    name = browser.focused.get_attribute("aria-label")
+    browser.press(Keys.ENTER)
+    browser.settled(name)
+    assert browser.focused.tag_name == "h1"
+
+
+def test_facts_of_a_busy_thing_are_folded_and_come_in_pages(browser, site):
+    browser.open(address(site, CLASSIFIER, "China"))
+    browser.settled("China")
+    shown = len(browser.all(".things li"))
+    browser.click(".things + button", "Show all")
+    assert len(browser.all(".things li")) > shown
+    assert browser.focused.tag_name == "a"
+    browser.see(".more", "400 of")
+    browser.click(".more button", "more")
+    browser.until(lambda: "400 of" not in browser.see("section + section").text, "the rest")
+
+
+@pytest.mark.parametrize("model", [CLASSIFIER, PREDICTOR])
+def test_a_phone_never_scrolls_sideways(browser, site, model):
+    browser.phone()
+    browser.open(site)
+    browser.see(".examples a")
+    assert browser.sideways == 0
+    browser.open(address(site, model, "Switzerland"))
+    browser.settled("Switzerland")
+    browser.click("button.why-button")
+    browser.see(".drawing svg")
+    assert browser.sideways == 0
+    browser.whole_screenshot(f"phone-{model}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(browser, site, scheme):
+    browser.colors(scheme)
+    browser.open(address(site, CLASSIFIER, "Switzerland"))
+    browser.settled("Switzerland")
+    browser.click("button.why-button")
+    browser.see(".drawing svg")
+    browser.settled("Switzerland")
+    # Waits come and go by fading; what is measured is what stays.
+    rows = browser.until(lambda: browser.contrasts(), "text")
+    browser.whole_screenshot(f"{scheme}-classifier")
+    browser.open(address(site, PREDICTOR, "Switzerland"))
+    browser.settled("Switzerland")
+    browser.press("/")
+    browser.press("a")
+    browser.see("#found [role=option]")
+    rows += browser.contrasts()
+    browser.screenshot(f"{scheme}-links")
+    assert len(rows) > 100
+    assert [row for row in rows if row[2] < 4.5] == []
+
+
+def test_every_control_has_a_name_and_every_landmark_is_there(browser, site):
+    browser.open(address(site, PREDICTOR, "Switzerland"))
+    browser.settled("Switzerland")
+    tree = [node for node in browser.command("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
+    seen = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree]
+    controls = {"button", "link", "combobox", "checkbox", "radio", "textbox"}
+    assert [role for role, name in seen if role in controls and not name.strip()] == []
+    roles = [role for role, _ in seen]
+    assert {"banner", "main", "search", "contentinfo", "heading", "status"} <= set(roles)
+    assert browser.run("return document.documentElement.lang") == "en"
+    assert len(browser.all("h1")) == 1
+
+
+def test_answers_out_of_order_are_dropped(browser, site):
+    browser.open(site)
+    browser.see(".examples a")
+    # The answer to the first text is held back until the second text has its own.
+    browser.run("""
+        const real = window.fetch;
+        window.fetch = async (address, options) => {
+          const answer = await real(address, {...options, signal: undefined});
+          if (String(address).includes("q=jap&")) await new Promise((resolve) => (window.release = resolve));
+          return answer;
+        };
+    """)
+    browser.press("/")
+    browser.press("jap")
+    browser.until(lambda: browser.run("return Boolean(window.release)"), "the first question is out")
+    browser.run("const q = document.getElementById('query'); q.value = 'switz'; q.dispatchEvent(new Event('input'))")
+    browser.see("#found", "Switzerland")
+    browser.run("window.release()")
+    browser.run("return new Promise((resolve) => setTimeout(resolve, 50))")
+    assert "Japan" not in browser.see("#found").text
+
+
+def test_what_goes_wrong_is_said_where_it_happens(browser, site):
+    browser.open(address(site, CLASSIFIER, "Swizerland"))
+    browser.see(".trouble", "Swizerland")
+    browser.click(".trouble a", "Switzerland")
+    browser.settled("Switzerland")
+    browser.offline(True)
+    browser.click("button.why-button")
+    browser.see(".panel .trouble", "does not answer")
+    browser.offline(False)
+    browser.click(".panel .trouble button", "Try again")
+    browser.see(".drawing svg")
+    browser.open(f"{site}/#model=nonsense")
+    browser.see(".trouble", "No model called “nonsense”")
+
+
+HOSTILE_DRAWING = """<svg viewBox="0 0 9 9" onload="window.broken = 1"><script>window.broken = 2</script>
+<foreignObject><p xmlns="http://www.w3.org/1999/xhtml"><img src="x" onerror="window.broken = 3"/></p></foreignObject>
+<a href="javascript:window.broken = 4"><text onclick="window.broken = 5" style="fill: red">text</text></a>
+<image href="http://example.org/x.png"/><use href="#a"/>
+<g data-node="&lt;b&gt; &amp; c" tabindex="0" role="button" aria-label="b"><circle r="2"/></g></svg>"""
+
+
+def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
+    browser.open(site)
+    browser.see(".examples a")
+    drawn = browser.imported(
+        f"{site}/assets/why.js",
+        "(document.body.append(m.drawing(a[0], {href: (n) => '#node=' + encodeURIComponent(n)})),"
+        " document.body.lastChild.outerHTML)",
+        HOSTILE_DRAWING,
+    )
+    assert not re.search(r"script|foreign|onload|onclick|onerror|javascript|fill|image|<use|example", drawn), drawn
+    assert 'href="#node=%3Cb%3E%20%26%20c"' in drawn
+    assert "tabindex" not in drawn
+    assert browser.run("return window.broken") is None
+    broken = browser.imported(f"{site}/assets/why.js", "m.drawing('<svg><g></svg>', {})")
+    assert "came broken" in broken
+    # The browser saw what it would have refused too: the page's policy is the lock behind this one.
+    assert all("Content Security Policy" in row for row in browser.complaints())
+
+
+def test_relations_read_as_words(browser, site):
+    browser.open(site)
+
+    def said(expression, *arguments):
+        return browser.imported(f"{site}/assets/words.js", expression, *arguments)
+
+    for name, out, into, asked in [
+        ("exports_to", "exports to", "… exports to it", "Bern exports to …?"),
+        ("capital", "capital", "named as capital of", "capital of Bern: …?"),
+        ("borders", "borders", "… borders it", "Bern borders …?"),
+        ("worksAtProject", "works at project", "… → works at project → it", "Bern → works at project → …?"),
+        ("_has_part", "has part", "… → has part → it", "Bern → has part → …?"),
+        ("/film/actor/film./film/role/part", "film / part", "named as film / part of", "film / part of Bern: …?"),
+        ("address", "address", "named as address of", "address of Bern: …?"),
+    ]:
+        relation = {"name": name, "title": name}
+        expression = "[m.outgoing(a[0]), m.incoming(a[0]), m.question(a[0], 'Bern', 'object')]"
+        assert said(expression, relation) == [out, into, asked]
+    assert said("a.map(m.percent)", 0, 0.00001, 0.5, 0.99999, 1) == [
+        "0.0 %",
+        "< 0.1 %",
+        "50.0 %",
+        "> 99.9 %",
+        "100.0 %",
+    ]
+
+
+def test_a_token_is_asked_for_and_names_stay_text(browser, guarded_site):
+    browser.open(guarded_site)
+    browser.see("#token-dialog", "This server asks for a token")
+    assert browser.focused.get_attribute("id") == "token"
+    browser.press("not-the-token\n")
+    browser.see("#token-dialog", "That token was not accepted")
+    browser.screenshot("token")
+    browser.press(f"{TOKEN}\n")
+    browser.see(".about", "14 facts")
+    assert browser.run("return [sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+
+    browser.press("/")
+    browser.press("script")
+    browser.see("#found [role=option]", "<script>")
+    browser.press("\n")
+    browser.settled("<script>window.broken = 1</script>")
+    browser.see("dt", "reads<i>")
+    browser.see(".guess .bars", "<em>one</em>")
+    browser.click("button.why-button")
+    browser.see(".panel .fidelity")
+    browser.whole_screenshot("hostile")
+    model = browser.run("return new URLSearchParams(location.hash.slice(1)).get('model')")
+    for name in HOSTILE[1:]:
+        browser.run("location.hash = new URLSearchParams({model: arguments[0], node: arguments[1]})", model, name)
+        browser.until(lambda name=name: name in browser.see("main header").get_attribute("textContent"), name)
+        browser.until(lambda: not browser.all("[aria-busy]"), "drawn")
+        assert browser.sideways == 0
+    assert browser.run("return window.broken") is None
+    assert browser.run("return document.querySelectorAll('main img, main script, main em, main b, main i').length") == 0
+
+
+def test_without_its_token_the_page_says_so(browser, guarded_site):
+    browser.open(guarded_site)
+    browser.see("#token-dialog")
+    browser.click("#token-cancel")
+    browser.see(".trouble", "Without its token the server does not answer.")
+    browser.click(".trouble button", "Try again")
+    browser.see("#token-dialog")

@@ -1,0 +1,104 @@
+"""Why, over HTTP: made once, remembered, refused with words where a model cannot say."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from servers import asking
+
+from rgcn.explain import METHODS
+from rgcn.serve import Limits, answers, create_app, explanations
+from rgcn.serve.explanations import Explanations, WhyAsked
+
+NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
+TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_why_a_class(client, method):
+    parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
+    response = client.get(NC + "/explain", params=parameters)
+    assert response.status_code == 200, response.text
+    answers.Explained.model_validate_json(response.content)
+    why = response.json()
+    assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
+    assert (why["method"], len(why["edges"])) == (method, 4)
+    assert why["svg"].startswith("<svg")
+
+
+def test_why_a_link(client):
+    response = client.get(LP + "/explain", params=TRIPLE)
+    answers.Explained.model_validate_json(response.content)
+    assert response.json()["question"]["object"]["name"] == "Chile"
+
+
+def test_asked_again_it_is_not_made_again(models, monkeypatch):
+    made = []
+    really = explanations.explain_class
+    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: made.append(a) or really(*a, **k))
+    with asking(create_app(models)) as client:
+        first, second = (client.get(NC + "/explain", params={"node": "Peru"}) for _ in range(2))
+        assert first.content == second.content
+        assert len(made) == 1
+        assert "rgcn_explanations_kept 1.0" in client.get("/metrics").text
+
+
+def test_only_so_many_are_remembered(models, monkeypatch):
+    class Made:
+        def __init__(self, opened, node, *rest, **how):
+            self.node = node
+
+        def as_dict(self):
+            return {"node": self.node}
+
+        def as_svg(self):
+            return "<svg/>"
+
+    monkeypatch.setattr(explanations, "explain_class", Made)
+    kept = Explanations({model.name: model for model in models}, most=3)
+    asked = [WhyAsked("classes-of-world", "edge-mask", 5, node=node) for node in range(5)]
+    kept.answer(asked)
+    assert len(kept) == 3
+    assert [kept.made(question) is not None for question in asked] == [False, False, True, True, True]
+
+
+def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
+    go = threading.Event()
+    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: go.wait(30))
+    with asking(create_app(models, Limits(seconds=0.2, explaining=2))) as client:
+        late = client.get(NC + "/explain", params={"node": "Peru"})
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "took_too_long")
+        assert late.headers["retry-after"]
+        assert client.get(NC + "/class", params={"node": "Peru"}).status_code == 200
+        assert client.get(LP + "/links", params={"subject": "Peru", "relation": "borders"}).status_code == 200
+        go.set()
+
+
+def test_too_many_explanations_are_503(models, monkeypatch):
+    import asyncio
+
+    go = threading.Event()
+    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: go.wait(30))
+
+    async def crowd(client):
+        nodes = ["Peru", "Chile", "Norway", "Kenya", "Japan"]
+        return await asyncio.gather(*(client.asking.get(NC + "/explain", params={"node": node}) for node in nodes))
+
+    with asking(create_app(models, Limits(seconds=0.5, explaining=2))) as client:
+        codes = sorted(response.json()["error"]["code"] for response in client.do(crowd(client)))
+        assert codes == ["too_busy"] * 3 + ["took_too_long"] * 2
+        go.set()
+
+
+def test_a_failure_is_500_in_our_shape_and_the_server_goes_on(models, monkeypatch, caplog):
+    def fails(*arguments, **how):
+        raise RuntimeError("a secret of the implementation")
+
+    monkeypatch.setattr(explanations, "explain_class", fails)
+    with asking(create_app(models)) as client:
+        response = client.get(NC + "/explain", params={"node": "Peru"})
+        assert (response.status_code, response.json()["error"]["code"]) == (500, "failed")
+        assert "secret" not in response.text
+        assert "secret" in caplog.text
+        assert client.get("/api/health").status_code == 200

@@ -1,0 +1,98 @@
+"""Graphs that are not `world`: IRIs, literals, blank nodes, several nodes of one title, models outside runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from servers import asking
+
+import rgcn
+from rgcn.graph.titles import Titles
+from rgcn.predict.search import NameSearch
+from rgcn.serve import answers, create_app, load_models
+from rgcn.serve.searching import IndexedSearch
+
+ADA, BOB, TOWN = "http://x.org/people#ada", "http://x.org/people#bob", "http://x.org/town"
+STRANGE = '"a \\"quoted\\" text, ü, 日本, </script> and \\n a line"'
+NAMES = [ADA, BOB, TOWN, STRANGE, "_:b0", "http://y.org/ada"]
+MODEL = "/api/models/tiny"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    knows, lives, says = "http://x.org/knows", "http://x.org/livesIn", "http://x.org/says"
+    kg = rgcn.KnowledgeGraph.from_triples(
+        [
+            (ADA, knows, BOB),
+            (BOB, lives, TOWN),
+            (ADA, says, STRANGE),
+            (ADA, knows, "_:b0"),
+            ("http://y.org/ada", knows, ADA),
+        ],
+        node_kinds=np.array([0, 0, 0, 1, 2, 0], dtype=np.uint8),
+        name="tiny",
+    )
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(str(folder))
+    with asking(create_app(load_models([folder, folder], device="cpu"))) as client:
+        yield client
+
+
+def test_the_same_folder_twice_has_two_names(tiny):
+    assert tiny.get("/api/health").json()["models"] == ["tiny", "tiny-2"]
+
+
+def test_names_of_every_kind_are_found(tiny):
+    for name in (*NAMES, "bob", "BOB", f"<{BOB}>", "Town"):
+        response = tiny.get(MODEL + "/neighbors", params={"node": name})
+        assert response.status_code == 200, response.text
+        answers.Neighbors.model_validate_json(response.content, strict=True)
+    assert tiny.get(MODEL + "/neighbors", params={"node": STRANGE}).json()["node"]["kind"] == "literal"
+
+
+def test_a_title_of_two_nodes_is_ambiguous(tiny):
+    response = tiny.get(MODEL + "/neighbors", params={"node": "ada"})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "ambiguous")
+    assert set(response.json()["error"]["suggestions"]) == {ADA, "http://y.org/ada"}
+
+
+def test_links_search_and_card_of_a_saved_model(tiny):
+    links = tiny.get(MODEL + "/links", params={"object": TOWN, "relation": "livesin", "k": 1000})
+    answers.LinkAnswer.model_validate_json(links.content, strict=True)
+    assert links.json()["calibrated"] is False
+    assert {link["split"] for link in links.json()["links"]} == {None}
+    assert tiny.get(MODEL + "/search", params={"q": "日本"}).json()["nodes"][0]["kind"] == "literal"
+    details = tiny.get(MODEL)
+    answers.ModelDetails.model_validate_json(details.content, strict=True)
+    assert details.json()["classes"] == []
+    assert "saved outside a run" in tiny.get(MODEL + "/card").text
+
+
+def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
+    assert tiny.get(MODEL).json()["explain_methods"] == []
+    response = tiny.get(MODEL + "/explain", params={"subject": ADA, "relation": "knows", "object": BOB})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "cannot_explain")
+
+
+def test_the_index_finds_what_reading_everything_finds(models):
+    search = models[1].opened.search
+    indexed = IndexedSearch.over(search)
+    rng = np.random.default_rng(0)
+    titles = [models[1].opened.titles.of(node) for node in range(models[1].graph.num_nodes)]
+    queries = ["", " ", "a", "\x1e", "zzz", "of the", "é", "A_", "united states of america and then some"]
+    for _ in range(300):
+        title = titles[rng.integers(len(titles))]
+        begin = rng.integers(len(title))
+        queries.append(title[begin : begin + rng.integers(1, 9)])
+    for query in queries:
+        for limit in (1, 10):
+            assert indexed.find(query, limit) == search.find(query, limit), query
+
+
+def test_near_names_of_a_graph_with_strange_ones():
+    kg = rgcn.KnowledgeGraph.from_triples([("", "r", "日本"), ("__", "r", "Zürich"), ("a", "r", "\U0001f600 smile")])
+    search = IndexedSearch.over(NameSearch.of(kg, Titles(kg)))
+    assert [kg.nodes[i] for i in search.similar("Zurich")] == ["Zürich"]
+    assert [kg.nodes[i] for i in search.find("\U0001f600")] == ["\U0001f600 smile"]
+    assert search.similar("") == []
+    assert search.similar("x" * 10_000) == []

@@ -1,0 +1,17 @@
+"""Requests generated from the OpenAPI document: the server keeps to what it says, whatever it is asked."""
+
+from __future__ import annotations
+
+from generated import run_cases
+
+from rgcn.serve import create_app
+
+CASES = 25
+
+
+def test_answers_are_as_declared_whatever_is_asked(models):
+    statuses = run_cases(create_app(models), models, each=CASES)
+    assert not [status for status in statuses if status.startswith("5")]
+    assert statuses["200"] > 60
+    assert statuses["422"] > 30
+    assert sum(statuses.values()) > 200

@@ -1,0 +1,148 @@
+"""Nodes that training never saw: what stays, what is estimated, and who cannot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import rgcn
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.predict.unseen import joined
+from rgcn.tasks.extending import estimated_rows, extended
+
+TRIPLES = [(f"p{i}", "works_at", f"firm{i % 3}") for i in range(12)] + [
+    (f"p{i}", "knows", f"p{(i + 3) % 12}") for i in range(12)
+]
+LABELS = {f"p{i}": f"class {i % 3}" for i in range(12)}
+NEW = KnowledgeGraph.from_triples([("new", "works_at", "firm1"), ("new", "knows", "p4"), ("newer", "knows", "new")])
+
+
+def known(**attributes) -> KnowledgeGraph:
+    return KnowledgeGraph.from_triples(TRIPLES, labels=LABELS, **attributes)
+
+
+@pytest.fixture(scope="module")
+def classifier() -> rgcn.NodeClassifier:
+    return rgcn.NodeClassifier("e-rgcn", embedding=8, epochs=60, seed=0).fit(known())
+
+
+@pytest.fixture(scope="module")
+def predictor() -> rgcn.LinkPredictor:
+    return rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, epochs=60, seed=0).fit(known())
+
+
+def test_an_estimate_is_the_mean_over_triples_of_companions_means():
+    kg, larger = known(), joined(known(), NEW, "new")
+    rows = torch.randn(kg.num_nodes, 5, generator=torch.Generator().manual_seed(0))
+    found = estimated_rows(rows, kg, larger)
+    assert torch.equal(found[: kg.num_nodes], rows)
+
+    def mean(names):
+        return rows[torch.from_numpy(kg.nodes.ids(names))].double().mean(0)
+
+    # (new, works_at, firm1): those who work at firm1. (new, knows, p4): p1, who knows p4. (newer, knows, new): nobody
+    # is known by `new`'s acquaintances, so those who are known by anybody.
+    company = [mean(["p1", "p4", "p7", "p10"]), mean(["p1"]), mean([f"p{i}" for i in range(12)])]
+    assert torch.allclose(found[larger.nodes["new"]].double(), torch.stack(company).mean(0), atol=1e-6)
+    assert torch.allclose(found[larger.nodes["newer"]].double(), company[2], atol=1e-6)
+
+
+def test_a_node_in_no_training_triple_gets_the_mean_of_all():
+    kg = known()
+    from dataclasses import replace
+
+    larger = replace(kg, nodes=rgcn.graph.Vocabulary([*kg.nodes, "alone"], kind="node"))
+    rows = torch.arange(float(kg.num_nodes)).unsqueeze(1)
+    assert float(estimated_rows(rows, kg, larger)[-1]) == pytest.approx(float(rows.mean()))
+
+
+def test_a_new_node_is_classified_like_its_company_and_nothing_trained_changes(classifier):
+    before = {name: value.clone() for name, value in classifier.network_.state_dict().items()}
+    larger = extended(classifier, joined(classifier.graph_, NEW, "new"))
+    assert larger.predict(["new"])[0].label == "class 1"
+    for name, value in classifier.network_.state_dict().items():
+        assert torch.equal(value, before[name])
+    for name, value in larger.network_.state_dict().items():
+        if "source.rows" not in name:
+            assert torch.equal(value, before[name])
+    assert torch.equal(
+        larger.network_.source.rows.values()[: classifier.graph_.num_nodes], classifier.network_.source.rows.values()
+    )
+
+
+def test_known_nodes_far_from_the_new_ones_keep_their_answers(classifier, predictor):
+    far = ["p0", "p3"]  # two layers hear two hops: nothing of p4, firm1 and their neighbors
+    larger = extended(classifier, joined(classifier.graph_, NEW, "new"))
+    assert np.allclose(larger.predict_proba(far), classifier.predict_proba(far), atol=1e-6)
+    links = extended(predictor, joined(predictor.graph_, NEW, "new"))
+    ids = predictor.graph_.nodes.ids(far)
+    assert torch.allclose(links.encoded()[ids], predictor.encoded()[ids], atol=1e-6)
+
+
+def margin(model: rgcn.LinkPredictor) -> float:
+    """How much higher the new triples score than the same with any other object."""
+    known = set(model.graph_.named())
+    margins = []
+    for s, r, o in NEW.named():
+        others = [(s, r, other) for other in model.graph_.nodes if (s, r, other) not in known]
+        own, *rest = (scored.score for scored in model.score([(s, r, o), *others]))
+        margins.append(own - float(np.mean(rest)))
+    return float(np.mean(margins))
+
+
+def test_folding_in_moves_new_rows_alone_and_makes_their_triples_likelier(predictor):
+    graph = joined(predictor.graph_, NEW, "new")
+    estimated, fitted = extended(predictor, graph, steps=0), extended(predictor, graph)
+    size = predictor.graph_.num_nodes
+    old, new = (model.network_.encoder.source.rows.values() for model in (estimated, fitted))
+    assert torch.equal(old[:size], new[:size])
+    assert not torch.equal(old[size:], new[size:])
+    assert margin(fitted) > margin(estimated)
+    again = extended(predictor, graph)
+    assert torch.equal(again.network_.encoder.source.rows.values(), new)  # same seed, same bits
+    assert all(parameter.requires_grad for parameter in fitted.network_.parameters())
+
+
+def test_feature_models_take_the_new_nodes_features():
+    features = np.zeros((15, 3), dtype=np.float32)
+    for i in range(12):
+        features[known().nodes[f"p{i}"], i % 3] = 1.0
+    classifier = rgcn.NodeClassifier("rgcn", hidden=8, epochs=60, seed=0).fit(known(features=features))
+    from dataclasses import replace
+
+    larger = joined(classifier.graph_, KnowledgeGraph.from_triples([("new", "knows", "new")]), "new")
+    told = larger.features.copy()
+    told[-1] = [0, 0, 1]
+    assert extended(classifier, replace(larger, features=told)).predict(["new"])[0].label == "class 2"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda: rgcn.NodeClassifier("rgcn", epochs=1).fit(known()), "a row for every .relation, node.*Train e-rgcn"),
+        (lambda: rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(known()), "passes no messages"),
+        (
+            lambda: rgcn.LinkPredictor("rgcn", input="one-hot", embedding=4, epochs=1, edge_dropout=0.1).fit(known()),
+            "a row for every",
+        ),
+    ],
+)
+def test_models_that_cannot_say_why(model, words):
+    fitted = model()
+    with pytest.raises(DataError, match=words):
+        extended(fitted, joined(fitted.graph_, NEW, "new"))
+
+
+def test_decoder_biases_of_known_nodes_stay():
+    predictor = rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, epochs=20, decoder_biases=True).fit(known())
+    larger = extended(predictor, joined(predictor.graph_, NEW, "new"))
+    old, new = predictor.network_.decoder.node_bias, larger.network_.decoder.node_bias
+    assert torch.equal(new[: len(old)], old)
+    assert not new[len(old) :].any()
+
+
+def test_another_graph_is_refused(classifier):
+    with pytest.raises(DataError, match="the known nodes first"):
+        extended(classifier, NEW)
