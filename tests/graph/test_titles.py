@@ -89,6 +89,20 @@ def test_a_class_that_is_a_node_is_called_as_the_node():
     assert Titles(kg, {1: "Knowledge management"}).class_(0) == "Knowledge management"
 
 
+def test_odd_names_do_no_harm():
+    kg = rdf(("http://x.org/Seven", LABEL, '"Siebtes"@de'), ("http://x.org/Seven", LABEL, '"Seventh"@en-GB'))
+    assert Titles(kg).of(0) == "Seventh"
+    assert Titles(kg).node("HTTP://X.ORG/SEVEN") == 0  # in any case, also where it has a title
+    with pytest.raises(DataError, match="an empty name is no node's"):
+        Titles(kg).node(" ")
+    from dataclasses import replace
+
+    import numpy as np
+
+    bare = replace(KnowledgeGraph.from_triples([("a", LABEL, "plain")]), node_kinds=np.array([0, 1], dtype=np.uint8))
+    assert Titles(bare).of(0) == "plain"  # a literal that somebody wrote without quotes
+
+
 def test_literals_are_read_and_long_ones_cut():
     assert literal_text('"say \\"hi\\"\\nthere"@en') == 'say "hi" there'
     assert literal_text('"C:\\\\new"') == "C:\\new"

@@ -71,6 +71,23 @@ def test_data_that_changed_since_are_refused_unless_told(own_run, changed):
     assert open_model(own_run, accept_changed_data=True).graph.nodes.get("n5") is not None
 
 
+def test_data_that_can_no_longer_be_read_are_said_to_have_changed(own_run):
+    (own_run.parent / "graph.tsv").write_text("only two\tcolumns\n")
+    with pytest.raises(DataError, match=r"(?s)can no longer be read.*--accept-changed-data"):
+        open_model(own_run)
+
+
+def test_a_damaged_model_is_said_to_be(own_run):
+    path = own_run / "model" / "model.json"
+    text = path.read_text()
+    path.write_text(text.replace('"settings"', '"stetings"'))
+    with pytest.raises(DataError, match="it lacks settings"):
+        open_model(own_run)
+    path.write_text(text.replace('"graph": "', '"graph": "0'))
+    with pytest.raises(DataError, match="another than it was saved with"):
+        open_model(own_run)
+
+
 def test_files_touched_but_the_same_or_gone_are_no_obstacle(own_run):
     graph = own_run.parent / "graph.tsv"
     os.utime(graph, ns=(1, 1))

@@ -40,6 +40,38 @@ def test_our_own_iris_are_the_plain_names_they_stand_for(opened, tmp_path):
     assert graph.num_nodes == opened.graph.num_nodes + 1
 
 
+def test_a_model_of_what_we_wrote_ourselves_takes_its_own_names(tmp_path):
+    kg = KnowledgeGraph.from_triples([("a b", "r", "c"), ("c", "r", "d")])
+    kg.to_rdf(tmp_path / "graph.nt")
+    rgcn.LinkPredictor("c-rgcn", embedding=4, bottleneck=2, epochs=1).fit(rgcn.read(tmp_path / "graph.nt")).save(
+        str(tmp_path / "model")
+    )
+    (tmp_path / "new.nt").write_text("<urn:rgcn:node:new> <urn:rgcn:relation:r> <urn:rgcn:node:a%20b> .\n")
+    larger = with_new_triples(open_model(tmp_path / "model"), tmp_path / "new.nt")
+    assert len(larger.new_nodes) == 1
+    assert larger.graph.named()[-1][2] == "urn:rgcn:node:a%20b"
+
+
+def test_of_data_with_splits_only_the_training_triples_are_told(opened, tmp_path):
+    for split, line in (
+        ("train", "Atlantis\tborders\tSpain"),
+        ("valid", "Lemuria\tborders\tSpain"),
+        ("test", "Mu\tborders\tPeru"),
+    ):
+        (tmp_path / f"{split}.txt").write_text(line + "\n")
+    graph = joined(opened.graph, rgcn.read(tmp_path), "new")
+    assert list(graph.nodes[opened.graph.num_nodes :]) == ["Atlantis"]
+    assert len(graph) == len(opened.graph) + 1
+
+
+def test_known_triples_are_not_told_twice(opened):
+    known = opened.graph.named(opened.graph.split_triples("train"))[:2]
+    new = KnowledgeGraph.from_triples([*known, ("Atlantis", "borders", "Spain"), ("Atlantis", "borders", "Spain")])
+    assert joined(opened.graph, new, "new").named()[len(opened.graph) :] == [("Atlantis", "borders", "Spain")]
+    with pytest.raises(DataError, match="nothing new in it"):
+        joined(opened.graph, KnowledgeGraph.from_triples(known), "new")
+
+
 def test_unknown_relations_and_empty_files_are_refused(opened, tmp_path):
     new = tmp_path / "new.tsv"
     new.write_text("Atlantis\tborderz\tPortugal\n")
@@ -89,6 +121,11 @@ def test_a_model_of_features_asks_for_them(tmp_path):
     (tmp_path / "narrow.csv").write_text("e,1,2\n")
     with pytest.raises(DataError, match="2 features a node, where the model reads 4"):
         with_new_triples(opened, tmp_path / "new.tsv", tmp_path / "narrow.csv")
+    (tmp_path / "other.csv").write_text("a,1,0,0,0\n")
+    with pytest.warns(UserWarning, match="no features, or only zeros, for 'e'"):
+        with_new_triples(opened, tmp_path / "new.tsv", tmp_path / "other.csv")
+    (tmp_path / "old.tsv").write_text("b\tr\ta\n")
+    assert with_new_triples(opened, tmp_path / "old.tsv").new_nodes == ()
     (tmp_path / "features.csv").write_text("e,1,0,0,0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv", tmp_path / "features.csv")
     assert larger.graph.features[-1].tolist() == [1, 0, 0, 0]

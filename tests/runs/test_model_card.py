@@ -178,9 +178,9 @@ def test_an_unfinished_run_says_so(node_run, tmp_path):
     [
         (
             '{"fitted": true, "words": "T = 1.3 from 10 *nodes*."}',
-            "Probabilities are calibrated. T = 1.3 from 10 *nodes*.",
+            "T = 1.3 from 10 *nodes*.",
         ),
-        ('{"fitted": false, "words": "Too few."}', "Probabilities are not calibrated. Too few."),
+        ('{"fitted": false, "words": "Too few."}', "Too few."),
         ("{}", None),
         ("[1]", None),
         ("no json", None),

@@ -105,6 +105,56 @@ def test_folding_in_moves_new_rows_alone_and_makes_their_triples_likelier(predic
     assert all(parameter.requires_grad for parameter in fitted.network_.parameters())
 
 
+def test_held_out_triples_of_the_known_graph_are_neither_company_nor_fitted_to():
+    """Other validation and test triples, the same embeddings of new nodes, bit for bit."""
+
+    def rows(held_out):
+        triples = TRIPLES + [("p0", "knows", other) for other in held_out]
+        splits = [0] * len(TRIPLES) + [1 + i % 2 for i in range(len(held_out))]
+        graph = KnowledgeGraph.from_triples(triples, triple_splits=np.array(splits))
+        model = rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, epochs=10, seed=0).fit(graph)
+        return extended(model, joined(graph, NEW, "new")).network_.encoder.source.rows.values()
+
+    assert torch.equal(rows(["p4", "p5"]), rows(["p7", "p8"]))
+
+
+def test_folding_in_sees_the_new_triples_and_no_others(predictor, monkeypatch):
+    seen = []
+    monkeypatch.setattr("rgcn.tasks.link_predictor.fold_in", lambda *given, **_: seen.append(given[2]))
+    graph = joined(predictor.graph_, NEW, "new")
+    extended(predictor, graph)
+    assert seen[0].tolist() == graph.triples[len(predictor.graph_) :].tolist()
+
+
+def test_edges_are_dropped_while_folding_in(predictor, monkeypatch):
+    rates = []
+    real = rgcn.RelationalAdjacency.draw_mask
+    monkeypatch.setattr(
+        rgcn.RelationalAdjacency,
+        "draw_mask",
+        lambda self, rate, *a, **k: rates.append(rate) or real(self, rate, *a, **k),
+    )
+    extended(predictor, joined(predictor.graph_, NEW, "new"), steps=3)
+    assert rates == [predictor.training.edge_dropout] * 3
+
+
+def test_a_pruned_model_takes_nodes_far_from_the_labelled_ones():
+    few = {name: LABELS[name] for name in ("p0", "p1", "p2")}
+    graph = KnowledgeGraph.from_triples(TRIPLES, labels=few)
+    model = rgcn.NodeClassifier("e-rgcn", embedding=8, epochs=5, seed=0, prune=True).fit(graph)
+    far = [("far", "knows", "further"), ("further", "knows", "furthest"), ("furthest", "knows", "p0")]
+    larger = extended(model, joined(model.graph_, KnowledgeGraph.from_triples(far), "far"))
+    assert len(larger.predict(["far", "further"])) == 2
+
+
+def test_many_known_triples_are_gone_through_in_blocks(monkeypatch):
+    kg, larger = known(), joined(known(), NEW, "new")
+    rows = torch.randn(kg.num_nodes, 5, generator=torch.Generator().manual_seed(0))
+    whole = estimated_rows(rows, kg, larger)
+    monkeypatch.setattr("rgcn.tasks.extending.BLOCK", 2)
+    assert torch.allclose(estimated_rows(rows, kg, larger), whole, atol=1e-7)
+
+
 def test_feature_models_take_the_new_nodes_features():
     features = np.zeros((15, 3), dtype=np.float32)
     for i in range(12):
@@ -144,5 +194,5 @@ def test_decoder_biases_of_known_nodes_stay():
 
 
 def test_another_graph_is_refused(classifier):
-    with pytest.raises(DataError, match="the known nodes first"):
+    with pytest.raises(DataError, match="the known nodes and triples first"):
         extended(classifier, NEW)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rgcn.cli.opening import opened_run
 from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
 
 if TYPE_CHECKING:
@@ -59,18 +60,13 @@ def complete(
 ) -> None:
     """Find all missing triples worth adding, over every subject and relation, best first."""
     from rgcn.errors import ConfigError
-    from rgcn.predict import open_model
     from rgcn.predict.writing import format_of
 
     if out is not None:
         format_of(out)
     if only_seen and any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
-    opened = open_model(run, mirror=mirror, device=device or "auto", accept_changed_data=accept_changed_data)
-    if with_ is not None:
-        from rgcn.predict.unseen import with_new_triples
-
-        opened = with_new_triples(opened, with_, with_features)
+    opened = opened_run(run, mirror, device, accept_changed_data, with_, with_features, quiet)
     settings = {
         "relations": [opened.relation(name) for name in relation] if relation else None,
         "k": k,

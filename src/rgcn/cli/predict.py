@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rgcn.cli.opening import opened_run
 from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
 
 if TYPE_CHECKING:
@@ -109,16 +110,11 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
-    from rgcn.predict import open_model
     from rgcn.predict.writing import format_of
 
     if out is not None:
         format_of(out)
-    opened = open_model(run, mirror=mirror, device=device or "auto", accept_changed_data=accept_changed_data)
-    if with_ is not None:
-        from rgcn.predict.unseen import with_new_triples
-
-        opened = with_new_triples(opened, with_, with_features)
+    opened = opened_run(run, mirror, device, accept_changed_data, with_, with_features, quiet)
     about_links = subject is not None or object is not None or queries is not None or bool(relation)
     about_nodes = nodes is not None or bool(node)
     _check(opened, about_nodes, about_links, predicate, reliability)

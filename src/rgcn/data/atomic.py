@@ -11,6 +11,16 @@ from pathlib import Path
 TEMPORARY_PREFIX = ".writing-"
 
 
+def _umask() -> int:
+    """The user's own; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+UMASK = _umask()  # once: a process has one mask, and two threads that read it at a time would leave the wrong one
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name in the same folder, sync, and rename over `path`."""
     data = content.encode() if isinstance(content, str) else content
@@ -30,7 +40,7 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
     try:
         write(temporary)
         _sync(temporary)
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it private; what we write is as open as the user's files
+        temporary.chmod(0o666 & ~UMASK)  # mkstemp makes it private; what we write is as open as the user's files
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -42,13 +52,6 @@ def remove_temporaries(folder: Path) -> None:
     """Remove what a process that was killed in the middle of a write left in a folder."""
     for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
         left.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """The user's own; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _sync(path: Path) -> None:

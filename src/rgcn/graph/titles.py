@@ -152,7 +152,8 @@ def shortened(text: str) -> str:
 
 def _is_english(literal: str) -> bool:
     """English, or of no language."""
-    return literal.endswith('"') or "@" not in literal[literal.rindex('"') :] or literal.endswith(("@en", "@en-us"))
+    language = literal.rpartition('"')[2].lower()
+    return not language.startswith("@") or language == "@en" or language.startswith("@en-")
 
 
 def lookup_key(text: str) -> str:
@@ -166,7 +167,8 @@ def _by_key(
     """Ids by title and by last part of the name."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number in range(len(names)) if numbers is None else numbers:
-        for key in dict.fromkeys((lookup_key(title(number)), lookup_key(local_name(names[number])))):
+        name = names[number]
+        for key in dict.fromkeys(map(lookup_key, (title(number), local_name(name), name))):
             found[key].append(number)
     return dict(found)
 
@@ -175,6 +177,8 @@ def _meant(
     text: str, names: Vocabulary, by_key: Callable[[], Mapping[str, Sequence[int]]], title: Callable[[int], str]
 ) -> int:
     """The one id a text stands for; an exact name comes before everything else."""
+    if not text.strip():
+        raise DataError(f"an empty name is no {names.kind}'s")
     bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
     for exact in (text, bare):
         number = names.get(exact)

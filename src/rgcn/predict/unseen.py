@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -26,10 +27,10 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
     """The same model over its graph and the triples of a file, whose unknown nodes it computes from their neighbors.
 
     path      triples of new nodes, among each other and with known ones, in any format `rgcn.read` reads; their
-              relations must be known
+              relations must be known. Of data with splits the training triples are taken
     features  a table of the new nodes' features, for a model that reads features
 
-    What was calibrated stays so. Where the model cannot answer for new nodes, it says why.
+    The calibration is that of the known nodes; nothing was calibrated on the new ones. Where the model cannot answer for new nodes, it says why.
     """
     why_not = cannot_extend(opened.model)
     if why_not is not None:
@@ -50,18 +51,25 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
 def joined(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -> KnowledgeGraph:
     """A known graph and new triples, which are added to what is trained on; new nodes are numbered after the known.
 
+    Of data with splits only the training triples are told: the others are for asking. What is known already is not told
+    a second time.
+
     >>> known = KnowledgeGraph.from_triples([("a", "r", "b")])
-    >>> joined(known, KnowledgeGraph.from_triples([("c", "r", "a")]), "new.tsv").named()
+    >>> joined(known, KnowledgeGraph.from_triples([("c", "r", "a"), ("a", "r", "b")]), "new.tsv").named()
     [('a', 'r', 'b'), ('c', 'r', 'a')]
     """
-    if not len(new):
+    told = new.split_triples("train")
+    if not len(told):
         raise DataError(f"{source}: no triples in it")
     nodes = dict(zip(known.nodes, range(known.num_nodes), strict=True))
-    node_ids = np.array([_node_id(new, i, nodes) for i in range(new.num_nodes)])
-    relation_ids = _relation_ids(known.relations, new.relations, source)
-    triples = np.stack(
-        [node_ids[new.triples[:, 0]], relation_ids[new.triples[:, 1]], node_ids[new.triples[:, 2]]], axis=1
-    )
+    node_ids = np.full(new.num_nodes, -1, dtype=np.int64)
+    for node in dict.fromkeys(told[:, [0, 2]].ravel().tolist()):
+        node_ids[node] = _node_id(new, node, nodes)
+    relation_ids = _relation_ids(known.relations, new.relations, np.unique(told[:, 1]), source)
+    triples = np.stack([node_ids[told[:, 0]], relation_ids[told[:, 1]], node_ids[told[:, 2]]], axis=1)
+    triples = _not_known(triples, known.split_triples("train"), len(nodes), known.num_relations)
+    if not len(triples):
+        raise DataError(f"{source}: nothing new in it; the model knows all of its triples")
     grown = len(nodes) - known.num_nodes
     return replace(
         known,
@@ -74,12 +82,27 @@ def joined(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -> Knowledge
     )
 
 
+def _not_known(
+    triples: NDArray[np.int64], known: NDArray[np.int64], num_nodes: int, num_relations: int
+) -> NDArray[np.int64]:
+    """Those of the triples that are not among the known, each once, in their order."""
+
+    def keys(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (rows[:, 0] * num_relations + rows[:, 1]) * num_nodes + rows[:, 2]
+
+    _, first = np.unique(keys(triples), return_index=True)
+    distinct = triples[np.sort(first)]
+    return distinct[~np.isin(keys(distinct), keys(known))]
+
+
 def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
     """A known node's id, or the next one. A blank node is never one of another file's."""
-    name = _plain(new.nodes[node], "node")
+    name = new.nodes[node]
     if new.kind(node) is NodeKind.BLANK:
         while name in nodes:
             name += "'"
+    elif name not in nodes:
+        name = _plain(name, "node")
     return nodes.setdefault(name, len(nodes))
 
 
@@ -89,9 +112,17 @@ def _plain(name: str, kind: str) -> str:
     return unquote(name[len(prefix) :]) if name.startswith(prefix) else name
 
 
-def _relation_ids(known: Vocabulary, new: Vocabulary, source: str) -> NDArray[np.int64]:
-    found = [known.get(_plain(name, "relation")) for name in new]
-    unknown = [name for name, number in zip(new, found, strict=True) if number is None]
+def _relation_ids(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], source: str) -> NDArray[np.int64]:
+    """The known id of each relation that is used; -1 for the others."""
+    found = np.full(len(new), -1, dtype=np.int64)
+    unknown = []
+    for number in used.tolist():
+        name = new[number]
+        place = known.get(name) if name in known else known.get(_plain(name, "relation"))
+        if place is None:
+            unknown.append(name)
+        else:
+            found[number] = place
     if unknown:
         first = UnknownNameError("relation", unknown[0], known)
         more = f" ({len(unknown)} relations are unknown)" if len(unknown) > 1 else ""
@@ -99,7 +130,7 @@ def _relation_ids(known: Vocabulary, new: Vocabulary, source: str) -> NDArray[np
             f"{source}: {first}{more} A model has weights for the relations it was trained with: take the other "
             "triples out, or train anew with them"
         )
-    return np.array(found, dtype=np.int64)
+    return found
 
 
 def _kinds(
@@ -109,7 +140,7 @@ def _kinds(
         return None
     kinds = np.zeros(known.num_nodes + grown, dtype=np.uint8)
     if new.node_kinds is not None:
-        kinds[node_ids] = new.node_kinds
+        kinds[node_ids[node_ids >= 0]] = new.node_kinds[node_ids >= 0]
     if known.node_kinds is not None:
         kinds[: known.num_nodes] = known.node_kinds
     return kinds
@@ -122,14 +153,19 @@ def _grown(array: NDArray[Number] | None, by: int, value: int) -> NDArray[Number
 def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | None) -> KnowledgeGraph:
     """Known features as they are, new ones from the table."""
     new = graph.nodes[first_new:]
+    if not new:
+        return graph
     if path is None:
         raise DataError(
             f"the model reads features, and {_some(new)} {'have' if len(new) > 1 else 'has'} none: give a table of "
-            "them (name, then numbers)"
+            "them with --with-features (name, then numbers)"
         )
     given = with_feature_file(replace(graph, features=None), path)
     assert graph.features is not None
     assert given.features is not None
+    without = [name for node, name in enumerate(new, first_new) if not given.features[node].any()]
+    if without:
+        warnings.warn(f"{path}: no features, or only zeros, for {_some(tuple(without))}", stacklevel=2)
     if given.features.shape[1] != graph.features.shape[1]:
         raise DataError(
             f"{path}: {given.features.shape[1]} features a node, where the model reads {graph.features.shape[1]}"

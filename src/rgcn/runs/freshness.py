@@ -22,7 +22,13 @@ def refuse_changed_data(run: RunFolder) -> None:
     about, data = run.about(), run.config().data
     if _untouched(about["data"].get("files"), data) or not _can_be_read(data):
         return
-    now = load_data(data)
+    try:
+        now = load_data(data)
+    except DataError as error:
+        raise DataError(
+            f"the data of {run.path} have changed since it was trained, and can no longer be read: {error}\nPut them "
+            "back, or ask the model about the graph it knew with --accept-changed-data"
+        ) from error
     if now.fingerprint != about["data"]["fingerprint"]:
         then = about["data"]
         raise DataError(

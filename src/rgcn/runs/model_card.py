@@ -18,13 +18,14 @@ from rgcn.data.catalog import CATALOG, Dataset
 from rgcn.data.graph_store import load_graph
 from rgcn.errors import RgcnError
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph.titles import Titles
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.report.cards.caveats import one_seed
 from rgcn.runs.report.cards.model import architecture, decomposition, messages
 from rgcn.runs.report.evaluation import NodeEvaluation, evaluate_nodes, reversed_share
 from rgcn.runs.report.figures import decimal, moment, percent, three_places
 from rgcn.runs.report.link_sections import ranking_cautions
-from rgcn.runs.report.markup import escaped, short_name
+from rgcn.runs.report.markup import escaped
 from rgcn.runs.report.node_sections import node_cautions
 from rgcn.runs.report.record import RunRecord, read_run
 from rgcn.runs.report.writing import STATE_WORDS, TASK_WORDS
@@ -198,7 +199,8 @@ def _uses(run: RunRecord, graph: KnowledgeGraph | None) -> str:
     words = "To say which class a node of its graph likely belongs to."
     if graph is None or graph.labels is None:
         return words
-    names = [text(short_name(name)) for name in graph.labels.names[:SHOWN_CLASSES]]
+    titles = Titles(graph)
+    names = [text(titles.class_(number)) for number in range(min(SHOWN_CLASSES, graph.labels.num_classes))]
     more = graph.labels.num_classes - len(names)
     return f"{words}\n\nClasses: {', '.join(names)}{f' and {more} more' if more else ''}."
 
@@ -345,11 +347,10 @@ def _calibration(folder: Path) -> list[str]:
     """What `rgcn predict` wrote down of its probabilities, if it did."""
     try:
         kept = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
-        words, fitted = str(kept["words"]), bool(kept["fitted"])
+        words = str(kept["words"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    lead = "Probabilities are calibrated." if fitted else "Probabilities are not calibrated."
-    return ["## Calibration", f"{lead} {text(words)}"]
+    return ["## Calibration", text(words)]
 
 
 def _cautions(run: RunRecord, found: _Found) -> list[str]:

@@ -109,7 +109,8 @@ def _relations(model: LinkPredictor) -> Iterable[dict[str, Any]]:
 
 
 def _lines(values: Iterable[Any]) -> str:
-    encode = json.JSONEncoder(ensure_ascii=False).encode
+    # Escaped beyond ASCII: some readers take U+2028 and its like for the end of a line.
+    encode = json.JSONEncoder().encode
     return "".join(f"{encode(value)}\n" for value in values)
 
 

@@ -8,6 +8,7 @@ without message passing (DistMult) does not listen to neighbors: these refuse.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from rgcn.tasks.node_classifier import NodeClassifier
 
 Model = TypeVar("Model", bound=NodeClassifier | LinkPredictor)
 
+BLOCK = 1 << 16
 BY_NODE = ("source.rows.", "source.features", "decoder.node_bias")  # what a network holds for each node
 
 
@@ -99,8 +101,11 @@ def _keep_biases(old: nn.Parameter | None, new: nn.Parameter | None) -> None:
 
 
 def _refuse_other_beginning(known: KnowledgeGraph, larger: KnowledgeGraph) -> None:
-    if known.relations != larger.relations or tuple(larger.nodes)[: known.num_nodes] != tuple(known.nodes):
-        raise DataError("a larger graph has the known nodes first, in their order, and exactly the known relations")
+    same_names = known.relations == larger.relations and larger.nodes[: known.num_nodes] == tuple(known.nodes)
+    if not same_names or not np.array_equal(larger.triples[: len(known)], known.triples):
+        raise DataError(
+            "a larger graph has the known nodes and triples first, in their order, and exactly the known relations"
+        )
 
 
 # -- embeddings of new nodes -------------------------------------------------------------------------------
@@ -116,23 +121,27 @@ def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) 
         E_v = mean over (v, r, o) of mean { E_u : (u, r, o) known, or else (u, r, ·) known }
     """
     first_new = known.num_nodes
-    values = rows.double().numpy()
-    mean_of_all = values.mean(axis=0)
-    estimated = np.tile(mean_of_all, (larger.num_nodes - first_new, 1))
     node, role, other = _roles(larger.split_triples("train"), larger.num_relations)
-    is_new = node >= first_new
-    asked_node, asked_role, asked_other = node[is_new], role[is_new], other[is_new]
+    asked = node >= first_new
+    node, role, other = node[asked] - first_new, role[asked], other[asked]
     known_node, known_role, known_other = _roles(known.split_triples("train"), known.num_relations)
-    by_role, _ = _means(values, known_node, known_role, asked_role)
+    by_role = _Means.of(rows, known_node, known_role, role)
     size = larger.num_nodes
-    by_triple, companions = _means(values, known_node, known_role * size + known_other, asked_role * size + asked_other)
-    company = np.where((companions > 0)[:, None], by_triple, by_role)
-    nobody = np.isnan(company).any(axis=1)  # a relation that the training triples lack
-    count = np.bincount(asked_node[~nobody] - first_new, minlength=len(estimated))
-    total = np.zeros_like(estimated)
-    np.add.at(total, asked_node[~nobody] - first_new, company[~nobody])
-    estimated[count > 0] = total[count > 0] / count[count > 0, None]
-    return torch.cat([rows, torch.from_numpy(estimated).to(rows.dtype)])
+    by_triple = _Means.of(rows, known_node, known_role * size + known_other, role * size + other)
+    total = torch.zeros(size - first_new, rows.shape[1], dtype=torch.float64)
+    count = torch.zeros(size - first_new, dtype=torch.int64)
+    for begin in range(0, len(node), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        company, found = by_triple.at(part)
+        others, found_others = by_role.at(part)
+        company = torch.where(found[:, None], company, others)
+        counts = found | found_others  # nobody: a relation that the training triples lack
+        which = torch.from_numpy(node[part])
+        total.index_add_(0, which, company * counts[:, None])
+        count.index_add_(0, which, counts.long())
+    mean_of_all = rows.double().mean(0)
+    estimated = torch.where(count[:, None] > 0, total / count[:, None].clamp(min=1), mean_of_all)
+    return torch.cat([rows, estimated.to(rows.dtype)])
 
 
 def _roles(
@@ -147,16 +156,31 @@ def _roles(
     )
 
 
-def _means(
-    values: NDArray[np.float64], node: NDArray[np.int64], key: NDArray[np.int64], asked: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """For each key that is asked for, the mean of the values of the nodes that have it, and how many these are."""
-    keys, back = np.unique(asked, return_inverse=True)
-    place = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
-    wanted = keys[place] == key if len(keys) else np.zeros(len(key), dtype=bool)
-    sums = np.zeros((len(keys), values.shape[1]))
-    np.add.at(sums, place[wanted], values[node[wanted]])
-    count = np.bincount(place[wanted], minlength=len(keys))
-    with np.errstate(invalid="ignore"):
-        means = sums / count[:, None]
-    return means[back], count[back]
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """For each key that is asked for, the mean vector of the known nodes that have it.
+
+    mean [keys, width], count [keys], place [asked]: which key each question is about
+    """
+
+    mean: Tensor
+    count: Tensor
+    place: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, node: NDArray[np.int64], key: NDArray[np.int64], asked: NDArray[np.int64]) -> _Means:
+        keys, back = np.unique(asked, return_inverse=True)
+        found = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
+        wanted = np.flatnonzero(keys[found] == key) if len(keys) else np.zeros(0, dtype=np.int64)
+        place, which = torch.from_numpy(found[wanted]), torch.from_numpy(node[wanted])
+        sums = torch.zeros(len(keys), rows.shape[1], dtype=torch.float64)
+        for begin in range(0, len(place), BLOCK):  # a vector for every known triple at once would fill the memory
+            part = slice(begin, begin + BLOCK)
+            sums.index_add_(0, place[part], rows[which[part]].double())
+        count = torch.bincount(place, minlength=len(keys))
+        return cls(sums / count[:, None].clamp(min=1), count, torch.from_numpy(back))
+
+    def at(self, asked: slice) -> tuple[Tensor, Tensor]:
+        """(means, whether anybody has the key) of some of the questions."""
+        place = self.place[asked]
+        return self.mean[place], self.count[place] > 0

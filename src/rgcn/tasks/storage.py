@@ -73,9 +73,14 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
 
     source = Path(folder)
     about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
+    missing = sorted({"kind", "settings", "graph"} - about.keys())
+    if missing:
+        raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(missing)}")
     if about["kind"] != KINDS[kind.__name__]:
         raise DataError(f"{source}: holds a {about['kind']}, not a {KINDS[kind.__name__]}")
     graph = load_graph(source / "graph")
+    if graph.fingerprint != about["graph"]:
+        raise DataError(f"{source}: the graph beside the model is another than it was saved with (fingerprints differ)")
     settings = {**about["settings"], "device": device}
     pruned = settings.get("prune")
     if pruned:  # the saved graph is already pruned, and its labels already split
