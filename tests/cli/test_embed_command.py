@@ -124,6 +124,19 @@ def test_what_cannot_be_done_is_said_before_anything_is_written(folder, argument
     assert sorted(folder.iterdir()) == before
 
 
+def test_a_split_of_classes_is_refused_for_a_run_without_any(folder):
+    for files in (["--plot", "s.html"], ["--out", "s.csv"]):
+        done = rgcn("embed", "links", *files, "--split", "test", cwd=folder)
+        assert done.returncode == 1
+        assert done.stderr.startswith("rgcn: --split says which nodes a classifier's mistakes are shown on; links ")
+        assert not (folder / files[1]).exists()
+
+
+def test_the_map_has_no_more_nodes_than_asked_for(folder):
+    done = rgcn("embed", "classes", "--plot", "few.html", "--map", "pca", "--most", 5, "--json", cwd=folder)
+    assert json.loads(done.stdout)["map"]["nodes"] == 5
+
+
 def test_a_folder_that_is_no_run(folder, tmp_path):
     done = rgcn("embed", tmp_path, "--plot", "map.html", cwd=folder)
     assert done.returncode == 1

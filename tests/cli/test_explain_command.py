@@ -9,9 +9,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
 import pytest
+import torch
 
 import rgcn as package
 from rgcn.cli import main
+from rgcn.predict import open_model
+from rgcn.predict.links import triple_probabilities
 
 
 class Done(NamedTuple):
@@ -85,6 +88,7 @@ def test_it_is_written_as_the_name_of_the_file_says(models, tmp_path, kind):
         (("--subject", "Peru", "--object", "Chile"), "--relation is missing"),
         ((*TRIPLE, "--class", "Europe"), "--class belongs to a NODE"),
         (("Peru", "--out", "why.pdf"), ".html, .svg, .json, .txt"),
+        (("Peru", "--with-features", "new.csv"), "--with-features goes with --with"),
         (("Peruu",), "Did you mean 'Peru'"),
         (("Peru", "--class", "Europa"), "unknown class 'Europa'"),
         (TRIPLE, "classifies nodes"),
@@ -96,6 +100,20 @@ def test_what_makes_no_sense_is_refused(models, arguments, words):
     assert done.stderr.startswith("rgcn: ")
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_probability_is_that_of_a_prediction_and_a_ruled_out_triple_says_so(models):
+    opened = open_model(models / "links")
+    for (subject, object_), out in ((("Afghanistan", "Kabul"), False), (("Kabul", "Afghanistan"), True)):
+        asked = "--subject", subject, "--relation", "capital", "--object", object_
+        said = json.loads(rgcn("explain", models / "links", *asked, "--draws", 1, "--json").stdout)
+        ids = torch.tensor([[opened.node(subject), opened.relation("capital"), opened.node(object_)]])
+        nodes = opened.predictor.encoded()
+        scores = opened.predictor.network_.decoder.score(nodes[ids[:, 0]], ids[:, 1], nodes[ids[:, 2]]).detach()
+        assert said["probability"] == pytest.approx(float(triple_probabilities(opened, ids, scores)[0]), rel=1e-4)
+        assert said["ruled_out"] is out
+        text = rgcn("explain", models / "links", *asked, "--draws", 1).stdout
+        assert ("Ruled out by example: the graph has it the other way round, and capital goes one way" in text) is out
 
 
 def test_a_model_of_the_other_task_or_without_messages_says_so(models, tmp_path):

@@ -68,5 +68,13 @@ def link_question(model, subject, relation, object_, dtype=torch.float64):
     return LinkQuestion(reach, network, subject, relation, object_, torch.sigmoid)
 
 
+def only_these(graph, numbers):
+    """The graph really built from some of its triples, over the same names."""
+    splits = None if graph.triple_splits is None else graph.triple_splits[numbers]
+    return KnowledgeGraph(
+        graph.triples[numbers], graph.nodes, graph.relations, labels=graph.labels, triple_splits=splits
+    )
+
+
 def field_of(adjacency, nodes, layers):
     return ReceptiveField.of(adjacency, torch.tensor(nodes), layers)

@@ -55,6 +55,40 @@ def test_a_network_without_kinks_needs_few_steps():
     assert found.triples.sum() == pytest.approx(difference_all_triples_make(question), rel=1e-12, abs=1e-12)
 
 
+LINKS = {
+    **PREDICTORS,
+    "biases": {"model": "rgcn", "layers": 2, "decoder_biases": True, "bias": True},
+    "compression, two layers": {"model": "c-rgcn", "layers": 2, "bias": False},
+    "compression with biases": {"model": "c-rgcn", "decoder_biases": True, "bias": False},
+    "compression without self-loops": {"model": "c-rgcn", "self_loops": False, "bias": False},
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
+    model = predictor(**LINKS[name])
+    with torch.no_grad():
+        for parameter in (model.network_.decoder.node_bias, model.network_.decoder.relation_bias):
+            if parameter is not None:
+                parameter.copy_(torch.arange(parameter.numel()).view_as(parameter) / 7)
+    question = link_question(model, 0, 1, 5)
+    network = question.network
+    found = integrated_gradients(question)
+    # Of a node that brings nothing, a network knows the constants that it adds to every node's vector.
+    last = network.encoder.layers[-1].bias
+    constant = torch.zeros(model.model.embedding, dtype=torch.float64) if last is None else last
+    if LINKS[name]["model"] == "c-rgcn":
+        constant = network.encoder.up.T @ torch.relu(last) if last is not None else constant
+    nothing = float((constant**2 * network.decoder.relation[1]).sum())
+    if network.decoder.relation_bias is not None:
+        nothing += float(network.decoder.relation_bias[1])
+    with torch.no_grad():
+        score = float(question.strength_with(question.reach.field))
+    assert abs(found.own) > 1e-6
+    assert found.own == pytest.approx(score - difference_all_triples_make(question) - nothing, rel=1e-9)
+    assert 0 < found.own_share < 1
+
+
 def test_what_nodes_bring_themselves_and_what_triples_bring_is_all_there_is():
     question = class_question(classifier(epochs=10), 3)
     reach = question.reach

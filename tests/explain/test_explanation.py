@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from explained_models import classifier, neighbors_graph, opened, predictor, readers
+import torch
+from explained_models import classifier, field_of, neighbors_graph, only_these, opened, predictor, readers
 
+from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import METHODS, explain_class, explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
+from rgcn.predict.links import predict_links, triple_probabilities
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -61,7 +66,9 @@ def test_a_link_is_explained_and_its_own_triple_is_marked(linking, method):
     why = explain_link(linking, *ids, method=method, edges=50, draws=3)
     assert why.title == "Why n0 —next→ n1?"
     itself = [edge for edge in (*why.edges, *why.against) if edge.itself]
-    assert [edge.text for edge in itself] in ([], ["n0 —next→ n1"])
+    assert [edge.text for edge in itself] == [
+        edge.text for edge in (*why.edges, *why.against) if edge.text == "n0 —next→ n1"
+    ]
     assert {edge.hop for edge in why.edges} <= {1, 2}
     assert all(path.text != "n0 —next→ n1" for path in why.paths)
 
@@ -114,6 +121,197 @@ def test_subject_and_object_may_be_the_same(linking):
     assert why.asked[0] == why.asked[1]
     assert len([node for node in ElementTree.fromstring(why.as_svg_file()).iter(f"{SVG}g") if "asked" in
                 node.get("class", "")]) == 1  # fmt: skip
+
+
+PAIRS = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "d"), ("e", "r", "c")])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_only_triple_in_reach_is_the_one_asked_about(tmp_path, method):
+    known = opened(predictor(graph=PAIRS), tmp_path)
+    why = explain_link(known, known.node("a"), 0, known.node("b"), method=method, draws=1)
+    assert [(edge.text, edge.itself) for edge in (*why.edges, *why.against)] == [("a —r→ b", True)]
+    assert ("(the triple itself)" in why.as_text()) == bool(why.edges or why.against)
+    turned = explain_link(known, known.node("b"), 0, known.node("a"), method=method, draws=1)
+    assert [(edge.text, edge.itself) for edge in (*turned.edges, *turned.against)] == [("a —r→ b", False)]
+
+
+# -- what is left without the triples, and with only them --------------------------------------------------------
+
+
+def named_of(graph, why):
+    """Numbers of the triples that an explanation names."""
+    names = {(edge.subject["name"], edge.relation["name"], edge.object["name"]) for edge in why.edges}
+    return np.array([number for number, triple in enumerate(graph.named()) if tuple(triple) in names])
+
+
+def rebuilt(model, numbers):
+    """The same network over a graph built anew from some of the triples."""
+    graph = only_these(model.graph_, numbers)
+    rule = {"normalization": model.model.normalization, "aggregation": model.model.aggregation}
+    return RelationalAdjacency.from_graph(graph, **rule)
+
+
+def test_a_class_without_its_triples_and_with_only_them_is_that_of_graphs_built_so(reading):
+    model, node, class_ = reading.model, reading.node("p3"), reading.class_("reader1")
+    why = explain_class(reading, node, class_, edges=2, draws=3)
+    named = named_of(model.graph_, why)
+    assert len(named) == 2
+    found = {}
+    for key, kept in {"without": np.setdiff1d(np.arange(len(model.graph_)), named), "only": named}.items():
+        with torch.no_grad():
+            logits = model.network_(field_of(rebuilt(model, kept), [node], 2))
+        found[key] = float(torch.softmax(logits, 1)[0, class_])
+    assert why.probability - why.fidelity.without.named == pytest.approx(found["without"], abs=1e-5)
+    assert why.probability - why.fidelity.only.named == pytest.approx(found["only"], abs=1e-5)
+    assert abs(found["without"] - found["only"]) > 0.1
+
+
+def test_a_link_without_its_triples_and_with_only_them_is_that_of_graphs_built_so(linking):
+    model, (subject, relation, object_) = linking.model, (0, 1, 5)
+    why = explain_link(linking, subject, relation, object_, edges=3, draws=3)
+    named = named_of(model.graph_, why)
+    scores = {}
+    for key, kept in {"without": np.setdiff1d(np.arange(len(model.graph_)), named), "only": named}.items():
+        with torch.no_grad():
+            nodes = model.network_.encode(rebuilt(model, kept))
+            score = model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]])
+        scores[key] = float(score)
+        left = why.fidelity.probability - getattr(why.fidelity, key).named
+        assert left == pytest.approx(float(torch.sigmoid(score)), abs=1e-5)
+        left = why.score - getattr(why.fidelity, f"{key}_strength").named
+        assert left == pytest.approx(scores[key], abs=1e-4)
+    assert abs(scores["without"] - scores["only"]) > 1e-3
+
+
+# -- the same probability as predictions have ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one_way(tmp_path_factory):
+    """A link predictor of a relation that goes one way only, calibrated."""
+    rng = np.random.default_rng(0)
+    rows = [tuple(row) for row in np.unique(np.sort(rng.integers(0, 40, (400, 2))), axis=0) if row[0] != row[1]]
+    triples = [(f"n{low}", "below", f"n{high}") for low, high in rows]
+    splits = (np.arange(len(triples)) % 4 == 3).astype(np.int8)  # every fourth for validation
+    graph = KnowledgeGraph.from_triples(triples, triple_splits=splits)
+    known = opened(predictor(graph=graph, epochs=30), tmp_path_factory.mktemp("one-way"))
+    assert known.calibration.fitted
+    return known
+
+
+def asked_by_hand(known, triple):
+    """What a prediction and a scoring say: (probability, or None where it is left out of the answers; probability)."""
+    subject, relation, object_ = triple
+    answers = predict_links(known, torch.tensor([subject]), torch.tensor([relation]), True, known.graph.num_nodes)
+    at = torch.nonzero(answers.node[0] == object_).flatten().tolist()
+    nodes = known.model.encoded()
+    score = known.model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]]).detach()
+    scored = float(triple_probabilities(known, torch.tensor([triple]), score)[0])
+    return (float(answers.probability[0, at[0]]) if at else None), scored
+
+
+def test_a_known_and_an_unknown_triple_have_the_probability_of_a_prediction(one_way):
+    known = tuple(one_way.graph.triples[0].tolist())
+    pairs = {(s, o) for s, _, o in one_way.graph.triples.tolist()}
+    unknown = next((s, 0, o) for s in range(40) for o in range(40) if s != o and not {(s, o), (o, s)} & pairs)
+    for triple in (known, unknown):
+        why = explain_link(one_way, *triple, edges=3, draws=2)
+        predicted, scored = asked_by_hand(one_way, triple)
+        assert why.probability == pytest.approx(predicted, rel=1e-4)
+        assert why.probability == pytest.approx(scored, rel=1e-4)
+        assert why.fidelity.probability == pytest.approx(why.probability, rel=1e-6)
+        assert not why.ruled_out
+        assert "uled out" not in why.as_text() + why.as_page()
+        assert "score alone" not in why.as_text() + why.as_page()
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_a_triple_that_examples_rule_out_has_the_probability_of_a_scoring_and_says_so(one_way, itself):
+    subject, _, object_ = one_way.graph.triples[0].tolist()
+    triple = (subject, 0, subject) if itself else (object_, 0, subject)
+    why = explain_link(one_way, *triple, edges=3, draws=2)
+    predicted, scored = asked_by_hand(one_way, triple)
+    assert predicted is None
+    assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
+    by_score = float(one_way.calibration.link_probabilities(torch.tensor(why.score)))
+    assert why.fidelity.probability == pytest.approx(by_score, rel=1e-6)
+    assert why.fidelity.probability > 2 * why.probability
+    assert why.as_dict()["ruled_out"]
+    assert why.as_dict()["fidelity"]["by_score"]
+    for written in (why.as_text(), why.as_page()):
+        assert "Ruled out by example: " in written
+        assert ("links no node to itself" if itself else "the other way round") in written
+        assert "By its score alone the triple would have a probability of" in written
+
+
+def test_without_a_calibration_a_ruled_out_triple_keeps_the_probability_of_its_score(tmp_path):
+    triples = [(f"n{i}", "below", f"n{i + 1}") for i in range(20)]
+    known = opened(predictor(graph=KnowledgeGraph.from_triples(triples)), tmp_path)
+    why = explain_link(known, known.node("n1"), 0, known.node("n0"), edges=2, draws=1)
+    assert why.ruled_out
+    assert not why.fidelity.by_score
+    assert why.probability == pytest.approx(asked_by_hand(known, (1, 0, 0))[1], rel=1e-4)
+    assert why.fidelity.probability == pytest.approx(why.probability)
+    assert "Predictions leave it out" in why.as_text()
+
+
+# -- nodes added later ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_was_calibrated_on_nodes_added_later(one_way):
+    for new, words in (((0,), "n0 was added after training"), ((0, 1), "n0 and n1 were added after training")):
+        later = replace(one_way, new_nodes=tuple(one_way.node(f"n{number}") for number in new))
+        why = explain_link(later, later.node("n0"), 0, later.node("n1"), edges=2, draws=1)
+        for written in (why.as_text(), why.as_page()):
+            assert f"{words}: nothing was calibrated on nodes added later." in written
+        assert [node["name"] for node in why.as_dict()["added"]] == [f"n{number}" for number in new]
+        other = explain_link(later, later.node("n5"), 0, later.node("n6"), edges=2, draws=1)
+        assert "added later" not in other.as_text()
+        assert other.added == ()
+
+
+# -- networks that hear little ----------------------------------------------------------------------------------------
+
+DEAF = {"self_loops": False, "epochs": 2}
+
+
+def check_written(why):
+    json.dumps(why.as_dict())
+    ElementTree.fromstring(why.as_svg_file())
+    assert "No triple reaches it" in why.as_text()
+    assert why.as_page()
+    assert (why.considered, why.edges, why.neighbors, why.paths) == (0, (), (), ())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
+@pytest.mark.parametrize("inverse", [True, False])
+def test_a_node_that_hears_nothing_is_explained_too(tmp_path, model, inverse, method):
+    labels = {"a": "x", "c": "y"}
+    whole = KnowledgeGraph.from_triples([("e", "r", "a"), ("a", "r", "b"), ("c", "r", "d")], labels=labels)
+    graph = KnowledgeGraph(whole.triples[:2], whole.nodes, whole.relations, labels=whole.labels)
+    settings = {**DEAF, "inverse": inverse, **({"hidden": 4} if model == "rgcn" else {})}
+    known = opened(classifier(model, graph, **settings), tmp_path)
+    # c is in no triple; e, without inverse edges, only tells.
+    for name in ("c",) if inverse else ("c", "e"):
+        why = explain_class(known, known.node(name), method=method, draws=2)
+        check_written(why)
+        if method == "integrated-gradients":
+            assert why.own_share == 0
+            assert "does not hear the node itself: any such node has this answer" in why.as_text()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", ["rgcn", "c-rgcn"])
+def test_two_nodes_that_hear_nothing_are_explained_too(tmp_path, model, method):
+    known = opened(predictor(model, PAIRS, layers=2, inverse=False, **DEAF), tmp_path)
+    why = explain_link(known, known.node("e"), 0, known.node("a"), method=method, draws=2)
+    check_written(why)
+    if method == "integrated-gradients":
+        assert why.own_share == (1 if model == "c-rgcn" else 0)  # whose vectors go around the messages
+    half = explain_link(known, known.node("e"), 0, known.node("d"), method=method, draws=2)
+    assert half.considered == 2
 
 
 # -- pictures and pages ----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rgcn
-from rgcn.look import choosing, coloring, naming
+from rgcn.look import choosing, coloring, naming, tables
 from rgcn.predict import open_model
 from rgcn.predict.opened import OpenModel
 
@@ -13,13 +13,49 @@ def every(opened):
     return np.arange(opened.graph.num_nodes)
 
 
-def test_labelled_nodes_come_first_and_never_miss(classifier):
+def test_labelled_nodes_come_first(classifier):
     graph = classifier.graph
-    shown = choosing.nodes_shown(graph, every(classifier), 3)
+    shown = choosing.nodes_shown(graph, every(classifier), 24)
     assert sorted(shown.tolist()) == sorted(graph.labels.nodes.tolist())
     more = choosing.nodes_shown(graph, every(classifier), 26)
     assert [graph.nodes[i] for i in more[24:]] == ["http://x.org/Reader", "http://x.org/author0"]
     assert len(choosing.nodes_shown(graph, np.array([1, 2]), 100)) == 2
+
+
+def many_labelled(sizes, test=0):
+    """A graph of labelled nodes, so many of each class, and some test nodes."""
+    names = [f"{kind}-{i}" for kind, size in sizes.items() for i in range(size)]
+    hidden = [f"test-{i}" for i in range(test)]
+    graph = rgcn.KnowledgeGraph.from_triples([(name, "in", "middle") for name in (*names, *hidden)])
+    first = next(iter(sizes))
+    labels = {"train": {name: name.split("-")[0] for name in names}, "test": dict.fromkeys(hidden, first)}
+    return graph.with_labels({split: of for split, of in labels.items() if of})
+
+
+def drawn_of(graph, most, seed=0):
+    shown = choosing.nodes_shown(graph, np.arange(graph.num_nodes), most, seed)
+    kinds = [graph.nodes[node].split("-")[0] for node in shown.tolist()]
+    assert len(set(shown.tolist())) == len(shown) == most
+    return shown.tolist(), {kind: kinds.count(kind) for kind in kinds}
+
+
+def test_of_too_many_labelled_nodes_each_class_has_as_many_or_all_it_has():
+    graph = many_labelled({"common": 300, "usual": 80, "rare": 4})
+    shown, counts = drawn_of(graph, 64)
+    assert counts == {"common": 30, "usual": 30, "rare": 4}
+    assert drawn_of(graph, 64)[0] == shown
+    other, same_counts = drawn_of(graph, 64, seed=1)
+    assert same_counts == counts
+    assert set(other) != set(shown)
+    assert drawn_of(graph, 2)[1].keys() == {"common", "usual"}
+
+
+def test_classes_of_test_nodes_decide_nothing_about_the_draw():
+    graph = many_labelled({"one": 50, "two": 50}, test=50)
+    assert drawn_of(graph, 30)[1] == {"one": 10, "two": 10, "test": 10}
+    # Only candidates are drawn from.
+    few = choosing.nodes_shown(graph, np.arange(8), 5)
+    assert set(few.tolist()) <= set(range(8))
 
 
 def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
@@ -30,17 +66,21 @@ def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
     assert titles["test nodes, class not shown"].count == 5
     assert titles["nodes without a class"].muted
     assert "--split test" in usual.explanation
-    asked = coloring.colorings(classifier, nodes, "test")[0]
+    asked = coloring.colorings(classifier, nodes, split="test")[0]
     assert sum(group.count for group in asked.groups if not group.muted) == 24
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):
-    assert [one.key for one in coloring.colorings(classifier, every(classifier))] == ["class", "predicted", "kind"]
+    predicted, _ = tables.predictions(classifier, every(classifier))
+    made = coloring.colorings(classifier, every(classifier), predicted)
+    assert [one.key for one in made] == ["class", "predicted", "kind"]
+    assert [one.key for one in coloring.colorings(classifier, every(classifier))] == ["class", "kind"]
     assert [one.key for one in coloring.colorings(predictor, every(predictor))] == ["kind", "class"]
 
 
 def test_each_point_has_a_group_and_the_counts_are_right(classifier):
-    for one in coloring.colorings(classifier, every(classifier)):
+    predicted, _ = tables.predictions(classifier, every(classifier))
+    for one in coloring.colorings(classifier, every(classifier), predicted):
         counts = np.bincount(one.of, minlength=len(one.groups))
         assert counts.tolist() == [group.count for group in one.groups]
         sizes = [group.count for group in one.groups if not group.muted]

@@ -13,7 +13,7 @@ import pytest
 
 import rgcn
 from rgcn.errors import DataError
-from rgcn.look import NodeVectors, make_map, map_page
+from rgcn.look import NodeVectors, coloring, make_map, map_page, node_map, tables
 from rgcn.predict import open_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -61,6 +61,31 @@ def test_it_says_how_many_of_how_many_are_shown(classifier):
     page = page_of(classifier, most=25)
     assert f"25 of {classifier.graph.num_nodes} nodes: the labelled ones, then those in the most triples" in page
     assert len(data_in(page)["x"]) == 25
+
+
+def test_of_too_many_labelled_nodes_a_draw_is_shown_and_said_to_be(classifier):
+    page = page_of(classifier, most=9, seed=3)
+    assert f"9 of {classifier.graph.num_nodes} nodes: drawn evenly by class from the 24 labelled ones" in page
+    assert "seed 3)" in page
+    assert len(data_in(page)["x"]) == 9
+    assert sorted(count for _, count, _ in data_in(page)["colorings"][0]["groups"]) == [3, 3, 3]
+
+
+def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
+    asked = []
+
+    def counting(*arguments):
+        asked.append(arguments)
+        return tables.predictions(*arguments)
+
+    for module in (node_map, coloring):
+        if hasattr(module, "predictions"):
+            monkeypatch.setattr(module, "predictions", counting)
+    made = make_map(NodeVectors.of(classifier), np.arange(12), method="pca")
+    assert len(asked) == 1
+    (by_prediction,) = (one for one in made.colorings if one.key == "predicted")
+    titles = [by_prediction.groups[group].title for group in by_prediction.of]
+    assert titles == [classifier.titles.class_(number) for number in made.predicted.tolist()]
 
 
 def test_mistakes_are_shown_on_validation_nodes_unless_test_is_asked_for(classifier):
@@ -122,7 +147,10 @@ def test_a_graph_with_a_single_relation(tmp_path):
 
 def test_a_network_whose_relations_cannot_be_compared_says_so(classifier, tmp_path):
     rgcn.NodeClassifier(layers=1, epochs=1).fit(classifier.graph).save(str(tmp_path))
-    assert "train with two layers" in page_of(open_model(tmp_path))
+    page = page_of(open_model(tmp_path))
+    assert f"{tmp_path.name} has a single layer" in page
+    assert "train with two layers" in page
+    assert str(tmp_path.parent) not in page
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

@@ -63,7 +63,7 @@ def embed(
         MapName, typer.Option("--map", help="How the map is made; umap needs the extra `look`, the others nothing.")
     ] = MapName.tsne,
     most: Annotated[
-        int, typer.Option(min=1, max=MOST_POINTS, help="Nodes on the map: labelled ones, then the best connected.")
+        int, typer.Option(min=1, max=MOST_POINTS, help="Nodes on the map at most: labelled ones first.")
     ] = 5000,
     split: Annotated[
         SplitName | None,
@@ -89,7 +89,8 @@ def embed(
 
     opened = open_model(run, mirror=mirror, device=device or "auto", accept_changed_data=accept_changed_data)
     vectors = NodeVectors.of(opened, layer)
-    if plot is not None and split is not None and opened.task == "node-classification":
+    if split is not None:
+        _check_split(opened)
         split_looked_at(opened, split.value)
     chosen, skipped = _nodes(opened, nodes, skip_unknown)
     said: dict[str, Any] = {"run": str(run), "task": opened.task, "nodes": len(chosen), "width": vectors.width}
@@ -122,6 +123,16 @@ def _check(out: Path | None, relations: Path | None, plot: Path | None) -> None:
     given = [path.resolve() for path in (out, relations, plot) if path is not None]
     if len(set(given)) < len(given):
         raise ConfigError("--out, --relations and --plot name the same file twice")
+
+
+def _check_split(opened: OpenModel) -> None:
+    from rgcn.errors import ConfigError
+
+    if opened.task != "node-classification":
+        raise ConfigError(
+            f"--split says which nodes a classifier's mistakes are shown on; {opened.name} predicts links and has no "
+            "classes to mistake: leave it out"
+        )
 
 
 def _nodes(opened: OpenModel, names: Path | None, skip_unknown: bool) -> tuple[NDArray[np.int64], int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rgcn.cli.opening import opened_run
 from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Run
 
 if TYPE_CHECKING:
@@ -54,13 +55,7 @@ def explain(
     """Say which triples decided a node's class or make a triple likely, and whether that holds."""
     _check_question(node, class_, subject, relation, object)
     _check_out(out)
-    from rgcn.predict import open_model
-
-    opened = open_model(run, mirror=mirror, device=device or "auto", accept_changed_data=accept_changed_data)
-    if with_ is not None:
-        from rgcn.predict.unseen import with_new_triples
-
-        opened = with_new_triples(opened, with_, with_features)
+    opened = opened_run(run, mirror, device, accept_changed_data, with_, with_features)
     settings: dict[str, Any] = {"method": method.value, "edges": edges, "draws": draws, "seed": seed}
     found = _explained(opened, node, class_, (subject, relation, object), settings)
     if out is not None:

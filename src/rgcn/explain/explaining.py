@@ -7,13 +7,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution
 from rgcn.explain.edge_mask import edge_mask
 from rgcn.explain.explanation import Explanation
-from rgcn.explain.fidelity import fidelity
+from rgcn.explain.fidelity import Fidelity, fidelity
 from rgcn.explain.integrated_gradients import integrated_gradients
 from rgcn.explain.naming import Naming
 from rgcn.explain.paths import Path, paths_between, paths_from
@@ -21,6 +22,8 @@ from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, frozen
 from rgcn.explain.reach import Reach
 from rgcn.nn.link_encoders import PlainEmbedding
 from rgcn.predict import OpenModel
+from rgcn.predict.known import is_ruled_out, known_triples
+from rgcn.predict.links import triple_probabilities
 from rgcn.tasks import LinkPredictor, NodeClassifier
 
 Method = Literal["integrated-gradients", "edge-mask"]
@@ -82,7 +85,8 @@ def explain_class(
     }
     found = _FIND[method](question)
     measured = fidelity(question, found.supporting(edges), draws, seed)
-    return _written(Naming(opened, found), question, about, paths_from(found, PATHS), method=method, fidelity=measured)
+    paths = paths_from(found, PATHS)
+    return _written(Naming(opened, found), question, about, paths, measured, method=method)
 
 
 def explain_link(
@@ -131,31 +135,55 @@ def explain_link(
     itself = int(same[0]) if len(same) else None
     paths = paths_between(found, subject, object, itself, PATHS)
     paths += paths_from(found, PATHS - len(paths))
-    measured = fidelity(question, found.supporting(edges), draws, seed)
-    return _written(Naming(opened, found, itself), question, about, paths, method=method, fidelity=measured)
+    triple = torch.tensor([[subject, relation, object]])
+    ruled_out = bool(is_ruled_out(opened.graph, known_triples(opened.graph), triple)[0])
+    by_score = ruled_out and opened.calibration.ruled_out_share is not None
+    measured = fidelity(question, found.supporting(edges), draws, seed, by_score)
+    naming = Naming(opened, found, itself)
+    return _written(naming, question, about, paths, measured, method=method, ruled_out=ruled_out)
 
 
-def _written(naming: Naming, question: Question, about: dict[str, Any], paths: list[Path], **found: Any) -> Explanation:
+def _written(
+    naming: Naming,
+    question: Question,
+    about: dict[str, Any],
+    paths: list[Path],
+    measured: Fidelity,
+    *,
+    method: str,
+    ruled_out: bool = False,
+) -> Explanation:
     """What was found, in names."""
     attribution, opened = naming.found, naming.opened
-    named, against = attribution.supporting(found["fidelity"].edges), attribution.opposing(AGAINST)
+    named, against = attribution.supporting(measured.edges), attribution.opposing(AGAINST)
     with torch.no_grad():
         output = question.output(question.reach.field)
     return Explanation(
         question=about,
         model=opened.name,
-        probability=question.probability(output),
+        method=method,
+        probability=_probability(opened, question, output),
         calibrated=opened.calibration.fitted,
         score=float(question.score(output)),
         own_share=attribution.own_share,
+        ruled_out=ruled_out,
+        added=tuple(opened.describe(node) for node in question.reach.asked if node in opened.new_nodes),
         edges=naming.edges(named),
         against=naming.edges(against),
         connections=naming.edges(attribution.connections(np.concatenate([named, against]))),
         neighbors=naming.neighbors(NEIGHBORS),
         paths=tuple(map(naming.path, paths)),
+        fidelity=measured,
         considered=len(question.reach),
-        **found,
     )
+
+
+def _probability(opened: OpenModel, question: Question, output: Tensor) -> float:
+    """What a prediction of the same answer says."""
+    if not isinstance(question, LinkQuestion):
+        return question.probability(output)
+    triple = torch.tensor([[question.subject, question.relation, question.object]])
+    return float(triple_probabilities(opened, triple, output)[0])
 
 
 def _operator(model: NodeClassifier | LinkPredictor) -> RelationalAdjacency:

@@ -84,6 +84,8 @@ class Explanation:
     probability  of the answer; calibrated where `calibrated`
     score        the network's own number: a logit, or a triple's score
     own_share    how much the asked nodes brought themselves; None where the method does not say
+    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.predict.by_example`)
+    added        asked nodes that were added after training
     edges        triples that speak for the answer, most important first
     against      triples that speak against it, likewise
     connections  triples that join those to the asked nodes, for the picture
@@ -97,6 +99,8 @@ class Explanation:
     calibrated: bool
     score: float
     own_share: float | None
+    ruled_out: bool
+    added: tuple[Named, ...]
     edges: tuple[ExplainedEdge, ...]
     against: tuple[ExplainedEdge, ...]
     connections: tuple[ExplainedEdge, ...]
@@ -129,6 +133,8 @@ class Explanation:
             "calibrated": self.calibrated,
             "score": self.score,
             "own_share": self.own_share,
+            "ruled_out": self.ruled_out,
+            "added": list(self.added),
             "edges": [asdict(edge) for edge in self.edges],
             "against": [asdict(edge) for edge in self.against],
             "neighbors": [asdict(neighbor) for neighbor in self.neighbors],

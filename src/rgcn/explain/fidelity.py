@@ -41,6 +41,10 @@ class Fidelity:
     Large `without` means that the named triples were needed, small `only` that they suffice. The graph is normalized
     again as if the other triples had never been; self-loops stay. Probabilities, and in `strength` what the network
     itself counts: log-odds for a class, the score for a triple. `evidence` is the strength all triples bring together.
+
+    probability  of the full answer, where the changes begin
+    by_score     whether the answer itself is given another one, since examples rule it out: no triple that is left out
+                 changes that, so that here it is the one its score alone would have
     """
 
     edges: int
@@ -51,6 +55,7 @@ class Fidelity:
     only: Change
     without_strength: Change
     only_strength: Change
+    by_score: bool = False
 
     @property
     def words(self) -> str:
@@ -60,8 +65,12 @@ class Fidelity:
         these = "this triple" if self.edges == 1 else f"these {self.edges} triples"
         others = "one drawn at random" if self.edges == 1 else f"{self.edges} drawn at random"
         left, alone = self.probability - self.without.named, self.probability - self.only.named
+        lead, it = "", "the probability"
+        if self.by_score:
+            lead = f"By its score alone the triple would have a probability of {percent(self.probability)}. "
+            it = "that"
         said = (
-            f"Without {these} the probability {_moves(self.probability, left)}; without {others} it "
+            f"{lead}Without {these} {it} {_moves(self.probability, left)}; without {others} it "
             f"{_moves(self.probability, self.probability - self.without.random, brief=True)}. "
             f"With {these} and no other it is {percent(alone)}."
         )
@@ -84,6 +93,8 @@ class Fidelity:
         return {
             "edges": self.edges,
             "draws": self.draws,
+            "probability": self.probability,
+            "by_score": self.by_score,
             "without": asdict(self.without),
             "only": asdict(self.only),
             "strength": strength,
@@ -91,7 +102,7 @@ class Fidelity:
         }
 
 
-def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int) -> Fidelity:
+def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int, by_score: bool = False) -> Fidelity:
     """Measured for the triples `named` (places in reach), and for `draws` random choices of as many."""
     rng = np.random.default_rng(seed)
     reach = question.reach
@@ -106,7 +117,8 @@ def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int
     columns = zip(ours.tolist(), from_all.tolist(), from_near.tolist(), strict=True)
     without, without_strength, only, only_strength = (Change(*column) for column in columns)
     evidence = full.strength - bare.strength
-    return Fidelity(len(named), draws, full.probability, evidence, without, only, without_strength, only_strength)
+    changes = without, only, without_strength, only_strength
+    return Fidelity(len(named), draws, full.probability, evidence, *changes, by_score)
 
 
 def _drawn(rng: np.random.Generator, pool: NDArray[np.int64], size: int) -> NDArray[np.int64]:

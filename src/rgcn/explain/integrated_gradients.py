@@ -21,7 +21,8 @@ def integrated_gradients(question: Question, steps: int = STEPS) -> Attribution:
     w are the operator's entries, already normalized, and f is the answer's strength. (Over weights *before*
     normalization nothing would happen on the way: a common factor α is divided out again.) Self-loops stay as they are,
     so that a neighbor's message counts for the triple that brings it. The importances add up to f(w) - f(0), the
-    difference that all triples together make; `own` is f(0) against a network that hears nothing, not even the nodes.
+    difference that all triples together make; `own` is f(0) less the answer for nodes that bring nothing either
+    (`Question.unheard`): no vectors, no self-loops, no biases of their own.
 
     Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", 2017.
     """
@@ -45,7 +46,7 @@ def integrated_gradients(question: Question, steps: int = STEPS) -> Attribution:
     with torch.no_grad():
         nothing = layers[0].weight.new_zeros(len(reach))
         alone = question.strength_with(reach.weighted(nothing))
-        unheard = question.strength_with(reach.weighted(nothing, loops=0.0))
+        unheard = question.strength(question.unheard())
     return Attribution(reach, edges, float(alone - unheard))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rgcn.explain.explanation import ExplainedEdge, ExplainedPath, Explanation
 from rgcn.explain.phrases import percent
-from rgcn.explain.text import METHOD_WORDS
+from rgcn.explain.text import METHOD_WORDS, remarks
 from rgcn.runs.report.charts.bars import Bar, bar_chart
 from rgcn.runs.report.markup import Html, breakable, join, paragraph, scrolling, table, tag
 from rgcn.runs.report.page import Section, Tile, page
@@ -44,7 +44,7 @@ def _introduction(explanation: Explanation) -> str:
     asked = explanation.question
     if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
         words += f" Its own answer is {asked['predicted']['title']}."
-    return words
+    return " ".join([words, *remarks(explanation)])
 
 
 def _tiles(explanation: Explanation) -> list[Tile]:
@@ -53,7 +53,11 @@ def _tiles(explanation: Explanation) -> list[Tile]:
     tiles = [Tile("probability", percent(explanation.probability))]
     if measured.edges:
         tiles += [
-            Tile(named, percent(measured.probability - measured.without.named)),
+            Tile(
+                named,
+                percent(measured.probability - measured.without.named),
+                f"{percent(measured.probability)} by its score alone" if measured.by_score else "",
+            ),
             Tile(drawn, percent(measured.probability - measured.without.random), f"mean of {measured.draws} draws"),
         ]
     if explanation.own_share is not None:
@@ -117,5 +121,6 @@ def _fidelity(explanation: Explanation) -> Html:
             (f"{measured.edges} at random among those that touch what was asked", "random_near"),
         )
     ]
-    head = ["probability of the answer", "without them", "with only them"]
+    first = "probability by the score alone" if measured.by_score else "probability of the answer"
+    head = [first, "without them", "with only them"]
     return table(head, rows, numeric=(1, 2))

@@ -29,7 +29,9 @@ def paths_from(attribution: Attribution, limit: int) -> list[Path]:
 
         importance(v, m, u) = importance(u → m) · |importance(m → v)| / Σ |importance of m's edges|
 
-    The importances of all walks that begin with u → m add up to its own. Networks of one layer have no such walks.
+    Over all of m's edges these add up to the importance of u → m; walks out and back again have a part in it, but are
+    not listed. Self-loops have no importance of their own: where m is asked about itself, what it hands on to itself is
+    counted with its other edges, or, where it has none, in no walk. Networks of one layer have no such walks.
     """
     reach = attribution.reach
     if len(reach.field.layers) < 2:
@@ -95,4 +97,4 @@ def _by_node(nodes: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
     """The places of each node in a list of nodes."""
     order = np.argsort(nodes, kind="stable")
     distinct, first = np.unique(nodes[order], return_index=True)
-    return dict(zip(distinct.tolist(), np.split(order, first[1:]), strict=True))
+    return dict(zip(distinct.tolist(), np.split(order, first)[1:], strict=True))

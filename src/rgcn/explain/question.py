@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField
 from rgcn.explain.reach import Reach
 from rgcn.nn import RelationalEncoder
+from rgcn.nn.link_encoders import CompressionEncoder
 from rgcn.tasks.link_network import LinkNetwork
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -28,6 +29,10 @@ class Question(ABC):
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
         """What the network gives when it hears these edges."""
+
+    @abstractmethod
+    def unheard(self) -> Tensor:
+        """What the network gives for nodes it knows nothing of: no triple, and nothing they bring themselves."""
 
     @abstractmethod
     def strength(self, output: Tensor) -> Tensor:
@@ -46,7 +51,11 @@ class Question(ABC):
 
     @abstractmethod
     def probability(self, output: Tensor) -> float:
-        """The answer's probability, calibrated."""
+        """The answer's probability, calibrated: by the network's number alone, whatever else is known."""
+
+    def silent(self) -> ReceptiveField:
+        """No message at all, not even a node's to itself."""
+        return self.reach.weighted(self.reach.field.layers[0].weight.new_zeros(len(self.reach)), loops=0.0)
 
     def strength_with(self, field: ReceptiveField) -> Tensor:
         return self.strength(self.output(field))
@@ -62,6 +71,9 @@ class ClassQuestion(Question):
 
     def output(self, field: ReceptiveField) -> Tensor:
         return self.network(field)  # type: ignore[no-any-return]
+
+    def unheard(self) -> Tensor:
+        return self.output(self.silent())
 
     def strength(self, output: Tensor) -> Tensor:
         others = torch.cat([output[0, : self.class_], output[0, self.class_ + 1 :]])
@@ -88,12 +100,30 @@ class LinkQuestion(Question):
     calibrated: Callable[[Tensor], Tensor]
 
     def output(self, field: ReceptiveField) -> Tensor:
-        asked = torch.tensor(self.reach.asked, device=field.inputs.device)
-        encoder, decoder = self.network.encoder, self.network.decoder
-        nodes = decoder.prepare(encoder.at(field, asked), asked)  # type: ignore[operator]
+        return self._scored(self._nodes(field))
+
+    def unheard(self) -> Tensor:
+        encoder, width = self.network.encoder, self.network.decoder.width
+        nodes = self._nodes(self.silent())
+        vectors, biases = nodes[:, :width], nodes[:, width:]
+        if isinstance(encoder, CompressionEncoder):
+            # E goes around the bottleneck: without any message it is all there still.
+            vectors = vectors - encoder.source(self._asked)
+        return self._scored(torch.cat([vectors, torch.zeros_like(biases)], dim=1))
+
+    @property
+    def _asked(self) -> Tensor:
+        return torch.tensor(self.reach.asked, device=self.reach.field.inputs.device)
+
+    def _nodes(self, field: ReceptiveField) -> Tensor:
+        """[asked, d']: the asked nodes as the decoder reads them."""
+        asked = self._asked
+        return self.network.decoder.prepare(self.network.encoder.at(field, asked), asked)  # type: ignore[operator]
+
+    def _scored(self, nodes: Tensor) -> Tensor:
         subject, object_ = (self.reach.asked.index(node) for node in (self.subject, self.object))
         relation = torch.tensor([self.relation], device=nodes.device)
-        return decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
+        return self.network.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
 
     def strength(self, output: Tensor) -> Tensor:
         return output[0]

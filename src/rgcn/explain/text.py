@@ -35,10 +35,44 @@ def _answer(explanation: Explanation) -> list[str]:
     asked = explanation.question
     if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
         lines.append(f"The model itself says {asked['predicted']['title']}.")
+    lines += remarks(explanation)
     if not explanation.considered:
-        return [*lines, "No triple reaches it: the answer comes from the node itself."]
+        return [*lines, _nothing_reaches(explanation)]
     found = f"{explanation.considered:,} triples could have a say; by {METHOD_WORDS[explanation.method]}:"
     return [*lines, found]
+
+
+def remarks(explanation: Explanation) -> list[str]:
+    """Sentences on what the probability rests on, where that is not the score and its calibration alone."""
+    said = []
+    asked = explanation.question
+    if explanation.ruled_out:
+        relation = asked["relation"]["title"]
+        same = asked["subject"] == asked["object"]
+        turned = f"the graph has it the other way round, and {relation} goes one way"
+        why = f"{relation} links no node to itself" if same else turned
+        said.append(f"Ruled out by example: {why}, but for rare exceptions.")
+        said.append(
+            "Such triples share one probability, whatever their score."
+            if explanation.fidelity.by_score
+            else "Predictions leave it out; the probability is of its score alone."
+        )
+    if explanation.added and explanation.calibrated:
+        names = " and ".join(node["title"] for node in explanation.added)
+        verb = "was" if len(explanation.added) == 1 else "were"
+        said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")
+    return said
+
+
+def _nothing_reaches(explanation: Explanation) -> str:
+    if explanation.own_share is None:
+        return "No triple reaches it."
+    one = len(explanation.asked) == 1
+    whose = "the node itself" if one else "the nodes themselves"
+    if explanation.own_share:
+        return f"No triple reaches it: the answer comes from {whose}."
+    alike = "any such node has" if one else "any such nodes have"
+    return f"No triple reaches it, and the network does not hear {whose}: {alike} this answer."
 
 
 def _edges(edges: Sequence[ExplainedEdge], most: float) -> Iterable[str]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from rgcn.errors import local_name
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.look.naming import node_title, relation_title
-from rgcn.look.tables import predictions
 from rgcn.predict import OpenModel
 
 # Seven colors in three shapes; what is rarer shares one more group.
@@ -48,17 +47,20 @@ class Coloring:
     of: Integers
 
 
-def colorings(opened: OpenModel, nodes: Integers, split: str | None = None) -> list[Coloring]:
+def colorings(
+    opened: OpenModel, nodes: Integers, predicted: Integers | None = None, split: str | None = None
+) -> list[Coloring]:
     """Every way these nodes can be colored, the one that tells most first.
 
-    split  "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
+    predicted  [n]: the class that a classifier finds likeliest for each; None: not colored by it
+    split      "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
     """
     graph = opened.graph
     made = [by_kind(opened, nodes)]
     if graph.labels is not None and len(graph.labels):
         made.insert(0 if opened.task == "node-classification" else 1, by_class(opened, nodes, split == "test"))
-    if opened.task == "node-classification":
-        made.insert(1, by_prediction(opened, nodes))
+    if predicted is not None:
+        made.insert(1, by_prediction(opened, predicted))
     return made
 
 
@@ -78,8 +80,7 @@ def by_class(opened: OpenModel, nodes: Integers, with_test: bool) -> Coloring:
     return _coloring("class", "class", words, group, names, muted)
 
 
-def by_prediction(opened: OpenModel, nodes: Integers) -> Coloring:
-    predicted, _ = predictions(opened, nodes)
+def by_prediction(opened: OpenModel, predicted: Integers) -> Coloring:
     names = [opened.titles.class_(number) for number in range(len(opened.classifier.classes_))]
     words = "The class the model finds likeliest, also for nodes that no class was meant for."
     return _coloring("predicted", "predicted class", words, predicted, names, {})

@@ -31,8 +31,7 @@ def map_section(made: NodeMap) -> Section:
     shown = len(made.nodes)
     which = count(shown, "node")
     if shown < made.candidates:
-        first = "" if made.opened.graph.labels is None else "the labelled ones, then "
-        which = f"{shown:,} of {made.candidates:,} nodes: {first}those in the most triples"
+        which = f"{shown:,} of {made.candidates:,} nodes: {_which(made)}"
     words = (
         f"{which}. Nodes stand near each other where the model's vectors of them are alike "
         f"({METHOD_NAMES[made.method]} of {made.vectors.words}). Neighborhoods can be trusted, distances between far "
@@ -45,6 +44,16 @@ def map_section(made: NodeMap) -> Section:
         )
     parts = [_tools(made), _view(), _in_words(made), embedded("map-data", _data(made))]
     return Section("Map of the nodes", words, join(parts))
+
+
+def _which(made: NodeMap) -> str:
+    """Which nodes are shown, where not all are."""
+    if made.labelled > len(made.nodes):
+        return (
+            f"drawn evenly by class from the {made.labelled:,} labelled ones (test nodes, whose classes are not looked "
+            f"at, count as a class of their own; seed {made.seed})"
+        )
+    return "the labelled ones, then those in the most triples" if made.labelled else "those in the most triples"
 
 
 def map_tiles(made: NodeMap) -> list[Tile]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS
-from rgcn.look.choosing import degrees, nodes_shown
+from rgcn.look.choosing import degrees, is_labelled, nodes_shown
 from rgcn.look.coloring import Coloring, colorings
 from rgcn.look.mapping import FEWEST, two_dimensional
 from rgcn.look.nearest import nearest
@@ -46,6 +46,7 @@ class NodeMap:
 
     nodes        int64 [n]: their ids, labelled ones first, then the best connected
     candidates   of how many they were taken
+    labelled     how many of these have a label; more than n: the map shows a draw of them
     places       float32 [n, 2]
     near         int64 [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
     degree       int64 [n]: training triples of each
@@ -58,6 +59,7 @@ class NodeMap:
     seed: int
     nodes: Integers
     candidates: int
+    labelled: int
     places: Floats
     near: Integers
     degree: Integers
@@ -91,16 +93,16 @@ def make_map(
     """Choose nodes, give them places, and say what they are.
 
     candidates  ids of the nodes the map may show
-    most        how many it shows; every labelled node, even if they are more
+    most        how many it shows: labelled ones first, and where these alone are more, a draw of them
     split       "test": classes of test nodes may be seen
     on_step     called `STEPS[method]` times
     """
     opened = vectors.opened
-    nodes = nodes_shown(opened.graph, candidates, most)
+    nodes = nodes_shown(opened.graph, candidates, most, seed)
     numbers = vectors.gather(nodes)
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
-    said = predictions(opened, nodes) if opened.task == "node-classification" else (None, None)
+    predicted, probability = predictions(opened, nodes) if opened.task == "node-classification" else (None, None)
     return NodeMap(
         opened,
         vectors,
@@ -108,12 +110,14 @@ def make_map(
         seed,
         nodes,
         len(candidates),
+        int(is_labelled(opened.graph)[candidates].sum()),
         places,
         nearest(numbers, NEAR).numbers,
         degrees(opened.graph)[nodes],
-        colorings(opened, nodes, split),
+        colorings(opened, nodes, predicted, split),
         _quality(opened, nodes, numbers, places),
-        *said,
+        predicted,
+        probability,
     )
 
 

@@ -60,8 +60,8 @@ def tsne(vectors: Floats, start: Floats, on_step: Callable[[], None] | None = No
             early = step < EARLY_STEPS
             slope = _gradient(pool, neighbors, place, EXAGGERATION if early else 1.0)
             # A coordinate that goes on in its direction gains speed slowly; one that turned around takes shorter steps.
-            turned = (speed > 0) != (slope > 0)
-            gain = np.maximum(np.where(turned, gain + np.float32(0.2), gain * np.float32(0.8)), np.float32(LEAST_GAIN))
+            onward = (speed > 0) != (slope > 0)
+            gain = np.maximum(np.where(onward, gain + np.float32(0.2), gain * np.float32(0.8)), np.float32(LEAST_GAIN))
             speed = np.float32(EARLY_MOMENTUM if early else MOMENTUM) * speed - rate * gain * slope
             place += speed
             place -= place.mean(axis=1, keepdims=True)

@@ -126,7 +126,7 @@ def relation_vectors(opened: OpenModel) -> RelationVectors:
     last = _layer(model, -1)
     if last.is_one_hot:
         raise DataError(
-            f"{opened.path} has a single layer on nodes without features: its relations share no weights that could "
+            f"{opened.name} has a single layer on nodes without features: its relations share no weights that could "
             "be compared; train with two layers or more"
         )
     with torch.no_grad():
