@@ -73,15 +73,8 @@ def predict_links(
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= size):
             raise DataError(f"a question refers to a {what} outside 0..{size - 1}")
     if not isinstance(for_objects, Tensor):
-        best = _best(opened, predictor, given, relation, bool(for_objects), k, known, by_example)
-    else:
-        sides = [torch.nonzero(for_objects).squeeze(1).cpu(), torch.nonzero(~for_objects).squeeze(1).cpu()]
-        parts = [
-            _best(opened, predictor, given[side], relation[side], first, k, known, by_example)
-            for side, first in zip(sides, (True, False), strict=True)
-        ]
-        back = torch.argsort(torch.cat(sides))
-        best = Best(*(torch.cat(pair)[back] for pair in zip(*parts, strict=True)))
+        for_objects = torch.full(given.shape, bool(for_objects))
+    best = _best(opened, predictor, given, relation, for_objects.cpu(), k, known, by_example)
     probability = opened.calibration.link_probabilities(best.score)
     return LinkAnswers(best.node, best.score, probability.masked_fill_(best.node < 0, 0.0), best.known)
 
@@ -100,23 +93,38 @@ def _best(
     predictor: LinkPredictor,
     given: Tensor,
     relation: Tensor,
-    for_objects: bool,
+    for_objects: Tensor,
     k: int,
     known: Known,
     by_example: bool,
 ) -> Best:
-    """The answers to questions of one direction."""
-    nodes, decoder = predictor.encoded(), predictor.network_.decoder
+    """The answers, in the order of the questions; in the product those that ask for objects come first."""
+    nodes = predictor.encoded()
     index = known_triples(opened.graph, device=nodes.device)
     k, rows = min(k, len(nodes)), max(1, BLOCK // (4 * len(nodes)))
+    order = torch.argsort(~for_objects, stable=True)
     found = [Best(torch.empty(0, k, dtype=torch.int64), nodes.new_empty(0, k).cpu(), torch.empty(0, k).bool())]
-    parts = (torch.split(ids.to(nodes.device), rows) for ids in (given, relation))
-    for node, r in zip(*parts, strict=True):
-        row = nodes.index_select(0, node)
-        scores = decoder.score_objects(row, r, nodes) if for_objects else decoder.score_subjects(r, row, nodes)
-        marks = Marks.of(opened.graph, index, node, r, for_objects, by_example)
-        found.append(best_of(scores, k, marks, drop_known=known == "drop"))
-    return found[1] if len(found) == 2 else Best(*map(torch.cat, zip(*found, strict=True)))
+    for part in torch.split(order, rows):
+        objects = int(for_objects[part].sum())
+        node, r = given[part].to(nodes.device), relation[part].to(nodes.device)
+        scores = _scores(predictor, nodes, node, r, objects)
+        for side, first in ((slice(objects), True), (slice(objects, None), False)):
+            if len(node[side]):
+                marks = Marks.of(opened.graph, index, node[side], r[side], first, by_example)
+                found.append(best_of(scores[side], k, marks, drop_known=known == "drop"))
+    best = found[1] if len(found) == 2 else Best(*map(torch.cat, zip(*found, strict=True)))
+    back = torch.argsort(order)
+    return Best(*(tensor[back] for tensor in best))
+
+
+def _scores(predictor: LinkPredictor, nodes: Tensor, given: Tensor, relation: Tensor, objects: int) -> Tensor:
+    """[q, N]: the first `objects` questions ask for objects, the others for subjects; one product for all of them,
+    since reading every node's vector is most of what a product of few rows costs."""
+    decoder, row = predictor.network_.decoder, nodes.index_select(0, given)
+    for_object, constant = decoder.object_queries(row[:objects], relation[:objects])
+    for_subject, other = decoder.subject_queries(relation[objects:], row[objects:])
+    scores = torch.cat([for_object, for_subject]) @ nodes.T
+    return scores if constant is None or other is None else scores.add_(torch.cat([constant, other])[:, None])
 
 
 def triple_probabilities(opened: OpenModel, triples: Tensor, scores: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
               relations must be known. Of data with splits the training triples are taken
     features  a table of the new nodes' features, for a model that reads features
 
-    The calibration is that of the known nodes; nothing was calibrated on the new ones. Where the model cannot answer for
-    new nodes, it says why.
+    The calibration is that of the known nodes; nothing was calibrated on the new ones. Where the model cannot answer
+    for new nodes, it says why.
     """
     why_not = cannot_extend(opened.model)
     if why_not is not None:
