@@ -194,7 +194,9 @@ def test_nothing_good_enough_is_said_and_an_empty_file_written(runs, tmp_path):
     done = rgcn("complete", runs / "lp", "--min-probability", "1", "--out", tmp_path / "none.csv")
     assert done.returncode == 0, done.stderr
     assert "0 missing triples" in done.stdout
-    assert "The best has score" in done.stdout
+    assert "The best has probability" in done.stdout
+    assert "below --min-probability 1: lower that" in done.stdout
+    assert "below --min-score 1:" in rgcn("complete", runs / "lp", "--min-score", "1").stdout
     assert pl.read_csv(tmp_path / "none.csv").height == 0
 
 

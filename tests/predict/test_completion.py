@@ -51,6 +51,17 @@ def test_some_relations_and_hidden_splits():
     assert found.pairs == 2 * opened.graph.num_nodes
 
 
+def test_a_limit_cuts_the_list_and_changes_no_probability():
+    opened = with_whole_numbers(random_graph(6, triples=400))
+    everything = complete(opened, min_score=0.0, nodes="any", k=23)
+    assert everything.calibration.kind == "completion"
+    for limit in (1, 7, 60):
+        few = complete(opened, min_score=0.0, nodes="any", k=23, limit=limit, memory_budget=4 * 23 * 5)
+        assert rows(few) == rows(everything)[:limit]
+        np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
+        assert few.found == everything.found
+
+
 def test_a_bound_on_probabilities_is_kept_to():
     opened = with_whole_numbers(random_graph(6, triples=400))
     everything = complete(opened, min_score=0.0, nodes="any", k=23)

@@ -141,7 +141,8 @@ def _best_of_none(found: Completion, settings: dict[str, Any]) -> str:
         return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
     score = 1 / (1 + math.exp(-found.best))
     probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
-    bounds = f"--min-score {settings['min_score']:g}, --min-probability {settings['min_probability']:g}"
-    return (
-        f"The best has score {score:.3g} and probability {probability:.2g}, below {bounds}: lower these to have some."
-    )
+    by_score = score < settings["min_score"]
+    bound = "--min-score" if by_score else "--min-probability"
+    least = settings["min_score" if by_score else "min_probability"]
+    what = f"score {score:.3g}" if by_score else f"probability {probability:.2g}"
+    return f"The best has {what}, below {bound} {least:g}: lower that to have some."

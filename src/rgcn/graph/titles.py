@@ -100,9 +100,12 @@ class Titles:
 
     # -- asking ------------------------------------------------------------------------------------------
 
-    def node(self, text: str) -> int:
-        """The node somebody means: by name, in angle brackets, by title, by the last part of an IRI, in any case."""
-        return _meant(text, self.graph.nodes, lambda: self.nodes_by_key, self.of)
+    def node(self, text: str, suggest: bool = True) -> int:
+        """The node somebody means: by name, in angle brackets, by title, by the last part of an IRI, in any case.
+
+        suggest: whether the error offers the closest names, which takes a while among many.
+        """
+        return _meant(text, self.graph.nodes, lambda: self.nodes_by_key, self.of, suggest)
 
     def find_relation(self, text: str) -> int:
         """The relation somebody means."""
@@ -174,7 +177,11 @@ def _by_key(
 
 
 def _meant(
-    text: str, names: Vocabulary, by_key: Callable[[], Mapping[str, Sequence[int]]], title: Callable[[int], str]
+    text: str,
+    names: Vocabulary,
+    by_key: Callable[[], Mapping[str, Sequence[int]]],
+    title: Callable[[int], str],
+    suggest: bool = True,
 ) -> int:
     """The one id a text stands for; an exact name comes before everything else."""
     if not text.strip():
@@ -194,4 +201,5 @@ def _meant(
         raise AmbiguousNameError(
             f"{text!r} may be any of {len(found):,} {names.kind}s: give the whole name, {shown}{more}"
         )
-    raise UnknownNameError(names.kind, text, (*names, *map(title, range(len(names)))))
+    known = (*names, *map(title, range(len(names)))) if suggest else ()
+    raise UnknownNameError(names.kind, text, known)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rgcn.predict import OpenModel
 
 FILE = "calibration.json"
-VERSION = 1
+VERSION = 2
 FEWEST = 20
 MOST_TRIPLES = 1000
 
@@ -106,7 +106,13 @@ class Calibration:
         given = {key: values[key] for key in cls.__dataclass_fields__}
         fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
         made = cls(**{**given, **fits, "reliability": tuple(Bin(**row) for row in given["reliability"])})
-        finite = np.isfinite([made.temperature, made.bias, made.ceiling]).all()
+        numbers = [
+            made.temperature,
+            made.bias,
+            made.ceiling,
+            0.0 if made.ruled_out_share is None else made.ruled_out_share,
+        ]
+        finite = isinstance(made.words, str) and np.isfinite(numbers).all()
         if made.kind not in MEANING or not finite or made.temperature <= 0 or not 0 < made.ceiling <= 1:
             raise ValueError("this is no calibration")
         return made
@@ -180,21 +186,23 @@ def calibrate_links(model: LinkPredictor) -> Calibration:
     )  # fmt: skip
 
 
-def calibrate_completion(held_out: Floats, proposed: Floats) -> Calibration | None:
+def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> Calibration | None:
     """A curve from the scores of validation triples, as if they had been missing, and of the triples proposed.
+
+    proposed, count [m]: scores, and how many triples were proposed at each
 
     The questions of `calibrate_links` all have an answer to be found; of all subjects and relations, most have none.
     Here validation triples are true, and what is proposed beside them counts as false. None where they are too few.
     """
     if len(held_out) < FEWEST or not len(proposed):
         return None
-    examples = counted(held_out, proposed)
+    examples = counted(held_out, proposed, count)
     curve = fit_sigmoid(examples)
     before, _ = link_reliability(examples, Sigmoid(1.0, 0.0, 1.0))
     after, bins = link_reliability(examples, curve)
     words = (
         f"Calibrated on {len(held_out):,} validation triples that would have been found, had they been missing, beside "
-        f"the {len(proposed):,} that were; the best is given {_highest(examples, curve):.2g}."
+        f"the {int(count.sum()):,} that were; the best is given {_highest(examples, curve):.2g}."
     )
     return Calibration(
         "completion", True, words, *curve, examples=len(held_out), before=before, after=after, reliability=bins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
 BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
+TALLY = 64  # steps of a score that are told apart when scores are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ def complete(
     for question in questions:
         search.ask(question, memory_budget, on_progress)
     triples, score = pool.ranked()
-    own = calibrate_completion(search.held_out_scores(), score.astype(np.float64))
+    own = calibrate_completion(search.held_out_scores(), *pool.counts())
     calibration = own or _of_answers(opened.calibration)
     probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
     keep = probability >= min_probability
@@ -166,7 +168,7 @@ class _Search:
             scores = self._scores(subject, relation, candidates)
             marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
             # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
-            floor = np.nextafter(np.float32(min(self.pool.floor, max(self.best, -3e38))), np.float32(-np.inf))
+            floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
             found = best_of(scores, self.k, marks, drop_known=True, candidates=objects, floor=float(floor))
             self.held_out.look(question, subject, scores, found.score)
             self._take(subject.cpu(), question.relation, found.node, found.score.float())
@@ -177,7 +179,7 @@ class _Search:
     def held_out_scores(self) -> NDArray[np.float64]:
         """Scores of validation triples that would be among what is found, had they been missing."""
         scores = self.held_out.scores()
-        return np.asarray(scores[scores >= self.pool.floor])
+        return np.asarray(scores[scores >= self.pool.least])
 
     def _scores(self, subject: Tensor, relation: Tensor, candidates: Tensor) -> Tensor:
         """[q, n], in memory that is used again: fresh memory for every block costs as much as the product."""
@@ -244,19 +246,26 @@ def _place(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[n
 class _Pool:
     """The best `limit` of the triples added; at most twice as many are held at any time.
 
-    floor  only scores of at least this count; it rises as the pool fills
-    found  how many counted when they were added; an upper bound once the floor has risen
+    least  only scores of at least this count
+    found  how many counted, held or not
+
+    All that count are tallied by score, also those that are not held: a probability must not depend on the limit.
     """
 
-    def __init__(self, limit: int, floor: float) -> None:
-        self.limit, self.floor, self.found = limit, floor, 0
+    def __init__(self, limit: int, least: float) -> None:
+        self.limit, self.least, self.found = limit, least, 0
+        self._floor = least  # rises as the pool fills
+        self._tally: Counter[int] = Counter()
         self._triples: list[NDArray[np.int64]] = []
         self._scores: list[NDArray[np.float32]] = []
         self._size = 0
 
     def add(self, triples: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        good = scores >= self.floor
-        self.found += int(good.sum())
+        counting = scores[scores >= self.least]
+        self.found += len(counting)
+        steps, count = np.unique(np.floor(counting.astype(np.float64) * TALLY).astype(np.int64), return_counts=True)
+        self._tally.update(dict(zip(steps.tolist(), count.tolist(), strict=True)))
+        good = scores >= self._floor
         self._triples.append(triples[good])
         self._scores.append(scores[good])
         self._size += len(self._scores[-1])
@@ -271,7 +280,13 @@ class _Pool:
         of_these = np.lexsort(triples[as_good].T[::-1])[: self.limit - len(better)]
         kept = np.concatenate([better, as_good[of_these]])
         self._triples, self._scores, self._size = [triples[kept]], [scores[kept]], len(kept)
-        self.floor = max(self.floor, float(cut))
+        self._floor = max(self._floor, float(cut))
+
+    def counts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(scores, how many triples had about each), ascending."""
+        steps = np.array(sorted(self._tally), dtype=np.float64)
+        count = np.array([self._tally[int(step)] for step in steps], dtype=np.float64)
+        return (steps + 0.5) / TALLY, count
 
     def ranked(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(triples [n, 3], scores [n]), best first."""

@@ -73,14 +73,12 @@ def validation_examples(model: LinkPredictor, graph: KnowledgeGraph, triples: ND
     return count.examples()
 
 
-def counted(true: Floats, false: Floats) -> Examples:
-    """Examples of scores [n] of true and [m] of false triples, the false ones counted in bins."""
-    counts, edges = np.histogram(false, SCORE_BINS)
-    filled = np.flatnonzero(counts)
+def counted(true: Floats, false: Floats, count: Floats) -> Examples:
+    """Examples of scores [n] of true triples, and of how many false ones have each of the scores [m]."""
     return Examples(
-        np.concatenate([true, (edges[filled] + edges[filled + 1]) / 2]),
-        np.concatenate([np.ones(len(true)), np.zeros(len(filled))]),
-        np.concatenate([np.zeros(len(true)), counts[filled].astype(np.float64)]),
+        np.concatenate([true, false]),
+        np.concatenate([np.ones(len(true)), np.zeros(len(false))]),
+        np.concatenate([np.zeros(len(true)), count]),
     )
 
 

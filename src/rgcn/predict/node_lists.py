@@ -154,10 +154,7 @@ def _node(opened: OpenModel, name: str, explain: bool) -> tuple[int | None, str 
     exact = opened.graph.nodes.get(name)
     if exact is not None:
         return exact, None
-    # Looking for the closest names takes long; a name that is part of no other needs it only to be explained.
-    if not explain and not opened.search.find(name.strip("<>"), limit=1):
-        return None, None
     try:
-        return opened.node(name), None
+        return (opened.node(name) if explain else opened.titles.node(name, suggest=False)), None
     except (UnknownNameError, DataError) as error:
         return None, str(error) if explain else None
