@@ -82,7 +82,10 @@ def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
         return
     print_outcome(result)
     if folder is not None:
-        typer.echo(f"\nKept in {folder}: `rgcn report {folder}` draws it, `rgcn runs` lists all.")
+        typer.echo(
+            f"\nKept in {folder}: `rgcn report {folder}` draws it, `rgcn predict` and `rgcn explain` ask it, "
+            f"`rgcn serve {folder}` opens it in a browser, `rgcn runs` lists all."
+        )
 
 
 def free_folder(configuration: str) -> Path:
