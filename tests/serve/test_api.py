@@ -108,7 +108,9 @@ def test_links_are_those_of_the_model(client, models, known, end):
     names = [opened.graph.nodes[i] for i in expected.node[0].tolist()]
     assert [link["node"]["name"] for link in answer["links"]] == names
     assert [link["known"] for link in answer["links"]] == expected.known[0].tolist()
-    assert [link["score"] for link in answer["links"]] == pytest.approx(expected.score[0].tolist(), rel=1e-4)
+    assert [link["raw_score"] for link in answer["links"]] == pytest.approx(expected.score[0].tolist(), rel=1e-4)
+    between = expected.score[0].sigmoid().tolist()
+    assert [link["score"] for link in answer["links"]] == pytest.approx(between, rel=1e-4)
     assert [link["probability"] for link in answer["links"]] == pytest.approx(
         expected.probability[0].tolist(), rel=1e-4
     )
@@ -140,8 +142,25 @@ def test_scores_of_triples(client, models):
     expected = models[1].opened.predictor.score(
         [tuple(t.values()) for t in (triples[0], {**triples[1], "subject": "Peru"})]
     )
-    assert [row["score"] for row in answer["triples"]] == pytest.approx([t.score for t in expected], rel=1e-4)
+    raw = torch.tensor([triple.score for triple in expected])
+    assert [row["raw_score"] for row in answer["triples"]] == pytest.approx(raw.tolist(), rel=1e-4)
+    assert [row["score"] for row in answer["triples"]] == pytest.approx(raw.sigmoid().tolist(), rel=1e-4)
     assert [row["known"] for row in answer["triples"]] == [True, False]
+
+
+def test_long_requests_are_answered_in_order(client, models):
+    names = list(models[1].graph.nodes)[:250]
+    nodes = checked(client.post(NC + "/classes", json={"nodes": names}), answers.ClassAnswers)["predictions"]
+    assert [answer["node"]["name"] for answer in nodes] == names
+    triples = [{"subject": name, "relation": "borders", "object": "Peru"} for name in names]
+    scored = checked(client.post(LP + "/score", json={"triples": triples}), answers.Scores)["triples"]
+    assert [row["subject"]["name"] for row in scored] == names
+
+
+def test_no_title_is_looked_up_for_the_first_time_while_others_wait(models):
+    for served in models:
+        assert {"nodes_by_key", "relations_by_key"} <= vars(served.opened.titles).keys()
+    assert "classes_by_key" in vars(models[0].opened.titles)
 
 
 def test_unknown_names_are_answered_with_near_ones(client):

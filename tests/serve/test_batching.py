@@ -148,6 +148,46 @@ def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
     assert slow.batches == [[0], [7]]
 
 
+def test_what_nobody_waits_for_any_more_leaves_at_once_and_is_not_computed():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(), Lane(A, slow, most=4)
+        tasks = [asyncio.create_task(batcher.ask(lane, list(range(10)))) for _ in range(20)]
+        await begun(slow)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        left = len(batcher), batcher.questions_waiting, len(batcher._lanes)
+        honest = [asyncio.create_task(batcher.ask(lane, [i])) for i in (7, 8)]
+        await asyncio.sleep(0)
+        slow.go.set()
+        assert await asyncio.gather(*honest) == [[70], [80]]
+        return left, (len(batcher), batcher.questions_waiting)
+
+    assert asyncio.run(scenario()) == ((0, 0, 1), (0, 0))
+    assert slow.batches == [[0, 1, 2, 3], [7, 8]]
+
+
+def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
+    slow = Slow()
+
+    async def scenario():
+        batcher, lane = a_batcher(questions=10), Lane(A, slow)
+        tasks = [asyncio.create_task(batcher.ask(lane, list(range(30))))]  # too many, but nothing else waits
+        await begun(slow)
+        with pytest.raises(Refusal, match="30 questions wait already"):
+            await batcher.ask(lane, [1, 2])
+        tasks.append(asyncio.create_task(batcher.ask(lane, [5])))
+        await asyncio.sleep(0)
+        slow.go.set()
+        answers = await asyncio.gather(*tasks)
+        assert await batcher.ask(lane, [1, 2]) == [10, 20]
+        return answers[1]
+
+    assert asyncio.run(scenario()) == [50]
+
+
 def test_a_failure_reaches_those_who_asked_and_nobody_else():
     def fails(questions):
         if 13 in questions:

@@ -13,7 +13,7 @@ from servers import LINKS, RGCN, running
 
 from rgcn.errors import ConfigError
 from rgcn.serve.address import Address, read_token
-from rgcn.serve.server import distinct_name
+from rgcn.serve.server import distinct_names
 
 
 def refused(*arguments):
@@ -64,7 +64,8 @@ def test_hosts_that_are_answered():
 
 
 def test_runs_of_one_name_are_told_apart():
-    assert [distinct_name("a", taken) for taken in (set(), {"a"}, {"a", "a-2"})] == ["a", "a-2", "a-3"]
+    assert distinct_names(["a", "b", "a", "a"]) == ["a", "b", "a-2", "a-3"]
+    assert distinct_names(["a", "a", "a-2", "a-2"]) == ["a", "a-3", "a-2", "a-2-2"]
 
 
 def _read_to_the_end(connection):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
+import httpx
 import pytest
 from servers import asking
 
@@ -169,6 +170,9 @@ RAW = [
     ("a path of raw bytes", b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     ("headers without end", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 100_000, 431),
     ("an address without end", b"GET /" + b"y" * 100_000, 431),
+    ("a long header at once", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 60_000 + b"\r\n\r\n", 431),
+    ("many headers at once", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 10_000 + b"\r\n", 431),
+    ("a long address at once", b"GET /" + b"y" * 60_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
     ("a proxied address", b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
 ]  # fmt: skip
 
@@ -187,3 +191,48 @@ def test_what_is_no_proper_http_is_refused(live_server, case):
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.split(b" ")[1] == str(status).encode(), answer
     assert json.loads(body)["error"]["message"]
+
+
+TO_SCORE = b"POST " + LP.encode() + b"/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+# what, the request up to its trailers, what comes again and again
+ENDLESS = [
+    ("trailers of an answered request", POST_HEALTH + CHUNKED + b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"),
+    ("trailers of a request that is waited for", TO_SCORE + CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n" * 200),
+    ("one trailer without an end", TO_SCORE + CHUNKED + b"0\r\nX: ", b"y" * 1000),
+    ("empty lines", b"", b"\r\n" * 500),
+]
+
+
+def memory_of(server):
+    """Bytes it takes; 0 where the system does not tell."""
+    rows = httpx.get(f"{server.url}/metrics").text.splitlines()
+    return next((float(row.split()[1]) for row in rows if row.startswith("process_resident_memory_bytes ")), 0)
+
+
+@pytest.mark.parametrize("case", ENDLESS, ids=lambda case: case[0])
+def test_what_never_ends_is_cut_and_not_kept(live_server, case):
+    _, begin, again = case
+    sent, most, before = 0, 64 << 20, memory_of(live_server)
+    with socket.create_connection(("127.0.0.1", live_server.port), timeout=20) as connection:
+        try:
+            connection.sendall(begin)
+            while sent < most:
+                connection.sendall(again * 16)
+                sent += len(again) * 16
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert sent < most / 4  # what the system's own buffers take
+    assert memory_of(live_server) - before < most / 2
+
+
+def test_a_body_in_many_chunks_with_a_trailer_is_read(live_server):
+    body = json.dumps({"triples": [{"subject": "Peru", "relation": "borders", "object": "Chile"}] * 900}).encode()
+    chunks = b"".join(
+        b"%x\r\n%b\r\n" % (len(part), part) for part in (body[i : i + 50] for i in range(0, len(body), 50))
+    )
+    with socket.create_connection(("127.0.0.1", live_server.port), timeout=20) as connection:
+        connection.sendall(TO_SCORE + b"Connection: close\r\n" + CHUNKED + chunks + b"0\r\nX-Sum: 1\r\n\r\n")
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200"), answer[:300]
+    assert answer.count(b'"raw_score"') == 900

@@ -9,9 +9,10 @@ import numpy as np
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import NodeKind
+from rgcn.predict.opened import CLASSIFIES
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.model_card import model_card
-from rgcn.serve.served import CLASSIFIES, EXAMPLES, Served
+from rgcn.serve.served import EXAMPLES, Served
 
 
 def line(served: Served) -> dict[str, Any]:

@@ -153,7 +153,8 @@ class LinkQuery(Answered):
 
 class Link(Answered):
     node: Node = Field(description="The answer.")
-    score: float
+    score: float = Field(ge=0, le=1, description="The raw score between 0 and 1, through the logistic function.")
+    raw_score: float = Field(description="What the model computes.")
     probability: float = Field(ge=0, le=1)
     known: bool = Field(description="Whether the graph already has the triple.")
     split: Split | None
@@ -173,7 +174,8 @@ class ScoredTriple(Answered):
     subject: Node
     relation: Relation
     object: Node
-    score: float
+    score: float = Field(ge=0, le=1, description="The raw score between 0 and 1, through the logistic function.")
+    raw_score: float = Field(description="What the model computes.")
     probability: float = Field(ge=0, le=1)
     known: bool
 
@@ -254,7 +256,7 @@ class Explained(Open):
     question: ExplainedQuestion
     method: str
     probability: float = Field(ge=0, le=1)
-    score: float
+    score: float = Field(description="What the model computes, before it is made a probability.")
     own_share: float | None = Field(description="How much comes from the node itself rather than from triples.")
     edges: list[ExplainedEdge] = Field(description="Triples with their importance, most important first.")
     neighbors: list[ExplainedNeighbor]

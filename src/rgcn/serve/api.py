@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Body, FastAPI, Path, Query
 from fastapi.responses import PlainTextResponse
 
 import rgcn
 from rgcn.errors import close_matches
+from rgcn.predict.opened import CLASSIFIES, PREDICTS_LINKS
 from rgcn.serve import answers
 from rgcn.serve.about import card, details, explain_methods, line
 from rgcn.serve.asked import (
@@ -30,11 +32,14 @@ from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, shortened
 from rgcn.serve.route import Answer
 from rgcn.serve.searching import IndexedSearch
-from rgcn.serve.served import CLASSIFIES, PREDICTS_LINKS, LinkAsked, Served, TripleAsked
+from rgcn.serve.served import LinkAsked, Served, TripleAsked
 from rgcn.serve.writing import as_json, listed
 
 Model = Annotated[str, Path(description="A served model; `/api/models` lists them.")]
 MARKDOWN = b"text/markdown; charset=utf-8"
+RESOLVED_AT_ONCE = 100
+Named = TypeVar("Named")
+Resolved = TypeVar("Resolved")
 
 
 class Api:
@@ -45,6 +50,7 @@ class Api:
         self.limits, self.quick, self.slow = limits, quick, slow
         self.explanations = Explanations(self.models)
         self._began = time.monotonic()
+        self._resolving = asyncio.Lock()
         self._why = Lane(("any", "explain"), self.explanations.answer, most=1)
         self._list = as_json({"models": [line(served) for served in self.models.values()]})
         self._details = {name: as_json(details(served)) for name, served in self.models.items()}
@@ -60,6 +66,20 @@ class Api:
         if task is not None:
             served.must(task)
         return served
+
+    async def _resolved(self, named: Sequence[Named], resolve: Callable[[Named], Resolved]) -> list[Resolved]:
+        """Names of a long request to numbers: a few, then others have their turn, one such request at a time.
+
+        Were all of them under way at once, each turn of the event loop would be a part of every one.
+        """
+        self.quick.check_room(len(named))
+        found: list[Resolved] = []
+        async with self._resolving:
+            for at in range(0, len(named), RESOLVED_AT_ONCE):
+                if at:
+                    await asyncio.sleep(0)
+                found += map(resolve, named[at : at + RESOLVED_AT_ONCE])
+        return found
 
     # -- the server and its models -----------------------------------------------------------------------
 
@@ -107,7 +127,7 @@ class Api:
     async def predict_classes(self, model: Model, body: Annotated[ClassesBody, Body()]) -> Answer:
         """The classes of many nodes."""
         served = self._model(model, CLASSIFIES)
-        found = await self.quick.ask(served.classes, [served.naming.node(node) for node in body.nodes])
+        found = await self.quick.ask(served.classes, await self._resolved(body.nodes, served.naming.node))
         return Answer(b'{"predictions":' + listed(found) + b"}")
 
     # -- links -------------------------------------------------------------------------------------------
@@ -127,7 +147,7 @@ class Api:
             raise Refusal(
                 "invalid", f"{words}; one answer holds at most {self.limits.links:,}: ask in several requests"
             )
-        asked = [self._asked(served, query, body.k) for query in body.queries]
+        asked = await self._resolved(body.queries, lambda query: self._asked(served, query, body.k))
         found: list[bytes] = [b""] * len(asked)
         for for_objects in (True, False):
             places = [i for i, query in enumerate(body.queries) if (query.subject is not None) == for_objects]
@@ -147,10 +167,12 @@ class Api:
         """How likely given triples are, and whether the graph has them."""
         served = self._model(model, PREDICTS_LINKS)
         naming = served.naming
-        asked = [
-            TripleAsked(naming.node(triple.subject), naming.relation(triple.relation), naming.node(triple.object))
-            for triple in body.triples
-        ]
+        asked = await self._resolved(
+            body.triples,
+            lambda named: TripleAsked(
+                naming.node(named.subject), naming.relation(named.relation), naming.node(named.object)
+            ),
+        )
         return Answer(served.scored(list(await self.quick.ask(served.scores, asked))))
 
     # -- why ---------------------------------------------------------------------------------------------

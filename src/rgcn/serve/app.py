@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -42,12 +43,14 @@ def create_app(
     hosts  names that may stand in the Host header; None for any
     """
     limits, metrics = limits or Limits(), Metrics()
-    quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch)
+    quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch, questions=limits.questions)
     slow_words = "explanations are being made"
     slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, slow_words)
     api = Api(models, quick, slow, limits)
     metrics.served(api.models.values())
     metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: float(len(quick)))
+    words = "Questions of those requests."
+    metrics.watch("rgcn_waiting_questions", words, lambda: float(quick.questions_waiting))
     metrics.watch("rgcn_explaining", "Requests that wait for an explanation.", lambda: float(len(slow)))
     metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: float(len(api.explanations)))
 
@@ -67,7 +70,7 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.router.route_class = type("Route", (LeanRoute,), {"limits": limits})
+    app.router.route_class = type("Route", (LeanRoute,), {"limits": limits, "turns": asyncio.Lock()})
     app.add_exception_handler(HTTPException, _not_routed)
     add_routes(app, api)
     document = openapi(app, api)

@@ -43,6 +43,7 @@ class _Request:
     loop: asyncio.AbstractEventLoop
     answers: list[Any] = field(default_factory=list)
     asked: int = 0
+    counted: bool = True
     failure: BaseException | None = None
 
 
@@ -53,9 +54,10 @@ class Batcher:
     arrives meanwhile is the next batch. Requests with many questions are answered in parts, each part beside the
     single questions that wait, so that a long request delays the others by one batch and no more.
 
-    waiting   requests that may wait; further ones are refused
-    seconds   until a request is no longer waited for
-    observe   called in the thread with (lane, number of questions) of each batch
+    waiting    requests that may wait; further ones are refused
+    seconds    until a request is no longer waited for
+    questions  of all requests together that may wait; beyond, requests with many are refused, single ones are not
+    observe    called in the thread with (lane, number of questions) of each batch
     """
 
     def __init__(
@@ -65,11 +67,12 @@ class Batcher:
         seconds: float,
         observe: Callable[[Lane, int], None] | None = None,
         busy_words: str = "the model is busy",
+        questions: int = 20_000,
     ) -> None:
         self.name, self.waiting, self.seconds, self.busy_words = name, waiting, seconds, busy_words
-        self._observe = observe
+        self.questions, self._observe = questions, observe
         self._lanes: deque[Lane] = deque()  # those with something to do, in turns
-        self._count = 0
+        self._count = self._questions = 0
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -77,6 +80,11 @@ class Batcher:
     def __len__(self) -> int:
         """Requests that wait or are being answered."""
         return self._count
+
+    @property
+    def questions_waiting(self) -> int:
+        """Questions of the requests that wait or are being answered."""
+        return self._questions
 
     # -- on the event loop -------------------------------------------------------------------------------
 
@@ -90,6 +98,31 @@ class Batcher:
             return await request.future
         finally:
             timer.cancel()
+            self._forget(lane, request)  # where its time is over, or whoever asked has gone
+
+    def _forget(self, lane: Lane, request: _Request) -> None:
+        with self._changed:
+            if request.counted:
+                for waiting in (lane.single, lane.bulk):
+                    if request in waiting:
+                        waiting.remove(request)
+                        self._uncount(request)
+
+    def _uncount(self, request: _Request) -> None:
+        """Under the lock."""
+        if request.counted:
+            request.counted = False
+            self._count -= 1
+            self._questions -= len(request.questions)
+
+    def check_room(self, questions: int) -> None:
+        """Refuse a request with so many questions where it would find no place."""
+        if self._stopping:
+            raise too_busy("the server is stopping")
+        if self._count >= self.waiting:
+            raise too_busy(f"{self.busy_words} and {self._count:,} requests wait already")
+        if questions > 1 and self._count and self._questions + questions > self.questions:
+            raise too_busy(f"{self.busy_words} and {self._questions:,} questions wait already")
 
     def _give_up(self, future: asyncio.Future[Any]) -> None:
         if not future.done():
@@ -97,12 +130,10 @@ class Batcher:
 
     def _put(self, lane: Lane, request: _Request) -> None:
         with self._changed:
-            if self._stopping:
-                raise too_busy("the server is stopping")
-            if self._count >= self.waiting:
-                raise too_busy(f"{self.busy_words} and {self._count:,} requests wait already")
+            self.check_room(len(request.questions))
             self._count += 1
-            if not lane:
+            self._questions += len(request.questions)
+            if lane not in self._lanes:  # it may be there without questions, where all were forgotten
                 self._lanes.append(lane)
             (lane.single if len(request.questions) == 1 else lane.bulk).append(request)
             if self._thread is None:
@@ -138,7 +169,7 @@ class Batcher:
         while lane.single and room:
             request = lane.single.popleft()
             if request.future.done():
-                self._count -= 1
+                self._uncount(request)
                 continue
             parts.append((request, 0, 1))
             room -= 1
@@ -146,7 +177,7 @@ class Batcher:
         while lane.bulk and room:
             request = lane.bulk[0]
             if request.future.done():
-                self._count -= 1
+                self._uncount(request)
                 lane.bulk.popleft()
                 continue
             last = min(request.asked + room, len(request.questions))
@@ -183,8 +214,8 @@ class Batcher:
 
     def _hand_over(self, lane: Lane, finished: list[_Request]) -> None:
         with self._changed:
-            self._count -= len(finished)
             for request in finished:
+                self._uncount(request)
                 if request.failure is not None and request in lane.bulk:
                     lane.bulk.remove(request)
         for loop in {request.loop for request in finished}:

@@ -7,10 +7,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from rgcn.predict.opened import CLASSIFIES, PREDICTS_LINKS
 from rgcn.serve.api import Api
 from rgcn.serve.examples import Shown
 from rgcn.serve.limits import filled
-from rgcn.serve.served import CLASSIFIES, PREDICTS_LINKS
 
 # Which endpoints are of which task; the others take any model.
 TASKS = {"links": PREDICTS_LINKS, "score": PREDICTS_LINKS, "class": CLASSIFIES, "classes": CLASSIFIES}

@@ -6,9 +6,10 @@ import json
 from typing import Any, NamedTuple
 
 import rgcn
+from rgcn.predict.opened import CLASSIFIES
 from rgcn.serve.about import details, example_nodes, example_relation, line
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import CLASSIFIES, LinkAsked, Served, TripleAsked
+from rgcn.serve.served import LinkAsked, Served, TripleAsked
 
 FEW = 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import re
@@ -17,6 +18,8 @@ from rgcn.serve.route import send_refusal
 logger = logging.getLogger("rgcn.serve")
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+# What nginx calls it; nobody is sent this, it is only counted.
+CLIENT_GONE = 499
 _PROTECTED = ("/api", "/metrics", "/openapi.json")
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
@@ -87,6 +90,9 @@ class Gate:
             if is_head:
                 scope = {**scope, "method": "GET"}
             await self.app(scope, receive, sending)
+        except asyncio.CancelledError:
+            status = CLIENT_GONE
+            raise
         except Exception:
             logger.exception("a request failed: %s %s", method, scope.get("rgcn.endpoint", "unknown path"))
             if not started:

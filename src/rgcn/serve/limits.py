@@ -20,6 +20,7 @@ class Limits:
     name         characters of a name or of a search
     seconds      until a request that is not answered gets 503
     waiting      requests that may wait for the model before others get 503
+    questions    of those requests together that may wait before further requests with many get 503
     explaining   requests that may wait for an explanation before others get 503
     connections  open at once; further ones get 503
     head         bytes of a request's first line and headers
@@ -35,6 +36,7 @@ class Limits:
     name: int = 2000
     seconds: float = 30.0
     waiting: int = 512
+    questions: int = 20_000
     explaining: int = 16
     connections: int = 1000
     head: int = 32 << 10

@@ -52,26 +52,27 @@ class Naming:
         labels = graph.labels.names if graph.labels is not None else Vocabulary([], kind="class")
         self._classes = ShortList(text for i, name in enumerate(labels) for text in (name, self._titles.class_(i)))
         self._labels = labels
+        # Titles makes these when they are first looked at, which would be while everybody waits.
+        self._nodes_by_key, self._relations_by_key = self._titles.nodes_by_key, self._titles.relations_by_key
+        self._classes_by_key = self._titles.classes_by_key if len(labels) else {}
 
     def node(self, text: str) -> int:
         number = self._opened.graph.nodes.get(text)
         if number is not None:
             return number
-        return self._found(text, self._opened.graph.nodes, self._titles.nodes_by_key, self._titles.node, self._near)
+        return self._found(text, self._opened.graph.nodes, self._nodes_by_key, self._titles.node, self._near)
 
     def relation(self, text: str) -> int:
         number = self._opened.graph.relations.get(text)
         if number is not None:
             return number
         titles, names = self._titles, self._opened.graph.relations
-        return self._found(text, names, titles.relations_by_key, titles.find_relation, self._relations.similar)
+        return self._found(text, names, self._relations_by_key, titles.find_relation, self._relations.similar)
 
     def class_(self, text: str) -> int:
         if not len(self._labels):
             raise Refusal("wrong_task", "this model knows no classes: it predicts links")
-        return self._found(
-            text, self._labels, self._titles.classes_by_key, self._titles.find_class, self._classes.similar
-        )
+        return self._found(text, self._labels, self._classes_by_key, self._titles.find_class, self._classes.similar)
 
     def _found(
         self,
@@ -98,7 +99,7 @@ class Naming:
             return []
         near = self._search.similar(text)
         titled = {node: self._titles.of(node) for node in near}
-        by_key = self._titles.nodes_by_key
+        by_key = self._nodes_by_key
         return [
             title if by_key.get(lookup_key(title)) == [node] else self._opened.graph.nodes[node]
             for node, title in titled.items()

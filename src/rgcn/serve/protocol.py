@@ -11,11 +11,16 @@ from rgcn.serve.gate import API_HEADERS
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, too_busy
 
+# A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
+PART = 4096
+
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn waits for ever for the rest of a request and for a reader of its answer, and takes headers without end.
+    """uvicorn waits for ever for the rest of a request and for a reader of its answer, takes headers without end, and
+    finishes what clients asked who have gone.
 
-    This one gives up after `limits.slow` seconds and `limits.head` bytes, counts connections, and refuses in our shape.
+    This one gives up after `limits.slow` seconds and `limits.head` bytes, counts connections, stops the work of a lost
+    connection, and refuses in our shape.
 
     limits  of the server; set by `protocol_for` on a subclass
     """
@@ -26,7 +31,9 @@ class PatientProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **settings)
         self._for_request: asyncio.TimerHandle | None = None
         self._for_reader: asyncio.TimerHandle | None = None
-        self._in_head, self._head_size = True, 0
+        self._beside_body = 0  # bytes since the last one of a body: of a head, of trailers, of what is neither
+        self._app, self.app = self.app, self._abandonable
+        self._task: asyncio.Task[Any] | None = None
 
     # -- requests that come slowly, or without end -------------------------------------------------------
 
@@ -38,26 +45,31 @@ class PatientProtocol(HttpToolsProtocol):
             self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        super().data_received(data)
-        if self._in_head:
-            self._head_size += len(data)
-            if self._head_size > self.limits.head:
-                words = f"the request's first line and headers are longer than {self.limits.head:,} bytes"
+        for at in range(0, len(data), PART):
+            if self.transport.is_closing():
+                return
+            part = data[at : at + PART]
+            # Bytes and not headers are counted: the parser keeps a header that has no end to itself.
+            self._beside_body += len(part)
+            super().data_received(part)
+            if self._beside_body > self.limits.head:
+                words = f"the request's first line and headers, or its trailers, exceed {self.limits.head:,} bytes"
                 self._refuse(Refusal("header_too_large", words))
         if self._for_request is None and (self.cycle is None or self.cycle.response_complete):
             self._wait_for_request()  # something came that is no request yet
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._head_size = True, 0
+        self._beside_body = 0
         self._wait_for_request()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
         self._cancel_wait()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body = 0
+        super().on_body(body)
 
     def _wait_for_request(self) -> None:
         self._cancel_wait()
@@ -69,8 +81,11 @@ class PatientProtocol(HttpToolsProtocol):
             self._for_request = None
 
     def _give_up(self) -> None:
+        self._for_request = None
         if self.cycle is None or self.cycle.response_complete:
             self._refuse(Refusal("too_slow", f"the request did not arrive within {self.limits.slow:g} seconds"))
+        else:
+            self._wait_for_request()  # half a request behind one that is being answered: it has its time after that
 
     # -- readers that do not read ------------------------------------------------------------------------
 
@@ -85,11 +100,35 @@ class PatientProtocol(HttpToolsProtocol):
             self._for_reader.cancel()
             self._for_reader = None
 
+    # -- clients that have gone --------------------------------------------------------------------------
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_wait()
         if self._for_reader is not None:
             self._for_reader.cancel()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _is_lost(self) -> bool:
+        return self not in self.connections
+
+    async def _abandonable(self, scope: Any, receive: Any, send: Any) -> None:
+        """The application, stopped when its client goes: uvicorn would let it work on for nobody."""
+        task = self._task = asyncio.current_task()
+        try:
+            if not self._is_lost():
+                await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._is_lost():
+                raise
+        finally:
+            if self._is_lost():
+                # Of several requests sent at once uvicorn marks only the last, and would report the others as failed.
+                receive.__self__.disconnected = True
+            if self._task is task:
+                self._task = None
 
     # -- refusals before there is an application to make them --------------------------------------------
 
@@ -98,6 +137,9 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         if self.transport.is_closing():
+            return
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()  # an answer is half written: there is no place for another
             return
         body = refusal.body()
         headers = [

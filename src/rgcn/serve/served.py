@@ -13,6 +13,7 @@ from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 from rgcn.predict.links import Known, predict_links, triple_probabilities
+from rgcn.predict.opened import CLASSIFIES, PREDICTS_LINKS
 from rgcn.serve.batching import Lane
 from rgcn.serve.facts import SPLIT_NAMES, Facts
 from rgcn.serve.naming import Naming
@@ -20,7 +21,6 @@ from rgcn.serve.refusals import Refusal
 from rgcn.serve.searching import IndexedSearch
 from rgcn.serve.writing import Pieces, as_json, listed, number
 
-CLASSIFIES, PREDICTS_LINKS = "node-classification", "link-prediction"
 NODES_AT_ONCE = 1 << 16
 # Questions for so many answers go together, this many at a time: one for a thousand must not hold up those for ten.
 SIZES = ((16, 64), (128, 32), (1 << 30, 8))
@@ -170,7 +170,10 @@ class Served:
         answered = found.node.numpy()
         ends = (nodes.numpy()[:, None], answered) if for_objects else (answered, nodes.numpy()[:, None])
         _, splits = self.facts.known(ends[0], relations.numpy()[:, None], ends[1])
-        columns = [tensor.tolist() for tensor in (found.node, found.score, found.probability, found.known)]
+        columns = [
+            tensor.tolist()
+            for tensor in (found.node, found.score.sigmoid(), found.score, found.probability, found.known)
+        ]
         rows = zip(*columns, splits.tolist(), strict=True)
         pairs = zip(questions, rows, strict=False)  # without the rows that only fill up
         return [self._written(asked, for_objects, *row) for asked, row in pairs]
@@ -181,16 +184,17 @@ class Served:
         for_objects: bool,
         nodes: list[int],
         scores: list[float],
+        raw_scores: list[float],
         probabilities: list[float],
         known: list[bool],
         splits: list[int],
     ) -> bytes:
         piece, given = self.pieces.node, self.pieces.node(asked.given)
         links = [
-            b'{"node":%b,"score":%.6g,"probability":%.6g,"known":%b,"split":%b}'
-            % (piece(node), score, probability, _BOOL[is_known], _SPLIT_JSON[SPLIT_NAMES[split]])
-            for node, score, probability, is_known, split in zip(
-                nodes[: asked.k], scores, probabilities, known, splits, strict=False
+            b'{"node":%b,"score":%.6g,"raw_score":%.6g,"probability":%.6g,"known":%b,"split":%b}'
+            % (piece(node), score, raw, probability, _BOOL[is_known], _SPLIT_JSON[SPLIT_NAMES[split]])
+            for node, score, raw, probability, is_known, split in zip(
+                nodes[: asked.k], scores, raw_scores, probabilities, known, splits, strict=False
             )
             if node >= 0
         ]
@@ -210,21 +214,27 @@ class Served:
             nodes, (subject, relation, object_) = predictor.encoded(), ids.unbind(1)
             here = nodes.device
             rows = nodes.index_select(0, subject.to(here)), relation.to(here), nodes.index_select(0, object_.to(here))
-            scores = predictor.network_.decoder.score(*rows).cpu()
-            probabilities = triple_probabilities(self.opened, ids, scores)
+            raw_scores = predictor.network_.decoder.score(*rows).cpu()
+            probabilities = triple_probabilities(self.opened, ids, raw_scores)
         known, _ = self.facts.known(*ids.numpy().T)
         return [
-            b'{"subject":%b,"relation":%b,"object":%b,"score":%.6g,"probability":%.6g,"known":%b}'
+            b'{"subject":%b,"relation":%b,"object":%b,"score":%.6g,"raw_score":%.6g,"probability":%.6g,"known":%b}'
             % (
                 self.pieces.node(asked.subject),
                 self.pieces.relations[asked.relation],
                 self.pieces.node(asked.object),
                 score,
+                raw,
                 probability,
                 _BOOL[is_known],
             )
-            for asked, score, probability, is_known in zip(
-                questions, scores.tolist(), probabilities.tolist(), known.tolist(), strict=True
+            for asked, score, raw, probability, is_known in zip(
+                questions,
+                raw_scores.sigmoid().tolist(),
+                raw_scores.tolist(),
+                probabilities.tolist(),
+                known.tolist(),
+                strict=True,
             )
         ]
 

@@ -28,28 +28,30 @@ def load_models(
     accept_changed_data: bool = False,
     on_step: Callable[[str], None] = lambda what: None,
 ) -> list[Served]:
-    """Every run opened and made ready; runs with the same folder name are told apart by a number."""
+    """Every run opened and made ready, each under the name of its folder (`distinct_names`)."""
     models: list[Served] = []
-    taken: set[str] = set()
-    for run in runs:
-        on_step(f"{run}: loading")
+    folders = list(runs)
+    for run, name in zip(folders, distinct_names([run.resolve().name for run in folders]), strict=True):
+        on_step(f"{name}: loading from {run}")
         opened = open_model(run, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
-        name = distinct_name(opened.name, taken)
-        taken.add(name)
         models.append(Served(opened, name, lambda what, name=name: on_step(f"{name}: {what}")))  # type: ignore[misc]
     return models
 
 
-def distinct_name(name: str, taken: set[str]) -> str:
-    """The name, or the name with the first number that makes it a new one.
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names, repeated ones with the first number that is nobody's: no run gets the name of another's folder.
 
-    >>> distinct_name("world", {"world", "world-2"})
-    'world-3'
+    >>> distinct_names(["world", "world", "world-2"])
+    ['world', 'world-3', 'world-2']
     """
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name}-{number}"
+    taken, given, found = set(names), set[str](), []
+    for name in names:
+        own, number = name, 1
+        while own in given or (number > 1 and own in taken):
+            number += 1
+            own = f"{name}-{number}"
+        given.add(own)
+        found.append(own)
     return found
 
 
