@@ -58,6 +58,12 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Requests that may wait for the model.", rich_help_panel=LIMITS)
     ] = 512,
+    max_questions: Annotated[
+        int,
+        typer.Option(
+            min=1, max=100_000_000, help="Questions of all requests together that may wait.", rich_help_panel=LIMITS
+        ),
+    ] = 20_000,
     max_explaining: Annotated[
         int, typer.Option(min=1, max=10_000, help="Requests that may wait for an explanation.", rich_help_panel=LIMITS)
     ] = 16,
@@ -103,6 +109,7 @@ def serve(
         links=max_links,
         seconds=timeout,
         waiting=max_waiting,
+        questions=max_questions,
         explaining=max_explaining,
         connections=max_connections,
         slow=slow_client,
