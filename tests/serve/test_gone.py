@@ -82,7 +82,7 @@ def all_gone(port, requests):
 
 
 def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, caplog):
-    lane = models[1].links("mark", True, 10)
+    lane = models[1].links("mark", 10)
     gated = Gated(lane.answer)
     monkeypatch.setattr(lane, "answer", gated)
     with caplog.at_level(logging.ERROR), listening(create_app(models)) as port:
@@ -116,7 +116,7 @@ ONE = f"GET {LP}/links?subject=Peru&relation=borders HTTP/1.1\r\nHost: localhost
 
 
 def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog):
-    lane = models[1].links("mark", True, 10)
+    lane = models[1].links("mark", 10)
     gated = Gated(lane.answer)
     monkeypatch.setattr(lane, "answer", gated)
     with caplog.at_level(logging.DEBUG), listening(create_app(models)) as port:
@@ -133,7 +133,7 @@ def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog)
 
 
 def test_a_timer_that_fired_in_vain_is_armed_again(models, monkeypatch):
-    lane = models[1].links("mark", True, 10)
+    lane = models[1].links("mark", 10)
     gated = Gated(lane.answer)
     monkeypatch.setattr(lane, "answer", gated)
     with (

@@ -135,7 +135,7 @@ class Api:
     async def predict_links(self, model: Model, query: Annotated[LinksQuery, Query()]) -> Answer:
         """The most likely missing end of a triple: of (subject, relation, ?) or (?, relation, object)."""
         served = self._model(model, PREDICTS_LINKS)
-        lane = served.links(query.known, query.subject is not None, query.k)
+        lane = served.links(query.known, query.k)
         return Answer((await self.quick.ask(lane, [self._asked(served, query, query.k)]))[0])
 
     async def predict_many_links(self, model: Model, body: Annotated[LinksBody, Body()]) -> Answer:
@@ -148,20 +148,14 @@ class Api:
                 "invalid", f"{words}; one answer holds at most {self.limits.links:,}: ask in several requests"
             )
         asked = await self._resolved(body.queries, lambda query: self._asked(served, query, body.k))
-        found: list[bytes] = [b""] * len(asked)
-        for for_objects in (True, False):
-            places = [i for i, query in enumerate(body.queries) if (query.subject is not None) == for_objects]
-            if places:
-                lane = served.links(body.known, for_objects, body.k)
-                answered = await self.quick.ask(lane, [asked[place] for place in places])
-                for place, answer in zip(places, answered, strict=True):
-                    found[place] = answer
+        found = await self.quick.ask(served.links(body.known, body.k), asked)
         return Answer(b'{"answers":' + listed(found) + b"}")
 
     def _asked(self, served: Served, query: LinksQuery | LinkQuestion, k: int) -> LinkAsked:
-        given = query.subject if query.subject is not None else query.object
+        for_objects = query.subject is not None
+        given = query.subject if for_objects else query.object
         assert given is not None
-        return LinkAsked(served.naming.node(given), served.naming.relation(query.relation), k)
+        return LinkAsked(served.naming.node(given), served.naming.relation(query.relation), for_objects, k)
 
     async def score(self, model: Model, body: Annotated[ScoreBody, Body()]) -> Answer:
         """How likely given triples are, and whether the graph has them."""

@@ -79,7 +79,7 @@ class Shown:
         return Example({}, None, self._about(endpoint))
 
     def _links(self, k: int) -> Any:
-        return json.loads(self.served.answer_links([LinkAsked(self._node, self._relation, k)], "mark", True)[0])
+        return json.loads(self.served.answer_links([LinkAsked(self._node, self._relation, True, k)], "mark")[0])
 
     def _scores(self) -> Any:
         found = self.served.answer_scores([TripleAsked(self._node, self._relation, self._object)])

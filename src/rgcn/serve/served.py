@@ -34,10 +34,11 @@ _BOOL = (b"false", b"true")
 
 
 class LinkAsked(NamedTuple):
-    """(given, relation, ?) or (?, relation, given), as the lane has it."""
+    """(given, relation, ?) where objects are asked for, else (?, relation, given)."""
 
     given: int
     relation: int
+    for_objects: bool
     k: int
 
 
@@ -68,9 +69,8 @@ class Served:
             self._probabilities = _class_probabilities(opened)
         self._calibrated = _BOOL[self.calibration.fitted]
         self._links = {
-            (known, for_objects, size): Lane((self.name, "links"), self._answering(known, for_objects), most)
+            (known, size): Lane((self.name, "links"), self._answering(known), most)
             for known in get_args(Known)
-            for for_objects in (True, False)
             for size, most in SIZES
         }
         self.scores = Lane((self.name, "scores"), self.answer_scores, TRIPLES_AT_ONCE)
@@ -87,7 +87,7 @@ class Served:
         if not all(bool(torch.isfinite(tensor).all()) for tensor in numbers):
             raise DataError(f"{self.opened.path}: the model's numbers are not finite; its training has diverged")
         for lane in self._links.values():
-            lane.answer([LinkAsked(0, 0, 1)])
+            lane.answer([LinkAsked(0, 0, True, 1), LinkAsked(0, 0, False, 1)])
         self.answer_scores([TripleAsked(0, 0, 0)])
 
     # -- names -------------------------------------------------------------------------------------------
@@ -152,36 +152,37 @@ class Served:
 
     # -- links and scores, in the model's thread ---------------------------------------------------------
 
-    def links(self, known: Known, for_objects: bool, k: int) -> Lane:
-        """The lane for questions of this kind and size; each is answered by one matrix product."""
+    def links(self, known: Known, k: int) -> Lane:
+        """The lane for questions of this size; those that wait together are answered by one matrix product."""
         size = next(size for size, _ in SIZES if k <= size)
-        return self._links[known, for_objects, size]
+        return self._links[known, size]
 
-    def _answering(self, known: Known, for_objects: bool) -> Callable[[list[LinkAsked]], list[bytes]]:
-        return lambda questions: self.answer_links(questions, known, for_objects)
+    def _answering(self, known: Known) -> Callable[[list[LinkAsked]], list[bytes]]:
+        return lambda questions: self.answer_links(questions, known)
 
-    def answer_links(self, questions: list[LinkAsked], known: Known, for_objects: bool) -> list[bytes]:
+    def answer_links(self, questions: list[LinkAsked], known: Known) -> list[bytes]:
         """Questions → the JSON of their answers."""
-        given, relation, k = zip(*questions, strict=True)
+        given, relation, objects, k = zip(*questions, strict=True)
         filled = FILLED_UP if len(questions) in AWKWARD else len(questions)
         nodes, relations = torch.zeros(filled, dtype=torch.int64), torch.zeros(filled, dtype=torch.int64)
         nodes[: len(questions)], relations[: len(questions)] = torch.tensor(given), torch.tensor(relation)
+        for_objects = torch.ones(filled, dtype=torch.bool)
+        for_objects[: len(questions)] = torch.tensor(objects)
         found = predict_links(self.opened, nodes, relations, for_objects, max(k), known)
-        answered = found.node.numpy()
-        ends = (nodes.numpy()[:, None], answered) if for_objects else (answered, nodes.numpy()[:, None])
-        _, splits = self.facts.known(ends[0], relations.numpy()[:, None], ends[1])
+        own, answered, is_object = nodes.numpy()[:, None], found.node.numpy(), for_objects.numpy()[:, None]
+        subject, object_ = np.where(is_object, own, answered), np.where(is_object, answered, own)
+        _, splits = self.facts.known(subject, relations.numpy()[:, None], object_)
         columns = [
             tensor.tolist()
             for tensor in (found.node, found.score.sigmoid(), found.score, found.probability, found.known)
         ]
         rows = zip(*columns, splits.tolist(), strict=True)
         pairs = zip(questions, rows, strict=False)  # without the rows that only fill up
-        return [self._written(asked, for_objects, *row) for asked, row in pairs]
+        return [self._written(asked, *row) for asked, row in pairs]
 
     def _written(
         self,
         asked: LinkAsked,
-        for_objects: bool,
         nodes: list[int],
         scores: list[float],
         raw_scores: list[float],
@@ -199,9 +200,9 @@ class Served:
             if node >= 0
         ]
         return b'{"query":{"subject":%b,"relation":%b,"object":%b},"calibrated":%b,"links":[%b]}' % (
-            given if for_objects else b"null",
+            given if asked.for_objects else b"null",
             self.pieces.relations[asked.relation],
-            b"null" if for_objects else given,
+            b"null" if asked.for_objects else given,
             self._calibrated,
             b",".join(links),
         )
