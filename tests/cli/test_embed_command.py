@@ -1,34 +1,12 @@
 """`rgcn embed` as a user calls it."""
 
-import io
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
 import yaml
-
-from rgcn.cli import main
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def rgcn(*arguments, cwd="."):
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(cwd)
-        patch.setenv("COLUMNS", "80")
-        patch.setattr(sys, "argv", ["rgcn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+from in_process import rgcn
 
 
 @pytest.fixture(scope="module")

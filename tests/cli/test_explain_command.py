@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from typing import NamedTuple
 
 import pytest
 import torch
+from in_process import rgcn
 
 import rgcn as package
-from rgcn.cli import main
 from rgcn.predict import open_model
 from rgcn.predict.links import triple_probabilities
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def rgcn(*arguments):
-    """The command in this process: starting Python for each takes longer than all else here."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setenv("COLUMNS", "80")
-        patch.setattr(sys, "argv", ["rgcn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_untouched_files_are_not_read_again(own_run, monkeypatch):
         raise AssertionError("read again")
 
     monkeypatch.setattr("rgcn.runs.freshness.load_data", read)
-    open_model(own_run)
+    assert open_model(own_run).graph.num_nodes == 11
 
 
 def test_what_is_no_model_is_refused(tmp_path):
