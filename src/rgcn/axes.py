@@ -1,0 +1,173 @@
+"""What varies is an axis: a table of names, open to classes from outside.
+
+Wherever a built-in name fits, so does a class, the name of an installed entry point, or a dotted name, "package.module:
+Class". A name that a *file of unknown origin* brings, a saved model or the folder of a run, is another matter: naming a
+class must not be enough to have a module imported. From there only built-in names, entry points, classes that this
+program has met already, and packages that the user allows (`allow`, `--allow`, RGCN_ALLOW) are taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from rgcn.errors import ConfigError, DataError, close_matches
+
+T = TypeVar("T")
+
+ALLOWED = "RGCN_ALLOW"
+_DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
+
+
+class Axis(Generic[T]):
+    """Names of one kind of thing, and what they stand for.
+
+    kind      what it is called, "decoder"
+    interface what every member is a subclass of, as "module:Class"; a mismatch is said in words
+    built_in  {name: "module:Class"}: a line here is all it takes to add one
+
+    >>> colors = Axis("error", "rgcn.errors:RgcnError", {"data": "rgcn.errors:DataError"})
+    >>> colors.find("data")
+    <class 'rgcn.errors.DataError'>
+    >>> colors.find("dada")
+    Traceback (most recent call last):
+    rgcn.errors.ConfigError: unknown error 'dada'; did you mean 'data'?
+    """
+
+    def __init__(self, kind: str, interface: str, built_in: Mapping[str, str]) -> None:
+        self.kind, self.interface, self.built_in = kind, interface, dict(built_in)
+        self._met: dict[str, type[T]] = {}  # classes that were handed over as such, by their dotted names
+
+    @property
+    def group(self) -> str:
+        """The entry points that add to this axis: rgcn.decoders, ..."""
+        return f"rgcn.{self.kind}s"
+
+    def names(self) -> tuple[str, ...]:
+        """Built-in names, then those of installed packages."""
+        return (*self.built_in, *(name for name in _installed(self.group) if name not in self.built_in))
+
+    def problem(self, choice: object) -> str | None:
+        """What is wrong with a choice as it is written; whether it can be imported is seen when it is used."""
+        if isinstance(choice, type):
+            return None if issubclass(choice, self._interface()) else self._not_one(choice)
+        if not isinstance(choice, str):
+            return f"a {self.kind} is a name or a class, not {choice!r}"
+        if choice in self.names() or _DOTTED.fullmatch(choice):
+            return None
+        close = close_matches(choice, self.names())
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"
+        return f"unknown {self.kind} {choice!r}; {hint}" + ("" if close else ', or "package.module:Class"')
+
+    def find(self, choice: str | type[T], *, trusted: bool = False) -> type[T]:
+        """The class a choice stands for.
+
+        trusted  the choice is the user's own, so that a dotted name may be imported; and what it names is from then on
+                 known to this process and its children
+        """
+        words = self.problem(choice)
+        if words is not None:
+            raise ConfigError(words)
+        if isinstance(choice, type):
+            self._met[dotted_name(choice)] = choice
+            return choice
+        if choice in self.built_in:
+            return cast(type[T], imported(self.built_in[choice]))
+        if choice in self._met:
+            return self._met[choice]
+        installed = _installed(self.group).get(choice)
+        found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
+        if not (isinstance(found, type) and issubclass(found, self._interface())):
+            raise ConfigError(self._not_one(found))
+        return found
+
+    def name_of(self, choice: str | type[T]) -> str:
+        """How a file says a choice: a name as it is, a class by its dotted name."""
+        if isinstance(choice, str):
+            return choice
+        dotted = dotted_name(choice)
+        self._met[dotted] = choice
+        return next((name for name, place in self.built_in.items() if place == dotted), dotted)
+
+    def _interface(self) -> type[T]:
+        return cast(type[T], imported(self.interface))
+
+    def _not_one(self, found: object) -> str:
+        return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"
+
+    def _load(self, entry: EntryPoint) -> Any:
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            package = entry.dist.name if entry.dist is not None else entry.module
+            raise ConfigError(
+                f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
+            ) from error
+
+    def _dotted(self, choice: str, trusted: bool) -> Any:
+        module, _, name = choice.partition(":")
+        if not (trusted or module in sys.modules or is_allowed(module)):
+            raise DataError(
+                f"this needs the {self.kind} {choice}, and a file is not believed when it names code to run. If you "
+                f"trust the package {module.partition('.')[0]!r}, allow it: --allow {module.partition('.')[0]}, "
+                f'rgcn.allow("{module.partition(".")[0]}") or {ALLOWED}; or have it register the entry point '
+                f"{self.group}"
+            )
+        try:
+            found = import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+        except ModuleNotFoundError as error:
+            missing = (error.name or module).partition(".")[0]
+            raise DataError(
+                f"the {self.kind} {choice} needs the package {missing!r}, which is not installed here: install it, or "
+                "add its folder to PYTHONPATH"
+            ) from error
+        except AttributeError as error:
+            raise ConfigError(f"there is no {name} in {module} to be the {self.kind}: {error}") from error
+        if trusted:
+            allow(module)
+        return found
+
+
+def allow(*packages: str) -> None:
+    """Trust packages by name: what a saved model or a run names in them may be imported, here and in child processes.
+
+    >>> allow("mypackage")
+    >>> is_allowed("mypackage.decoders"), is_allowed("mypackages")
+    (True, False)
+    """
+    known = [name for name in os.environ.get(ALLOWED, "").split(",") if name]
+    for package in packages:
+        module = package.partition(":")[0].strip()
+        if module and module not in known:
+            known.append(module)
+    os.environ[ALLOWED] = ",".join(known)
+
+
+def is_allowed(module: str) -> bool:
+    """Whether a module, or a package it is in, was allowed by name."""
+    names = [name.strip() for name in os.environ.get(ALLOWED, "").split(",")]
+    return any(name and (module == name or module.startswith(f"{name}.")) for name in names)
+
+
+def dotted_name(thing: type) -> str:
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def imported(place: str) -> Any:
+    """What "module:name" stands for; for places that this package itself names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    """Entry points of a group by name; read once, since it looks through all installed packages."""
+    return {entry.name: entry for entry in entry_points(group=group)}
