@@ -10,12 +10,22 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 from typing_extensions import Self
 
+from rgcn.axes import Axis
 from rgcn.errors import ConfigError, close_matches
 
 Path = tuple[str | int, ...]
@@ -35,10 +45,54 @@ def impossible(*keys: str) -> Callable[[Callable[[Any], str | None]], Rule]:
     return lambda judge: Rule(keys, judge)
 
 
+@dataclass(frozen=True)
+class OnAxis:
+    """Annotates a field that takes a member of an axis: a name, a dotted name, or a class, which is kept as its name."""
+
+    axis: Axis[Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._checked, serialization=core_schema.to_string_ser_schema()
+        )
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        return {"anyOf": [{"enum": list(self.axis.names())}, {"type": "string", "pattern": "^[\\w.]+:[\\w.]+$"}]}
+
+    def _checked(self, value: object) -> str:
+        words = self.axis.problem(value)
+        if words is not None:
+            raise ValueError(words)
+        return self.axis.name_of(value)  # type: ignore[arg-type]
+
+
 class Section(BaseModel):
-    """A part of a configuration: frozen, strict about names, and never in an impossible state."""
+    """A part of a configuration: frozen, strict about names, and never in an impossible state.
+
+    shorthands  {value of `name`: settings it stands for}; a setting that is given itself comes first
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,))
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @classmethod
+    def axes(cls) -> dict[str, Axis[Any]]:
+        """The fields that take a member of an axis."""
+        found = {name: field.metadata for name, field in cls.model_fields.items()}
+        return {name: one.axis for name, metadata in found.items() for one in metadata if isinstance(one, OnAxis)}
+
+    def trust(self) -> None:
+        """Import the classes this section and those within it name: for a configuration that is the user's own."""
+        for name, axis in self.axes().items():
+            axis.find(getattr(self, name), trusted=True)
+        for name in self.sections():
+            getattr(self, name).trust()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, values: Any) -> Any:
+        name = values.get("name") if isinstance(values, Mapping) else None
+        return {**cls.shorthands.get(name, {}), **values} if isinstance(name, str) else values
 
     @classmethod
     def rules(cls) -> list[Rule]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from rgcn.nn.decoders.base import BilinearDecoder
 from rgcn.nn.initialization import Initializer
+
+if TYPE_CHECKING:
+    from rgcn.nn.link_network import LinkPlan
 
 
 class DistMult(BilinearDecoder):
@@ -40,6 +46,11 @@ class DistMult(BilinearDecoder):
         init = init or Initializer("normal")
         relation = init.draw((num_relations, width), generator or torch.default_generator)
         super().__init__(relation, width, num_nodes, biases)
+
+    @classmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        biases = plan.model.decoder_biases
+        return cls(plan.num_relations, width, plan.num_nodes, biases, generator=plan.generator)
 
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
         return subject * relation

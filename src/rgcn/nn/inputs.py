@@ -1,17 +1,12 @@
-"""A stack of relational convolutions over whatever the nodes bring."""
+"""What nodes bring to the first convolution: nothing but themselves, a learned vector, or given features."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from rgcn.adjacency import ReceptiveField
-from rgcn.errors import ConfigError
 from rgcn.kernels import take_rows
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.nn.rows import RowTable
 from rgcn.sparse import SparsePattern
 
@@ -82,35 +77,3 @@ class FeatureInput(nn.Module):
 
     def forward(self, nodes: Tensor) -> Tensor:
         return self.features.index_select(0, nodes)
-
-
-class RelationalEncoder(nn.Module):
-    """input → conv → ReLU → … → conv; no activation after the last convolution.
-
-    forward(field) → [nodes of the field, width of the last convolution]
-    """
-
-    def __init__(self, source: nn.Module, layers: Sequence[RelationalGraphConv], dropout: float = 0.0) -> None:
-        super().__init__()
-        if not layers:
-            raise ConfigError("an encoder needs at least one layer")
-        self.source = source
-        self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, field: ReceptiveField) -> Tensor:
-        return self.states(field)[-1]
-
-    def states(self, field: ReceptiveField, depth: int | None = None) -> list[Tensor]:
-        """The output of each layer, activated but for the network's last; only the first `depth` layers, if given."""
-        wanted = len(self.layers) if depth is None else depth
-        if len(field.layers) != wanted:
-            raise ConfigError(f"a receptive field of {len(field.layers)} layers for {wanted} layers of the encoder")
-        states: list[Tensor] = []
-        x = self.source(field.inputs)
-        for number, adjacency in enumerate(field.layers):
-            x = self.layers[number](x, adjacency, field.inputs if number == 0 else None)
-            if number + 1 < len(self.layers):
-                x = self.dropout(torch.relu(x))
-            states.append(x)
-        return states
