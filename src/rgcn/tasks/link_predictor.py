@@ -13,10 +13,10 @@ from torch import Tensor
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, validated
 from rgcn.errors import ConfigError, DataError, NotFittedError
-from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.ranking import FilterIndex, RankingReport, Ranks, rank_triples, summarize
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
+from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
-from rgcn.sampling import KnownTriples
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.fold_in import fold_in
 from rgcn.tasks.link_fitting import LinkEpoch, LinkFitting
@@ -62,7 +62,6 @@ class LinkPredictor:
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
         self._network: LinkNetwork | None = None
-        self._filter: FilterIndex | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every setting by name, as the constructor takes them."""
@@ -116,9 +115,7 @@ class LinkPredictor:
         trainer = self.prepare(kg).trainer()
         if self.training.evaluate_every is None:
             return LinkFitting(trainer, self.seed, self.history_, None)
-        # Which weights are kept must not depend on test triples, not even through what the filter leaves out.
-        known = self._filter_of(self.graph_, "train", "valid")
-        return LinkFitting(trainer, self.seed, self.history_, lambda: self._validation_mrr(known))
+        return LinkFitting(trainer, self.seed, self.history_, self._validation_mrr)
 
     def prepare(self, kg: KnowledgeGraph) -> LinkPredictor:
         """Everything before the first step: check the triples, build the operator and the untrained network."""
@@ -140,7 +137,7 @@ class LinkPredictor:
                 stacklevel=2,
             )
         device = choose_device(self.training.device)
-        self._graph, self.history_, self._filter = kg, [], None
+        self._graph, self.history_ = kg, []
         self._adjacency = RelationalAdjacency.from_graph(
             kg,
             split="train",
@@ -183,7 +180,8 @@ class LinkPredictor:
     ) -> dict[str, Any]:
         """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
 
-        The graph is encoded once. Filtered ranks leave out every other known triple, of training, validation and test.
+        The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
+        before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
         report = self.rank(kg, split, ties=ties, filtered=filtered, memory_budget=memory_budget)
         names = self.graph_.relations
@@ -203,7 +201,7 @@ class LinkPredictor:
         memory_budget: int | None = None,
     ) -> RankingReport:
         """The metrics behind `evaluate`, by relation number."""
-        ranks = self.ranks(kg, split, known=SPLITS if filtered else (), memory_budget=memory_budget)
+        ranks = self.ranks(kg, split, known=None if filtered else (), memory_budget=memory_budget)
         return summarize(ranks, ties=ties, filtered=filtered)
 
     def ranks(
@@ -211,43 +209,33 @@ class LinkPredictor:
         kg: KnowledgeGraph | None = None,
         split: str = "test",
         *,
-        known: Sequence[str] = SPLITS,
+        known: Sequence[str] | None = None,
         memory_budget: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
         """The rank of each triple of a split in both directions: what `rank` and `evaluate` sum up.
 
-        known        splits whose triples are left out of filtered ranks; without any there are raw ranks only
+        known        splits whose triples are left out of filtered ranks; by default the split itself and those before
+                     it. Without any there are raw ranks only
         on_progress  called now and then with how many questions are answered, of two for each triple
         """
         graph = self.graph_ if kg is None else self._same_names(kg)
         if not _has(graph, split):
             raise DataError(f"the graph has no {split} triples to rank")
-        every = set(known) == set(SPLITS)
-        index = self._known(graph) if every else self._filter_of(graph, *known) if known else None
-        return self._ranks(graph, split, index, memory_budget, on_progress)
-
-    def _validation_mrr(self, known: FilterIndex | None) -> float:
-        return summarize(self._ranks(self.graph_, "valid", known)).both.mrr
-
-    def _ranks(
-        self,
-        graph: KnowledgeGraph,
-        split: str,
-        known: FilterIndex | None,
-        memory_budget: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Ranks:
+        known = splits_up_to(split) if known is None else known
         nodes, decoder = self.encoded(), self.network_.decoder
         return rank_triples(
             lambda s, r: decoder.score_objects(nodes.index_select(0, s), r, nodes),
             lambda r, o: decoder.score_subjects(r, nodes.index_select(0, o), nodes),
             self._triples(split, graph),
             graph.num_nodes,
-            known,
+            KnownTriples.of_graph(graph, *known, device=nodes.device) if known else None,
             memory_budget=memory_budget,
             on_progress=on_progress,
         )
+
+    def _validation_mrr(self) -> float:
+        return self.rank(split="valid").both.mrr
 
     def encoded(self) -> Tensor:
         """[N, d']: every node's vector from the whole training graph, nothing dropped; computed once after training."""
@@ -257,19 +245,6 @@ class LinkPredictor:
         assert self._adjacency is not None
         rows = (graph or self.graph_).split_triples(split)
         return torch.from_numpy(np.array(rows)).to(self._adjacency.device)
-
-    def _known(self, graph: KnowledgeGraph) -> FilterIndex:
-        """All known triples, of every split."""
-        if graph is not self.graph_:
-            return self._filter_of(graph)
-        if self._filter is None:
-            self._filter = self._filter_of(graph)
-        return self._filter
-
-    def _filter_of(self, graph: KnowledgeGraph, *splits: str) -> FilterIndex:
-        """The triples of the given splits, or of all."""
-        known = [self._triples(split, graph) for split in splits or ("all",)]
-        return FilterIndex.of(*known, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is self._graph:
@@ -304,7 +279,7 @@ class LinkPredictor:
             row = nodes.index_select(0, given)
             for_objects = object is None
             scores = decoder.score_objects(row, r, nodes) if for_objects else decoder.score_subjects(r, row, nodes)
-        index = self._known(graph)
+        index = KnownTriples.of_graph(graph, device=nodes.device)
         answers = index.objects_of(given, r)[1] if for_objects else index.subjects_of(r, given)[1]
         if known == "drop":
             scores[0, answers] = -torch.inf
@@ -354,9 +329,7 @@ class LinkPredictor:
     def _scored(self, triples: Tensor, known: bool | None) -> list[ScoredTriple]:
         scores = self._scores(triples).tolist()
         if known is None:
-            graph = self.graph_
-            everything = KnownTriples.of(self._triples("all").cpu(), graph.num_nodes, graph.num_relations)
-            already = everything.contains(triples).tolist()
+            already = KnownTriples.of_graph(self.graph_).contains(triples).tolist()
         else:
             already = [known] * len(triples)
         return [
@@ -378,17 +351,6 @@ class LinkPredictor:
         from rgcn.tasks.storage import load_as
 
         return load_as(folder, cls)
-
-
-def repeated_across_splits(kg: KnowledgeGraph) -> int:
-    """How many triples stand in more than one split: a test triple that is also trained on proves nothing."""
-    if kg.triple_splits is None:
-        return 0
-    subject, relation, object_ = kg.triples.T
-    key = (subject * kg.num_relations + relation) * kg.num_nodes + object_
-    in_each = [np.unique(key[kg.triple_splits == number]) for number in range(len(SPLITS))]
-    _, count = np.unique(np.concatenate(in_each), return_counts=True)
-    return int((count > 1).sum())
 
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:

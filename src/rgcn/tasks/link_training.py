@@ -14,8 +14,9 @@ from torch import Tensor
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import pair_dot, take_rows
+from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BilinearDecoder
-from rgcn.sampling import EdgeSampler, KnownTriples, Negatives, NeighborhoodEdges, UniformEdges, corrupt, prefetched
+from rgcn.sampling import EdgeSampler, Negatives, NeighborhoodEdges, UniformEdges, corrupt, prefetched
 from rgcn.tasks.link_network import LinkNetwork
 from rgcn.tasks.recording import StepRecording
 
@@ -89,7 +90,7 @@ class LinkTrainer:
         self.generator = torch.Generator(device=triples.device).manual_seed(seed)
         self.known = None
         if training.filtered_negatives:
-            self.known = KnownTriples.of(triples, self.num_nodes, self.num_relations)
+            self.known = KnownTriples.of(triples, num_nodes=self.num_nodes, num_relations=self.num_relations)
         self.sampler = _sampler(training, triples, self.num_nodes, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
