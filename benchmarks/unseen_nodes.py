@@ -28,9 +28,10 @@ from _about import write_result
 
 import rgcn
 from rgcn.data.sources import mirror_folder
-from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples, splits_up_to
 from rgcn.predict.unseen import joined
-from rgcn.ranking import FilterIndex, rank_triples, summarize
+from rgcn.ranking import rank_triples, summarize
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
 from rgcn.tasks.extending import extended
@@ -98,8 +99,7 @@ def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dic
         return torch.from_numpy(rows)
 
     size, asked = len(nodes), triples(split)
-    splits = SPLITS if split == "test" else ("train", "valid")  # no choice depends on test triples
-    index = FilterIndex.of(*map(triples, splits), num_nodes=size, num_relations=graph.num_relations)
+    index = KnownTriples.of(*map(triples, splits_up_to(split)), num_nodes=size, num_relations=graph.num_relations)
     ranks = rank_triples(
         lambda s, r: decoder.score_objects(nodes[s], r, nodes),
         lambda r, o: decoder.score_subjects(r, nodes[o], nodes),

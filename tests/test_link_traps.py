@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.predict import OpenModel
+from rgcn.runs.report.evaluation import evaluate_links
+from rgcn.runs.result import measure
 from rgcn.tasks import LinkPredictor
 
 TRAIN, VALID, TEST = 0, 1, 2
@@ -140,6 +147,39 @@ def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking
     report = predictor.evaluate(split="test")
     assert report["by_direction"]["object"]["mrr"] == 1.0
     assert predictor.evaluate(split="test", filtered=False)["by_direction"]["object"]["mrr"] == pytest.approx(1 / 3)
+
+
+def validation_figures(predictor):
+    """Every figure on validation triples that somebody may choose by."""
+    ranks = predictor.ranks(split="valid")
+    report = evaluate_links(predictor, "valid").as_dict()
+    calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
+    return {
+        "history": [epoch.valid_mrr for epoch in predictor.history_],
+        "evaluate": predictor.evaluate(split="valid"),
+        "rank": predictor.rank(split="valid").as_dict(),
+        "ranks": [ranks.rank(side).tolist() for side in ("object", "subject")],
+        "after training": measure(predictor)["valid"],
+        "report": {name: value for name, value in report.items() if name != "repeated_across_splits"},
+        "calibration": calibration.as_dict(),
+    }
+
+
+def test_no_validation_figure_depends_on_test_triples():
+    kg = ring()
+    is_test = kg.triple_splits == TEST
+    # In the place of test triples, answers to the very questions that validation triples ask: a filter would drop them.
+    asked = np.resize(kg.split_triples("valid"), (int(is_test.sum()), 3))
+    triples = np.array(kg.triples)
+    triples[is_test] = np.stack([asked[:, 0], asked[:, 1], (asked[:, 2] + 11) % kg.num_nodes], axis=1)
+    other = replace(kg, triples=triples)
+    first, second = (LinkPredictor(epochs=6, evaluate_every=2, **SMALL).fit(graph) for graph in (kg, other))
+    assert validation_figures(first) == validation_figures(second)
+    every = [predictor.ranks(split="valid", known=("train", "valid", "test")) for predictor in (first, second)]
+    assert not torch.equal(every[0].rank("object"), every[1].rank("object"))  # it would have been seen
+    assert first.evaluate(split="test") == first.evaluate(split="test", kg=kg)
+    whole, told = first.ranks(split="test"), first.ranks(split="test", known=("train", "valid", "test"))
+    assert torch.equal(whole.rank("object"), told.rank("object"))
 
 
 @pytest.mark.parametrize("sampling", ["neighborhood", "uniform"])

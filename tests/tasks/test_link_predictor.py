@@ -13,8 +13,8 @@ import rgcn
 from rgcn.data.world import load_world
 from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
+from rgcn.known import repeated_across_splits
 from rgcn.tasks import LinkPredictor
-from rgcn.tasks.link_predictor import repeated_across_splits
 
 TRAIN, VALID, TEST = 0, 1, 2
 SMALL = {"embedding": 8, "bottleneck": 4, "device": "cpu"}
@@ -128,7 +128,7 @@ def test_the_best_weights_on_validation_are_the_ones_kept(monkeypatch):
     script = iter([0.1, 0.5, 0.9, 0.4, 0.3, 0.2])
     states = []
 
-    def validation_mrr(self, known):
+    def validation_mrr(self):
         states.append(weights(self))
         self.network_.eval()
         return next(script)
@@ -145,13 +145,12 @@ def test_what_is_kept_measures_as_it_did():
     predictor = LinkPredictor("distmult", epochs=40, evaluate_every=5, learning_rate=0.3, **SMALL).fit(kg)
     measured = [epoch.valid_mrr for epoch in predictor.history_ if epoch.valid_mrr is not None]
     assert len(measured) == 8
-    without_test = predictor._filter_of(kg, "train", "valid")
-    assert predictor._validation_mrr(without_test) == max(measured)
+    assert predictor.evaluate(split="valid")["mrr"] == max(measured)
 
 
 def test_patience_counts_measurements_without_a_better_one(monkeypatch):
     script = iter([0.3, 0.2, 0.4, 0.4, 0.1, 0.9])
-    monkeypatch.setattr(LinkPredictor, "_validation_mrr", lambda self, known: next(script))
+    monkeypatch.setattr(LinkPredictor, "_validation_mrr", lambda self: next(script))
     predictor = LinkPredictor(epochs=100, evaluate_every=3, patience=2, **SMALL).fit(clubs())
     assert predictor.history_[-1].number == 15
     assert [e.valid_mrr for e in predictor.history_ if e.valid_mrr is not None] == [0.3, 0.2, 0.4, 0.4, 0.1]

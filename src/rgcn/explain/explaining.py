@@ -20,10 +20,11 @@ from rgcn.explain.naming import Naming
 from rgcn.explain.paths import Path, paths_between, paths_from
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, frozen
 from rgcn.explain.reach import Reach
+from rgcn.known import KnownTriples
 from rgcn.nn.link_encoders import PlainEmbedding
 from rgcn.predict import OpenModel
-from rgcn.predict.known import is_ruled_out, known_triples
 from rgcn.predict.links import triple_probabilities
+from rgcn.predict.marks import is_ruled_out
 from rgcn.tasks import LinkPredictor, NodeClassifier
 
 Method = Literal["integrated-gradients", "edge-mask"]
@@ -136,7 +137,7 @@ def explain_link(
     paths = paths_between(found, subject, object, itself, PATHS)
     paths += paths_from(found, PATHS - len(paths))
     triple = torch.tensor([[subject, relation, object]])
-    ruled_out = bool(is_ruled_out(opened.graph, known_triples(opened.graph), triple)[0])
+    ruled_out = bool(is_ruled_out(opened.graph, KnownTriples.of_graph(opened.graph), triple)[0])
     by_score = ruled_out and opened.calibration.ruled_out_share is not None
     measured = fidelity(question, found.supporting(edges), draws, seed, by_score)
     naming = Naming(opened, found, itself)

@@ -11,7 +11,8 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.objectives.base import Objective, ObjectivePlan
-from rgcn.sampling import KnownTriples, Negatives, corrupt
+from rgcn.known import KnownTriples
+from rgcn.sampling import Negatives, corrupt
 
 
 class SampledCrossEntropy(Objective):
@@ -36,7 +37,7 @@ class SampledCrossEntropy(Objective):
     def build(cls, plan: ObjectivePlan) -> Self:
         training, known = plan.training, None
         if training.filtered_negatives:
-            known = KnownTriples.of(plan.triples, plan.num_nodes, plan.num_relations)
+            known = KnownTriples.of(plan.triples, num_nodes=plan.num_nodes, num_relations=plan.num_relations)
         return cls(plan.num_nodes, training.negatives, training.head_probability, training.penalty, known)
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:

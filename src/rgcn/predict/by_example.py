@@ -13,9 +13,11 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples
 
 Kinds = Literal["seen", "fitting", "any"]
 Ids = NDArray[np.int64]
@@ -44,16 +46,15 @@ class Examples:
 
     def __init__(self, graph: KnowledgeGraph) -> None:
         self.num_nodes, self.num_relations = graph.num_nodes, graph.num_relations
-        self._triples = graph.split_triples("train")
+        self._triples, self._known = graph.split_triples("train"), KnownTriples.of_graph(graph, "train")
         self._is_literal = graph.is_literal
 
     @cached_property
     def one_way(self) -> NDArray[np.bool_]:
         """bool [R]: relations of which (next to) no triple is also there turned round."""
         subject, relation, object_ = self._triples.T
-        keys = (subject * self.num_relations + relation) * self.num_nodes + object_
-        turned = (object_ * self.num_relations + relation) * self.num_nodes + subject
-        both_ways = np.isin(turned, keys) & (subject != object_)
+        turned = self._known.contains(torch.tensor(self._triples).flip(1)).numpy()
+        both_ways = turned & (subject != object_)
         counts, found = self._counts(), np.bincount(relation[both_ways], minlength=self.num_relations)
         return np.asarray((counts >= ENOUGH_TRIPLES) & (found <= LARGEST_EXCEPTION * counts))
 

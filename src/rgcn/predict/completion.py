@@ -14,10 +14,11 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BilinearDecoder, Decoder
 from rgcn.predict.by_example import Kinds, examples_of
 from rgcn.predict.calibration import Calibration, calibrate_completion
-from rgcn.predict.known import Marks, is_ruled_out, known_triples
+from rgcn.predict.marks import Marks, is_ruled_out
 from rgcn.predict.top import best_of
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class _Search:
         by_example: bool,
     ) -> None:
         self.graph, self.nodes, self.decoder, self.k, self.by_example = opened.graph, nodes, decoder, k, by_example
-        self.index = known_triples(opened.graph, *known, device=nodes.device)
+        self.index = KnownTriples.of_graph(opened.graph, *known, device=nodes.device)
         self.pool = pool
         self.held_out = _HeldOut(opened.graph, by_example, hidden=bool(known) and "valid" not in known)
         self.best, self.pairs = -np.inf, 0
@@ -214,7 +215,7 @@ class _HeldOut:
         none = graph.triple_splits is None or hidden
         triples = np.empty((0, 3), np.int64) if none else graph.split_triples("valid")
         if by_example and len(triples):
-            out = is_ruled_out(graph, known_triples(graph, "train"), torch.from_numpy(triples))
+            out = is_ruled_out(graph, KnownTriples.of_graph(graph, "train"), torch.from_numpy(triples))
             triples = triples[~out.numpy()]
         self._triples = triples
         self._scores: list[Tensor] = []

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.known import Marks, known_triples
+from rgcn.known import KnownTriples
+from rgcn.predict.marks import Marks
 from rgcn.predict.reliability import TENTHS, Bin, Fit, Floats, bins_of, calibration_error
 from rgcn.tasks import LinkPredictor
 
@@ -87,8 +88,8 @@ class _Counter:
 
     def __init__(self, model: LinkPredictor, graph: KnowledgeGraph, nodes: Tensor, asked: Tensor) -> None:
         self.graph, self.nodes, self.decoder = graph, nodes, model.network_.decoder
-        self.learned = known_triples(graph, "train", device=nodes.device)
-        self.held_out = known_triples(graph, "valid", device=nodes.device)
+        self.learned = KnownTriples.of_graph(graph, "train", device=nodes.device)
+        self.held_out = KnownTriples.of_graph(graph, "valid", device=nodes.device)
         self.low, self.width = self._range(asked)
         self.counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=nodes.device)
         self.true: list[Tensor] = []

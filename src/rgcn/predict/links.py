@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.predict.known import Marks, is_ruled_out, known_triples
+from rgcn.known import KnownTriples
+from rgcn.predict.marks import Marks, is_ruled_out
 from rgcn.predict.top import Best, best_of
 from rgcn.tasks import LinkPredictor
 
@@ -100,7 +101,7 @@ def _best(
 ) -> Best:
     """The answers, in the order of the questions; in the product those that ask for objects come first."""
     nodes = predictor.encoded()
-    index = known_triples(opened.graph, device=nodes.device)
+    index = KnownTriples.of_graph(opened.graph, device=nodes.device)
     k, rows = min(k, len(nodes)), max(1, BLOCK // (4 * len(nodes)))
     order = torch.argsort(~for_objects, stable=True)
     found = [Best(torch.empty(0, k, dtype=torch.int64), nodes.new_empty(0, k).cpu(), torch.empty(0, k).bool())]
@@ -135,6 +136,6 @@ def triple_probabilities(opened: OpenModel, triples: Tensor, scores: Tensor) -> 
     probability = opened.calibration.link_probabilities(scores).clone()
     share = opened.calibration.ruled_out_share
     if share is not None:
-        out = is_ruled_out(opened.graph, known_triples(opened.graph), triples.cpu())
+        out = is_ruled_out(opened.graph, KnownTriples.of_graph(opened.graph), triples.cpu())
         probability[out.to(probability.device)] = share
     return probability

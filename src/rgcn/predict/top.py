@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import DataError
-from rgcn.predict.known import Marks
+from rgcn.predict.marks import Marks
 
 # A list is kept in order by moving its members; of more than these, sorting everything is cheaper.
 LONGEST_LIST = 512

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels.dispatch import gpu_kernels
-from rgcn.ranking.filters import Answers, FilterIndex
+from rgcn.known import Answers, KnownTriples
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
@@ -87,7 +87,7 @@ def rank_triples(
     score_subjects: ScoreAll,
     triples: Tensor,
     num_nodes: int,
-    filter: FilterIndex | None = None,
+    filter: KnownTriples | None = None,
     *,
     memory_budget: int | None = None,
     on_progress: Callable[[int], None] | None = None,
@@ -96,7 +96,7 @@ def rank_triples(
 
     score_objects   (subject int64 [q], relation int64 [q]) → scores [q, num_nodes]
     score_subjects  (relation int64 [q], object int64 [q]) → scores [q, num_nodes]
-    filter          all known triples; None ranks raw only
+    filter          the triples that are known; what is left out of it is counted against the model. None ranks raw only
     memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
                     scored); queries are scored in blocks of that size, equal queries of a block once
     on_progress     called after each block with how many of the 2 n questions are answered
@@ -105,7 +105,7 @@ def rank_triples(
 
     >>> table = torch.tensor([[0.1, 0.9, 0.5]])  # one relation, scores that depend on the answer alone
     >>> train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]])
-    >>> known = FilterIndex.of(train, test, num_nodes=3, num_relations=1)
+    >>> known = KnownTriples.of(train, test, num_nodes=3, num_relations=1)
     >>> ranks = rank_triples(lambda s, r: table[r], lambda r, o: table[r], test, 3, known)
     >>> ranks.rank("object", filtered=False), ranks.rank("object")  # node 1 is known, and leaves the list
     (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
@@ -122,7 +122,7 @@ def rank_triples(
     )
 
 
-def _check(triples: Tensor, num_nodes: int, filter: FilterIndex | None) -> None:
+def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None:
     if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
         raise DataError(f"triples must be int64 [n, 3], not {triples.dtype} {list(triples.shape)}")
     if len(triples) == 0:

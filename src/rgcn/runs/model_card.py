@@ -17,7 +17,7 @@ from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.data.catalog import CATALOG, Dataset
 from rgcn.data.graph_store import load_graph
 from rgcn.errors import RgcnError
-from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.report.cards.caveats import one_seed
@@ -362,11 +362,12 @@ def _cautions(run: RunRecord, found: _Found) -> list[str]:
         words += [text(one) for one in node_cautions(held_out)]
     graph = found.graph
     if run.task == "link-prediction" and graph is not None and graph.triple_splits is not None:
-        from rgcn.tasks.link_predictor import repeated_across_splits
+        from rgcn.known import repeated_across_splits, splits_up_to
 
-        triples = next((some for split in ("test", "valid") if len(some := graph.split_triples(split))), None)
-        share = 0.0 if triples is None else reversed_share(graph, triples)
-        words += [text(one) for one in ranking_cautions(SPLITS, share, repeated_across_splits(graph))]
+        split = next((split for split in ("test", "valid") if len(graph.split_triples(split))), None)
+        share = 0.0 if split is None else reversed_share(graph, graph.split_triples(split))
+        known = splits_up_to(split or "test")
+        words += [text(one) for one in ranking_cautions(known, share, repeated_across_splits(graph))]
     return [*words, one_seed(run)]
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
+from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel
 from rgcn.predict.links import Known, predict_links, triple_probabilities
 from rgcn.predict.opened import CLASSIFIES, PREDICTS_LINKS
 from rgcn.serve.batching import Lane
-from rgcn.serve.facts import SPLIT_NAMES, Facts
+from rgcn.serve.facts import Facts
 from rgcn.serve.naming import Naming
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.searching import IndexedSearch
@@ -30,6 +31,7 @@ TRIPLES_AT_ONCE = 4096
 EXAMPLES = 5
 
 _SPLIT_JSON: dict[str | None, bytes] = {None: b"null", **{split: as_json(split) for split in SPLITS}}
+_SPLIT_NAMES = (*SPLITS, None)  # so that -1, no split, is None
 _BOOL = (b"false", b"true")
 
 
@@ -169,9 +171,10 @@ class Served:
         for_objects = torch.ones(filled, dtype=torch.bool)
         for_objects[: len(questions)] = torch.tensor(objects)
         found = predict_links(self.opened, nodes, relations, for_objects, max(k), known)
-        own, answered, is_object = nodes.numpy()[:, None], found.node.numpy(), for_objects.numpy()[:, None]
-        subject, object_ = np.where(is_object, own, answered), np.where(is_object, answered, own)
-        _, splits = self.facts.known(subject, relations.numpy()[:, None], object_)
+        own, is_object = nodes[:, None], for_objects[:, None]
+        subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
+        triples = torch.stack([subject, relations[:, None].expand_as(subject), object_], dim=-1)
+        splits = KnownTriples.of_graph(self.graph).split_of(triples)
         columns = [
             tensor.tolist()
             for tensor in (found.node, found.score.sigmoid(), found.score, found.probability, found.known)
@@ -193,7 +196,7 @@ class Served:
         piece, given = self.pieces.node, self.pieces.node(asked.given)
         links = [
             b'{"node":%b,"score":%.6g,"raw_score":%.6g,"probability":%.6g,"known":%b,"split":%b}'
-            % (piece(node), score, raw, probability, _BOOL[is_known], _SPLIT_JSON[SPLIT_NAMES[split]])
+            % (piece(node), score, raw, probability, _BOOL[is_known], _SPLIT_JSON[_SPLIT_NAMES[split]])
             for node, score, raw, probability, is_known, split in zip(
                 nodes[: asked.k], scores, raw_scores, probabilities, known, splits, strict=False
             )
@@ -217,7 +220,6 @@ class Served:
             rows = nodes.index_select(0, subject.to(here)), relation.to(here), nodes.index_select(0, object_.to(here))
             raw_scores = predictor.network_.decoder.score(*rows).cpu()
             probabilities = triple_probabilities(self.opened, ids, raw_scores)
-        known, _ = self.facts.known(*ids.numpy().T)
         return [
             b'{"subject":%b,"relation":%b,"object":%b,"score":%.6g,"raw_score":%.6g,"probability":%.6g,"known":%b}'
             % (
@@ -234,7 +236,7 @@ class Served:
                 raw_scores.sigmoid().tolist(),
                 raw_scores.tolist(),
                 probabilities.tolist(),
-                known.tolist(),
+                KnownTriples.of_graph(self.graph).contains(ids).tolist(),
                 strict=True,
             )
         ]

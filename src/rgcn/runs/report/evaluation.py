@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
+from rgcn.graph import KnowledgeGraph, NodeLabels
+from rgcn.known import repeated_across_splits, splits_up_to
 from rgcn.ranking import RankingReport, summarize
 from rgcn.tasks import LinkPredictor, NodeClassifier
-from rgcn.tasks.link_predictor import ScoredTriple, repeated_across_splits
+from rgcn.tasks.link_predictor import ScoredTriple
 
 SHOWN = 10
 # Upper ends of the bins of ranks: fine where it matters, then by orders of magnitude.
@@ -171,16 +172,14 @@ def evaluate(
     model: NodeClassifier | LinkPredictor,
     split: str,
     on_progress: OnProgress | None = None,
-    known: Sequence[str] = SPLITS,
 ) -> NodeEvaluation | LinkEvaluation:
     """Measure a model on a held-out split.
 
     on_progress  called with (done, total) while questions about triples are answered
-    known        splits whose triples do not count as mistakes
     """
     if isinstance(model, NodeClassifier):
         return evaluate_nodes(model, split)
-    return evaluate_links(model, split, on_progress, known)
+    return evaluate_links(model, split, on_progress)
 
 
 def evaluate_nodes(classifier: NodeClassifier, split: str) -> NodeEvaluation:
@@ -222,16 +221,14 @@ def _share(labels: NodeLabels, split: str, class_id: int) -> float:
     return float((labels.of(split)[1] == class_id).mean())
 
 
-def evaluate_links(
-    predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None, known: Sequence[str] = SPLITS
-) -> LinkEvaluation:
+def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
     """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
     graph = predictor.graph_
     if split not in held_out_splits(graph, "link-prediction"):
         raise DataError(f"the graph has no {split} triples to rank")
     triples = graph.split_triples(split)
     tell = None if on_progress is None else lambda done: on_progress(done, 2 * len(triples))
-    ranks = predictor.ranks(split=split, known=known, on_progress=tell)
+    ranks = predictor.ranks(split=split, on_progress=tell)
     by_object, by_subject = ranks.rank("object").numpy(), ranks.rank("subject").numpy()
     scored = predictor.score(map(tuple, triples.tolist()))
     order = np.argsort(-np.array([triple.score for triple in scored]), kind="stable")
@@ -241,7 +238,7 @@ def evaluate_links(
 
     return LinkEvaluation(
         split,
-        tuple(known),
+        splits_up_to(split),
         summarize(ranks),
         list(graph.relations),
         graph.num_nodes,

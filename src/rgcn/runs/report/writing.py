@@ -9,7 +9,6 @@ from typing import Any
 import rgcn
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import DataError, RgcnError
-from rgcn.graph import SPLITS
 from rgcn.runs.assembly import Model
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.report.cards import caveats, data_card, environment_card, model_card, settings_card, time_card
@@ -145,9 +144,7 @@ def _measured_or_reason(
         raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
     if isinstance(model, str) or not splits:
         return reason
-    # Not even what the ranks leave out may come from test triples before the end.
-    known = SPLITS if run.result is not None else ("train", "valid")
-    return evaluate(model, wanted or splits[0], on_progress, known)
+    return evaluate(model, wanted or splits[0], on_progress)
 
 
 def _introduction(run: RunRecord) -> Html:

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
+from rgcn.known import Answers, KnownTriples
 from rgcn.predict.by_example import examples_of
-from rgcn.ranking import Answers, FilterIndex
-
-_indices: WeakKeyDictionary[KnowledgeGraph, dict[tuple[str, ...], FilterIndex]] = WeakKeyDictionary()
 
 
-def known_triples(graph: KnowledgeGraph, *splits: str, device: torch.device | str = "cpu") -> FilterIndex:
-    """The triples of some splits of a graph, or of all; built once for each graph and device."""
-    of_graph = _indices.setdefault(graph, {})
-    key = (str(device), *splits)
-    index = of_graph.get(key)
-    if index is None:
-        rows = [torch.from_numpy(np.array(graph.split_triples(split))) for split in splits or ("all",)]
-        index = FilterIndex.of(*rows, num_nodes=graph.num_nodes, num_relations=graph.num_relations).to(device)
-        of_graph[key] = index
-    return index
-
-
-def is_ruled_out(graph: KnowledgeGraph, index: FilterIndex, triples: Tensor) -> Tensor:
+def is_ruled_out(graph: KnowledgeGraph, index: KnownTriples, triples: Tensor) -> Tensor:
     """bool [n]: which of the triples int64 [n, 3] are not in the index, and are ruled out by example."""
     subject, relation, object_ = triples.unbind(1)
-    marks = Marks.of(graph, index, subject, relation, for_objects=True)
-    position = torch.arange(len(triples), device=triples.device) * graph.num_nodes + object_
-    known, out = (row * graph.num_nodes + node for row, node in (marks.known_nodes(), marks.ruled_out()))
-    return torch.isin(position, out) & ~torch.isin(position, known)
+    one_way, without_loops = _by_example(graph, relation)
+    out = (one_way & index.contains(triples.flip(1))) | (without_loops & (subject == object_))
+    return out & ~index.contains(triples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +41,7 @@ class Marks:
     def of(
         cls,
         graph: KnowledgeGraph,
-        index: FilterIndex,
+        index: KnownTriples,
         given: Tensor,
         relation: Tensor,
         for_objects: bool,
@@ -71,9 +54,7 @@ class Marks:
         if not by_example:
             nothing = torch.zeros_like(begin)
             return cls(same, begin, end, other, nothing, nothing, torch.full_like(given, -1))
-        examples = examples_of(graph)
-        one_way = torch.from_numpy(examples.one_way).to(key.device)[relation]
-        without_loops = torch.from_numpy(examples.without_loops).to(key.device)[relation]
+        one_way, without_loops = _by_example(graph, relation)
         turned_begin, turned_end = other.ranges(key)
         return cls(
             same,
@@ -94,3 +75,10 @@ class Marks:
         row, node = self.turned.expand(self.turned_begin, self.turned_end)
         with_own = torch.nonzero(self.own >= 0).squeeze(1)
         return torch.cat([row, with_own]), torch.cat([node, self.own[with_own]])
+
+
+def _by_example(graph: KnowledgeGraph, relation: Tensor) -> tuple[Tensor, Tensor]:
+    """bool [q] each: whether the relations go one way, and whether they link no node to itself."""
+    examples = examples_of(graph)
+    one_way, without_loops = (torch.from_numpy(of) for of in (examples.one_way, examples.without_loops))
+    return one_way.to(relation.device)[relation], without_loops.to(relation.device)[relation]
