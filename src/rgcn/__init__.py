@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
 # only when it is first used.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -170,7 +170,7 @@ def _undivided(blocks: int, **widths: int) -> str | None:
 class NodeModelConfig(Section):
     """The network that classifies nodes."""
 
-    shorthands = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
+    shorthands: ClassVar = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
 
     name: Literal["rgcn", "e-rgcn"] | None = Field(None, exclude=True, description="Shorthand for the encoder.")
     encoder: Encoder = Field(
@@ -365,7 +365,7 @@ class NodeTrainingConfig(Section):
 class LinkModelConfig(Section):
     """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
 
-    shorthands = {
+    shorthands: ClassVar = {
         "rgcn": {"encoder": "rgcn"},
         "c-rgcn": {"encoder": "c-rgcn"},
         "distmult": {"encoder": "none", "decoder": "distmult"},

@@ -47,7 +47,7 @@ def impossible(*keys: str) -> Callable[[Callable[[Any], str | None]], Rule]:
 
 @dataclass(frozen=True)
 class OnAxis:
-    """Annotates a field that takes a member of an axis: a name, a dotted name, or a class, which is kept as its name."""
+    """Annotates a field that takes a member of an axis: a name, a dotted name, or a class (kept by its name)."""
 
     axis: Axis[Any]
 

@@ -29,7 +29,7 @@ class Questions(NamedTuple):
     for_objects: bool | Tensor = True
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return self.node.numel()
 
     def asks_objects(self) -> Tensor:
@@ -48,7 +48,7 @@ class Questions(NamedTuple):
 
     def parts(self, size: int) -> Iterator[Questions]:
         """All of them, `size` at a time."""
-        for first in range(0, self.count, size):
+        for first in range(0, self.size, size):
             yield self.take(slice(first, first + size))
 
 

@@ -13,9 +13,9 @@ from rgcn.cli.opening import opened_run
 from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
 
 if TYPE_CHECKING:
+    from rgcn.answers.by_example import Kinds
+    from rgcn.answers.completion import Completion
     from rgcn.predict import OpenModel
-    from rgcn.predict.by_example import Kinds
-    from rgcn.predict.completion import Completion
 
 
 def complete(
@@ -85,7 +85,7 @@ def _kinds(only_seen: bool, any_node: bool) -> Kinds:
 
 
 def _completed(opened: OpenModel, settings: dict[str, Any], quiet: bool) -> Completion:
-    from rgcn.predict.completion import complete as search
+    from rgcn.answers.completion import complete as search
     from rgcn.progress import ProgressMeter, progress
 
     with ExitStack() as stack:

@@ -247,8 +247,8 @@ def _answered(
     min_probability: float,
     quiet: bool,
 ) -> Iterator[ScoredTriples]:
+    from rgcn.answers.links import predict_links
     from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.predict.links import predict_links
     from rgcn.progress import progress
 
     known = "drop" if drop_known else "mark"
@@ -312,7 +312,7 @@ def _say_skipped(skipped: int) -> None:
 
 
 def _show_reliability(opened: OpenModel, as_json: bool) -> None:
-    from rgcn.predict.reliability import as_text
+    from rgcn.answers.reliability import as_text
 
     calibration = opened.calibration
     if as_json:

@@ -12,8 +12,8 @@ from rich.table import Table
 from rgcn.words import count
 
 if TYPE_CHECKING:
+    from rgcn.answers.calibration import Calibration
     from rgcn.predict import OpenModel
-    from rgcn.predict.calibration import Calibration
 
 MOST_ROWS = 20
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.answers.links import triple_probabilities
+from rgcn.answers.marks import is_ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution
 from rgcn.explain.edge_mask import edge_mask
@@ -23,8 +25,6 @@ from rgcn.explain.reach import Reach
 from rgcn.known import KnownTriples
 from rgcn.nn.link_encoders import PlainEmbedding
 from rgcn.predict import OpenModel
-from rgcn.predict.links import triple_probabilities
-from rgcn.predict.marks import is_ruled_out
 from rgcn.tasks import LinkPredictor, NodeClassifier
 
 Method = Literal["integrated-gradients", "edge-mask"]
@@ -119,7 +119,7 @@ def explain_link(
     _check_number("relation", relation, opened.graph.num_relations)
     if _passes_no_messages(model):
         raise DataError(
-            f"{model.model.name} has no message passing: no triple decides its answers, only what it learned about the "
+            f"{model.model.title} has no message passing: no triple decides its answers, only what it learned about the "
             "two nodes; explain a run of rgcn or c-rgcn instead"
         )
     network = frozen(model.network_)

@@ -84,7 +84,7 @@ class Explanation:
     probability  of the answer; calibrated where `calibrated`
     score        the network's own number: a logit, or a triple's score
     own_share    how much the asked nodes brought themselves; None where the method does not say
-    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.predict.by_example`)
+    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
     added        asked nodes that were added after training
     edges        triples that speak for the answer, most important first
     against      triples that speak against it, likewise

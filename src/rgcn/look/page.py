@@ -52,7 +52,7 @@ def _relations(opened: OpenModel) -> Section:
 
 def _introduction(opened: OpenModel) -> Html:
     graph = opened.graph
-    model, data = opened.model.model.name, graph.name or "a graph"
+    model, data = opened.model.model.title, graph.name or "a graph"
     learned = "the classes of nodes" if opened.task == "node-classification" else "which triples are likely"
     sizes = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     return join(

@@ -8,10 +8,10 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.objectives.base import Objective, ObjectivePlan
-from rgcn.known import KnownTriples
 from rgcn.sampling import Negatives, corrupt
 
 

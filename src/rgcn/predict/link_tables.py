@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.predict.links import LinkAnswers
+from rgcn.answers.links import LinkAnswers
 from rgcn.predict.writing import Terms
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from rgcn.answers.completion import Completion
     from rgcn.predict import OpenModel
-    from rgcn.predict.completion import Completion
 
 CHUNK = 1 << 16
 

@@ -17,8 +17,8 @@ from rgcn.tasks import LinkPredictor, NodeClassifier
 from rgcn.tasks.storage import load_model
 
 if TYPE_CHECKING:
+    from rgcn.answers.calibration import Calibration
     from rgcn.config import RunConfig
-    from rgcn.predict.calibration import Calibration
     from rgcn.predict.search import NameSearch
 
 CLASSIFIES, PREDICTS_LINKS = "node-classification", "link-prediction"
@@ -123,7 +123,7 @@ class OpenModel:
     @cached_property
     def calibration(self) -> Calibration:
         """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
-        from rgcn.predict.calibration import calibration_of
+        from rgcn.answers.calibration import calibration_of
 
         return calibration_of(self)
 

@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rgcn.config import RUNS, RunConfig, validated
+from rgcn.axis_tables import TASKS
+from rgcn.config import RunConfig, validated
 from rgcn.config_section import Origin, Problem, Section, listed, origin_of
 from rgcn.errors import ConfigError, UnknownNameError, close_matches
-from rgcn.runs.old_keys import bring_up_to_date
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
+from rgcn.tasks.task import task_of
 
 FLAGS = {"seed": "--seed", "training.device": "--device"}
-DEFAULT_TASK = "node-classification"
+DEFAULT_TASK = next(iter(TASKS.built_in))
+# `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
+SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
 
 
 def shipped_configurations() -> dict[str, Path]:
@@ -32,10 +35,14 @@ def shipped_configurations() -> dict[str, Path]:
 WITHOUT_EFFECT = ("checkpoints", "trackers")
 
 
-def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
+def load_configuration(
+    name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None, *, trusted: bool | None = None
+) -> RunConfig:
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
     Everything that is wrong is said at once, each with the line or the argument it comes from.
+
+    trusted  whether classes that it names may be imported; by default those of a file that is not a run's
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100
@@ -52,8 +59,12 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
             raise ConfigError(listed(name, layers.problems))
         layers.values["task"] = task
     assert task is not None
-    layers.problems += bring_up_to_date(layers.values, layers.origins, task)
-    config: RunConfig = validated(RUNS[task], layers.values, name, layers.origins, layers.problems)
+    run_config = task_of(task).run_config
+    config: RunConfig = validated(run_config, layers.values, name, layers.origins, layers.problems)
+    if trusted is None:
+        trusted = not Path(name).is_dir()
+    if trusted:
+        config.trust()
     return config
 
 
@@ -169,6 +180,9 @@ class _Layers:
                 return
             values = inner
         values[path[-1]] = value
+        if path == SHORTHAND:  # what it stands for is said anew
+            for axis in AXES:
+                values.pop(axis, None)
         for known in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[known]
         self.origins[path] = origin
@@ -211,11 +225,11 @@ def _given_twice(read: YamlText, shown: str) -> list[Problem]:
 def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
     task = layers.values.get("task", DEFAULT_TASK)
-    if isinstance(task, str) and task in RUNS:
+    if isinstance(task, str) and TASKS.problem(task) is None:
         return task, None
-    close = close_matches(task, RUNS) if isinstance(task, str) else []
+    close = close_matches(task, TASKS.names()) if isinstance(task, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    words = f"unknown task {task!r}; there are {', '.join(RUNS)}{hint}"
+    words = f"unknown task {task!r}; there are {', '.join(TASKS.names())}{hint}"
     return (close[0] if close else None), Problem("task", words, origin_of(("task",), layers.origins))
 
 

@@ -152,7 +152,7 @@ def _front_matter(run: RunRecord) -> str:
     about: dict[str, Any] = {
         "library_name": "rgcn",
         "pipeline_tag": "graph-ml",
-        "tags": list(dict.fromkeys(["rgcn", run.config.model.name, run.task, "knowledge-graph"])),
+        "tags": list(dict.fromkeys(["rgcn", run.config.model.title, run.task, "knowledge-graph"])),
         "datasets": [Path(name).name],
     }
     figures = [
@@ -385,7 +385,7 @@ def _commands(run: RunRecord) -> str:
 
 
 def _citations(run: RunRecord) -> list[str]:
-    model = "DistMult" if run.config.model.name == "distmult" else run.config.model.name
+    model = "DistMult" if run.config.model.title == "distmult" else run.config.model.title
     known = _catalogued(run)
     items = [f"The model ({model}) and its settings: {PAPER}", f"Relational graph convolutions: {ORIGINAL}"]
     if known is not None:

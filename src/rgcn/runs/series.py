@@ -18,14 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rgcn.config import RUNS, RunConfig, validated
+from rgcn.axis_tables import TASKS
+from rgcn.config import RunConfig, validated
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences
 from rgcn.runs.folder import RunFolder, with_whole_paths
 from rgcn.runs.spread import Spread, summarize
-from rgcn.runs.workers import Outcome, Task, Workers, workers
+from rgcn.runs.workers import Job, Outcome, Workers, workers
+from rgcn.tasks.task import task_of
 
 FORMAT, VERSION = "rgcn-series", 1
 
@@ -77,7 +79,7 @@ class SeriesResult:
         return {
             "task": self.config.task,
             "dataset": self.config.data.title,
-            "model": self.config.model.name,
+            "model": self.config.model.title,
             "planned": self.planned,
             "jobs": self.jobs,
             "runs": [row.as_dict() for row in self.rows],
@@ -171,16 +173,16 @@ def _saying_how_to_go_on(folder: Path | None) -> Iterator[None]:
 def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     """What a series' folder says it is: configuration, runs, and how many at a time; enough to go on with it."""
     kept = read_json(folder / "series.json", FORMAT, VERSION)
-    if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or kept["task"] not in RUNS:
+    if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or kept["task"] not in TASKS.names():
         raise DataError(f"{folder / 'series.json'}: damaged; the command that began the series goes on with it")
-    config: RunConfig = validated(RUNS[kept["task"]], kept["configuration"], str(folder / "series.json"))
+    config: RunConfig = validated(task_of(kept["task"]).run_config, kept["configuration"], str(folder / "series.json"))
     return config, kept["planned"], kept["jobs"]
 
 
-def _tasks(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Task]:
+def _tasks(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Job]:
     places = {seed: folder and folder / f"seed-{seed}" for seed in range(config.seed, config.seed + runs)}
     return [
-        Task(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
+        Job(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
         for seed, place in places.items()
     ]
 
@@ -223,7 +225,7 @@ def _is_interrupted(folder: Path | None) -> bool:
     return folder is not None and RunFolder(folder).exists() and not (folder / "result.json").is_file()
 
 
-def _found(task: Task) -> SeriesRow | None:
+def _found(task: Job) -> SeriesRow | None:
     """The row of a seed that is finished in its folder; None where there is still something to do."""
     if task.folder is None:
         return None

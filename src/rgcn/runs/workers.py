@@ -25,7 +25,7 @@ SECONDS_BETWEEN_REPORTS = 0.2
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """One training: what to do, and the folder to keep it in (None: keep nothing).
 
     goes_on: the folder holds a run that was interrupted.
@@ -41,12 +41,12 @@ class Task:
 class Outcome:
     """What a task gave: `RunResult.as_dict()`, or what went wrong."""
 
-    task: Task
+    task: Job
     result: dict[str, Any] | None = None
     error: str | None = None
 
 
-OnTaskEpoch = Callable[[Task, Any], None]
+OnJobEpoch = Callable[[Job, Any], None]
 
 
 class GraphShelf:
@@ -67,7 +67,7 @@ class GraphShelf:
         return self._graph
 
 
-def do(task: Task, shelf: GraphShelf, on_epoch: OnEpoch | None = None) -> Outcome:
+def do(task: Job, shelf: GraphShelf, on_epoch: OnEpoch | None = None) -> Outcome:
     """One training, from its beginning or from where it was interrupted."""
     from rgcn.runs.training import resume, train
 
@@ -96,9 +96,9 @@ class Workers:
         self.jobs = jobs
         self._shelf = GraphShelf()
         self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, Task] = {}
+        self._busy: dict[WorkerProcess, Job] = {}
 
-    def run(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None = None) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[Job], on_epoch: OnJobEpoch | None = None) -> Iterator[Outcome]:
         """Outcomes of all tasks in the order they are done; one that fails does not stop the others."""
         return (self._run_here if self.jobs == 1 else self._run_in_processes)(tasks, on_epoch)
 
@@ -107,13 +107,13 @@ class Workers:
         stop([*self._idle, *self._busy])
         self._idle, self._busy = [], {}
 
-    def _run_here(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None) -> Iterator[Outcome]:
+    def _run_here(self, tasks: Sequence[Job], on_epoch: OnJobEpoch | None) -> Iterator[Outcome]:
         for task in tasks:
             # Data that cannot be had are no seed's failure: they stop the series at once.
             self._shelf.get(task.config.data, task.mirror)
             yield do(task, self._shelf, None if on_epoch is None else _reporter(task, on_epoch))
 
-    def _run_in_processes(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None) -> Iterator[Outcome]:
+    def _run_in_processes(self, tasks: Sequence[Job], on_epoch: OnJobEpoch | None) -> Iterator[Outcome]:
         waiting = list(reversed(tasks))
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
@@ -129,7 +129,7 @@ class Workers:
                 elif on_epoch is not None:
                     on_epoch(self._busy[process], message)
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: Job) -> None:
         """Hand a task to an idle process, or to a new one where there is none or they died meanwhile."""
         while self._idle:
             process = self._idle.pop()
@@ -173,7 +173,7 @@ def _told_of_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reporter(task: Task, on_epoch: OnTaskEpoch) -> OnEpoch:
+def _reporter(task: Job, on_epoch: OnJobEpoch) -> OnEpoch:
     return lambda epoch: on_epoch(task, epoch)
 
 

@@ -20,7 +20,9 @@ MAX_TRIPLES = 2**30
 class EdgeSampler(ABC):
     """Draws distinct training triples, a batch at a time: a member of the axis `sampler`.
 
-    Members are built with (triples int64 [T, 3], num_nodes, size, seed). Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
+    Members are built with (triples int64 [T, 3], num_nodes, size, seed).
+
+    Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
     depend on the steps before; or give none and keep `state`, one integer, beside the checkpoint. A sampler reuses its
     working memory: one thread at a time.
     """

@@ -21,7 +21,7 @@ def line(served: Served) -> dict[str, Any]:
     return {
         "name": served.name,
         "task": opened.task,
-        "model": opened.model.model.name,
+        "model": opened.model.model.title,
         "dataset": opened.about.get("dataset") or graph.name or "unnamed",
         "nodes": graph.num_nodes,
         "relations": graph.num_relations,

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rgcn.answers.links import Known, predict_links, triple_probabilities
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel
-from rgcn.predict.links import Known, predict_links, triple_probabilities
 from rgcn.predict.opened import CLASSIFIES, PREDICTS_LINKS
 from rgcn.serve.batching import Lane
 from rgcn.serve.facts import Facts

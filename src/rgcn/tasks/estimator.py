@@ -80,8 +80,8 @@ class Estimator(ABC):
         self._network: Any = None
         self._calibration: Calibration | None = None
 
-    def _check_settings(self) -> None:
-        """Refuse own settings that cannot be."""
+    def _check_settings(self) -> None:  # noqa: B027
+        """Refuse own settings that cannot be; none, unless an estimator has some."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -224,9 +224,10 @@ class Estimator(ABC):
     @property
     def calibration_(self) -> Calibration:
         """How scores become probabilities; fitted on validation data when first asked for."""
-        from rgcn.answers.calibration import calibrate
+        from rgcn.answers.calibration import calibrate_classes, calibrate_links
 
         if self._calibration is None:
+            calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
             self._calibration = calibrate(self)
         return self._calibration
 
@@ -268,7 +269,7 @@ class Estimator(ABC):
         """Why it cannot answer for nodes it was not trained with; None where it can."""
         return None
 
-    def settle(self, known: KnowledgeGraph, steps: int) -> None:
+    def settle(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
         """Fit what is new, after the graph has grown from `known`; nothing that was trained changes."""
 
     # -- keeping -----------------------------------------------------------------------------------------

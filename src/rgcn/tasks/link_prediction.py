@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import DataError
 from rgcn.tasks.task import Metric, Task
@@ -36,7 +36,7 @@ class LinkPrediction(Task):
     answers = ("links",)
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.tasks.link_predictor:LinkPredictor"
-    brings = {
+    brings: ClassVar = {
         "Reporting": "rgcn.runs.report.link_sections:LinkReporting",
         "Outcome": "rgcn.cli.link_outcome:LinkOutcome",
     }

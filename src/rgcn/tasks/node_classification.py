@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import DataError
 from rgcn.tasks.task import Metric, Task
@@ -26,16 +26,16 @@ class NodeClassification(Task):
         "the share of held-out nodes whose class it gets right."
     )
     metrics = (ACCURACY,)
-    watched = (ACCURACY, LOSS)
+    watched: ClassVar[tuple[Metric, ...]] = (ACCURACY, LOSS)
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.tasks.node_classifier:NodeClassifier"
-    brings = {
+    brings: ClassVar = {
         "Reporting": "rgcn.runs.report.node_sections:NodeReporting",
         "Outcome": "rgcn.cli.class_outcome:ClassOutcome",
     }
-    # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, which is
-    # more than most settings matter.
+    # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
+    # than most settings matter.
     folds = 3
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -119,7 +119,7 @@ class NodeClassifier(ClassEstimator):
 
     task = "node-classification"
     model_section, training_section = NodeModelConfig, NodeTrainingConfig
-    own_settings = {"seed": 0, "prune": False}
+    own_settings: ClassVar = {"seed": 0, "prune": False}
 
     model: NodeModelConfig
     training: NodeTrainingConfig

@@ -273,7 +273,7 @@ class Comparison:
                     "folders": [str(run.folder) for run in entry.runs],
                     "task": entry.first.task,
                     "dataset": entry.first.config.data.title,
-                    "model": entry.first.config.model.name,
+                    "model": entry.first.config.model.title,
                     "fingerprint": entry.first.fingerprint,
                     "status": [run.status for run in entry.runs],
                     "epochs": [run.epochs for run in entry.runs],

@@ -42,7 +42,7 @@ class RunRecord:
 
         data = self.config.data
         source = data.dataset or short_name(Path(str(data.path)).name)
-        return f"{self.config.model.name} on {source}"
+        return f"{self.config.model.title} on {source}"
 
     @property
     def fingerprint(self) -> str | None:

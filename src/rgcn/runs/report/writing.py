@@ -205,7 +205,7 @@ def _values(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> 
         "run": str(run.folder),
         "task": run.task,
         "dataset": run.config.data.title,
-        "model": run.config.model.name,
+        "model": run.config.model.title,
         "seed": run.config.seed,
         "status": run.status,
         "epochs": run.epochs,

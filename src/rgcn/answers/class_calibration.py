@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.predict.reliability import Bin, Fit, Floats, bins_of, calibration_error
+from rgcn.answers.reliability import Bin, Fit, Floats, bins_of, calibration_error
 
 COLDEST, HOTTEST = 0.05, 20.0
 

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rgcn.answers.marks import Marks
+from rgcn.answers.reliability import TENTHS, Bin, Fit, Floats, bins_of, calibration_error
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
-from rgcn.predict.marks import Marks
-from rgcn.predict.reliability import TENTHS, Bin, Fit, Floats, bins_of, calibration_error
-from rgcn.tasks import LinkPredictor
+from rgcn.scoring import Questions, Scorer
 
 SCORE_BINS = 1 << 15
 BLOCK = 32 << 20
@@ -58,15 +58,14 @@ class Sigmoid(NamedTuple):
 
 
 @torch.no_grad()
-def validation_examples(model: LinkPredictor, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> Examples:
+def validation_examples(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> Examples:
     """The unknown answers to the questions of validation triples int64 [n, 3].
 
     Unknown is what is not in the training split. Scores are counted in bins as they are computed: memory does not grow.
     """
-    nodes = model.encoded()
-    asked = torch.from_numpy(np.array(triples)).to(nodes.device)
-    count = _Counter(model, graph, nodes, asked)
-    rows = max(1, BLOCK // (4 * len(nodes)))
+    asked = torch.from_numpy(np.array(triples)).to(scorer.device)
+    count = _Counter(scorer, graph, asked)
+    rows = max(1, BLOCK // (4 * scorer.num_nodes))
     for for_objects in (True, False):
         keys = torch.unique(asked[:, 0 if for_objects else 2] * graph.num_relations + asked[:, 1])
         for key in keys.split(rows):
@@ -86,37 +85,25 @@ def counted(true: Floats, false: Floats, count: Floats) -> Examples:
 class _Counter:
     """Counts of scores, filled a block of questions at a time."""
 
-    def __init__(self, model: LinkPredictor, graph: KnowledgeGraph, nodes: Tensor, asked: Tensor) -> None:
-        self.graph, self.nodes, self.decoder = graph, nodes, model.network_.decoder
-        self.learned = KnownTriples.of_graph(graph, "train", device=nodes.device)
-        self.held_out = KnownTriples.of_graph(graph, "valid", device=nodes.device)
-        self.low, self.width = self._range(asked)
-        self.counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=nodes.device)
+    def __init__(self, scorer: Scorer, graph: KnowledgeGraph, asked: Tensor) -> None:
+        self.graph, self.scorer = graph, scorer
+        self.learned = KnownTriples.of_graph(graph, "train", device=scorer.device)
+        self.held_out = KnownTriples.of_graph(graph, "valid", device=scorer.device)
+        subject, relation, object_ = asked.unbind(1)
+        sides = torch.arange(2 * len(asked)) < len(asked)
+        both = Questions(torch.cat([subject, object_]), torch.cat([relation, relation]), sides)
+        bound = max(scorer.bound(both) * 1.001, 1e-6)
+        self.low, self.width = -bound, 2 * bound / SCORE_BINS
+        self.counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=scorer.device)
         self.true: list[Tensor] = []
         self.ruled_out = self.ruled_out_true = 0
 
-    def _range(self, asked: Tensor) -> tuple[float, float]:
-        """(low, bin width): no score of these questions lies outside, by |⟨q, n⟩| ≤ |q| |n|."""
-        subject, relation, object_ = asked.unbind(1)
-        ends = self.nodes.index_select(0, subject), relation, self.nodes.index_select(0, object_)
-        longest = self.nodes.norm(dim=1).max()
-        bounds = [
-            query.norm(dim=1) * longest + (0.0 if constant is None else constant.abs())
-            for query, constant in self.decoder.both_queries(*ends)
-        ]
-        bound = max(float(torch.cat(bounds).max()) * 1.001, 1e-6)
-        return -bound, 2 * bound / SCORE_BINS
-
     def __call__(self, given: Tensor, relation: Tensor, for_objects: bool) -> None:
-        row = self.nodes.index_select(0, given)
-        if for_objects:
-            scores = self.decoder.score_objects(row, relation, self.nodes)
-        else:
-            scores = self.decoder.score_subjects(relation, row, self.nodes)
+        scores = self.scorer.scores(Questions(given, relation, for_objects))
         marks = Marks.of(self.graph, self.learned, given, relation, for_objects)
         answers = Marks.of(self.graph, self.held_out, given, relation, for_objects, by_example=False)
         known, out, true = (
-            torch.unique(of * len(self.nodes) + node)
+            torch.unique(of * self.scorer.num_nodes + node)
             for of, node in (marks.known_nodes(), marks.ruled_out(), answers.known_nodes())
         )
         true = true[~torch.isin(true, known)]  # a triple of both splits was learned, and proves nothing

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rgcn.answers.by_example import Kinds, examples_of
+from rgcn.answers.calibration import Calibration, calibrate_completion
+from rgcn.answers.marks import Marks, is_ruled_out
+from rgcn.answers.model import AnsweringModel
+from rgcn.answers.top import best_of
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
-from rgcn.nn.decoders import BilinearDecoder, Decoder
-from rgcn.predict.by_example import Kinds, examples_of
-from rgcn.predict.calibration import Calibration, calibrate_completion
-from rgcn.predict.marks import Marks, is_ruled_out
-from rgcn.predict.top import best_of
-
-if TYPE_CHECKING:
-    from rgcn.predict import OpenModel
+from rgcn.scoring import Questions, Scorer
 
 # Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
 BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
+WORTH_ADDING = 0.01
 TALLY = 64  # steps of a score that are told apart when scores are counted
 
 
@@ -35,17 +34,18 @@ class Completion:
     """Triples the graph does not have, best first; equal ones by subject, relation, object.
 
     triples      int64 [n, 3]
-    score        float32 [n]   raw scores
-    probability  float32 [n]   calibrated, on this completion where it had validation triples enough
+    score        float32 [n]   the model's own numbers
+    probability  float32 [n]   calibrated, on this completion where it had validation triples enough; None where the
+                               model is not calibrated either
     calibration  how scores became probabilities
     pairs        (subject, relation) pairs that were asked
     found        how many were good enough; more than n where a limit cut them
-    best         the best raw score of any unknown triple that was looked at, good enough or not; -inf without any
+    best         the best score of any unknown triple that was looked at, good enough or not; -inf without any
     """
 
     triples: NDArray[np.int64]
     score: NDArray[np.float32]
-    probability: NDArray[np.float32]
+    probability: NDArray[np.float32] | None
     calibration: Calibration
     pairs: int
     found: int
@@ -65,12 +65,11 @@ class _Question(NamedTuple):
 
 @torch.no_grad()
 def complete(
-    opened: OpenModel,
+    model: AnsweringModel,
     relations: Sequence[int] | None = None,
     *,
     k: int = 10,
-    min_score: float = 0.5,
-    min_probability: float = 0.0,
+    min_probability: float | None = None,
     limit: int = 1_000_000,
     nodes: Kinds = "fitting",
     known: Sequence[str] = (),
@@ -82,39 +81,54 @@ def complete(
     """The best k unknown objects of every subject and relation that are good enough, and of all these the best `limit`.
 
     relations        ids; None for all
-    min_score        least σ(score): the model's own number between 0 and 1
-    min_probability  least probability, calibrated on this very completion (`calibrate_completion`)
+    min_probability  least probability, calibrated on this very completion (`calibrate_completion`); None: 0.01 where
+                     the model is calibrated. One that is not has scores alone, and no bound
     nodes            which nodes may be subjects and objects of a relation: those `seen` there, those `fitting` there by
                      example, or `any` (`by_example.Examples`); literals are never subjects
-    known            splits whose triples count as known; all by default. To be measured, hide one
+    known            splits whose triples the graph is said to have; all by default. To be measured, hide one
     by_example       leave out triples that examples rule out: known ones turned round, nodes linked to themselves
     memory_budget    bytes for scores. Neither nodes × nodes nor all answers are ever held
     on_begin, on_progress   called with the number of pairs there are, and after each block with how many are done
     """
-    _check(k, min_score, min_probability, limit)
-    predictor, graph = opened.predictor, opened.graph
+    calibration = model.calibration_
+    least = _least(calibration, min_probability)
+    if k < 1 or limit < 1:
+        raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
+    graph = model.graph_
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
     examples = examples_of(graph)
     questions = [_Question(r, examples.subjects(r, nodes), examples.objects(r, nodes)) for r in wanted]
     if on_begin is not None:
         on_begin(sum(len(question.subjects) for question in questions))
-    pool = _Pool(limit, _logit(min_score))
-    search = _Search(opened, predictor.encoded(), predictor.network_.decoder, k, pool, known, by_example)
+    # To a question that has an answer a score is worth at least as much as here, where most questions have none.
+    pool = _Pool(limit, -np.inf if least is None else calibration.score_of(least))
+    search = _Search(graph, model.scorer(), k, pool, known, by_example)
     for question in questions:
         search.ask(question, memory_budget, on_progress)
     triples, score = pool.ranked()
+    if least is None:
+        return Completion(triples, score, None, calibration, search.pairs, pool.found, search.best)
     own = calibrate_completion(search.held_out_scores(), *pool.counts())
-    calibration = own or _of_answers(opened.calibration)
+    calibration = own or _of_answers(calibration)
     probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
-    keep = probability >= min_probability
+    keep = probability >= least
     found = pool.found if keep.all() else int(keep.sum())
     return Completion(triples[keep], score[keep], probability[keep], calibration, search.pairs, found, search.best)
 
 
+def _least(calibration: Calibration, asked: float | None) -> float | None:
+    """The bound on probabilities; None where there are none."""
+    if not calibration.fitted:
+        if asked is not None:
+            raise ConfigError(f"a bound on probabilities needs some. {calibration.words}")
+        return None
+    if asked is not None and not 0.0 <= asked <= 1.0:
+        raise ConfigError(f"min_probability lies between 0 and 1, not at {asked}")
+    return WORTH_ADDING if asked is None else asked
+
+
 def _of_answers(calibration: Calibration) -> Calibration:
     """The model's own calibration, with a word on what it means here."""
-    if not calibration.fitted:
-        return calibration
     more = (
         " Too few validation triples were met to calibrate this completion itself; it also asks where nothing is "
         "missing, and there these probabilities are too high."
@@ -122,51 +136,31 @@ def _of_answers(calibration: Calibration) -> Calibration:
     return replace(calibration, words=calibration.words + more)
 
 
-def _check(k: int, min_score: float, min_probability: float, limit: int) -> None:
-    if k < 1 or limit < 1:
-        raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
-    for name, value in (("min_score", min_score), ("min_probability", min_probability)):
-        if not 0.0 <= value <= 1.0:
-            raise ConfigError(f"{name} lies between 0 and 1, not at {value}")
-
-
-def _logit(share: float) -> float:
-    if share <= 0.0 or share >= 1.0:
-        return -np.inf if share <= 0.0 else np.inf
-    return float(np.log(share) - np.log1p(-share))
-
-
 class _Search:
     """Goes through the subjects of one relation after another and keeps the best of what it finds."""
 
     def __init__(
-        self,
-        opened: OpenModel,
-        nodes: Tensor,
-        decoder: Decoder,
-        k: int,
-        pool: _Pool,
-        known: Sequence[str],
-        by_example: bool,
+        self, graph: KnowledgeGraph, scorer: Scorer, k: int, pool: _Pool, known: Sequence[str], by_example: bool
     ) -> None:
-        self.graph, self.nodes, self.decoder, self.k, self.by_example = opened.graph, nodes, decoder, k, by_example
-        self.index = KnownTriples.of_graph(opened.graph, *known, device=nodes.device)
+        self.graph, self.scorer, self.k, self.by_example = graph, scorer, k, by_example
+        self.index = KnownTriples.of_graph(graph, *known, device=scorer.device)
         self.pool = pool
-        self.held_out = _HeldOut(opened.graph, by_example, hidden=bool(known) and "valid" not in known)
+        self.held_out = _HeldOut(graph, by_example, hidden=bool(known) and "valid" not in known)
         self.best, self.pairs = -np.inf, 0
-        self.buffer = torch.empty(0, dtype=nodes.dtype, device=nodes.device)
+        self.buffer = torch.empty(0, device=scorer.device)
 
     def ask(self, question: _Question, memory_budget: int, on_progress: Callable[[int], None] | None) -> None:
         if len(question.objects) == 0:
             self.pairs += len(question.subjects)
             return
-        objects = torch.from_numpy(question.objects).to(self.nodes.device)
-        everything = len(objects) == len(self.nodes)
-        candidates = self.nodes if everything else self.nodes.index_select(0, objects)
+        objects = torch.from_numpy(question.objects).to(self.scorer.device)
+        candidates = None if len(objects) == self.scorer.num_nodes else objects
         rows = min(max(1, memory_budget // (4 * len(objects))), MOST_SUBJECTS)
-        for subject in torch.split(torch.from_numpy(question.subjects).to(self.nodes.device), rows):
+        for subject in torch.split(torch.from_numpy(question.subjects).to(self.scorer.device), rows):
             relation = torch.full_like(subject, question.relation)
-            scores = self._scores(subject, relation, candidates)
+            scores = self.scorer.scores(
+                Questions(subject, relation), candidates, self._room(len(subject), len(objects))
+            )
             marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
             # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
             floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
@@ -182,18 +176,11 @@ class _Search:
         scores = self.held_out.scores()
         return np.asarray(scores[scores >= self.pool.least])
 
-    def _scores(self, subject: Tensor, relation: Tensor, candidates: Tensor) -> Tensor:
-        """[q, n], in memory that is used again: fresh memory for every block costs as much as the product."""
-        row = self.nodes.index_select(0, subject)
-        if not isinstance(self.decoder, BilinearDecoder):
-            return self.decoder.score_objects(row, relation, candidates)
-        query, constant = self.decoder.object_queries(row, relation)
-        size = len(query) * len(candidates)
-        if self.buffer.numel() < size:
-            self.buffer = self.nodes.new_empty(size)
-        out = self.buffer[:size].view(len(query), len(candidates))
-        torch.mm(query, candidates.T, out=out)
-        return out if constant is None else out.add_(constant[:, None])
+    def _room(self, rows: int, columns: int) -> Tensor:
+        """Memory for scores that is used again: fresh memory for every block costs as much as the product."""
+        if self.buffer.numel() < rows * columns:
+            self.buffer = torch.empty(rows * columns, device=self.scorer.device)
+        return self.buffer[: rows * columns].view(rows, columns)
 
     def _take(self, subject: Tensor, relation: int, node: Tensor, score: Tensor) -> None:
         row, column = torch.nonzero(node >= 0, as_tuple=True)

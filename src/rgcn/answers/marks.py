@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rgcn.answers.by_example import examples_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import Answers, KnownTriples
-from rgcn.predict.by_example import examples_of
 
 
 def is_ruled_out(graph: KnowledgeGraph, index: KnownTriples, triples: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
+from rgcn.answers.marks import Marks
 from rgcn.errors import DataError
-from rgcn.predict.marks import Marks
 
 # A list is kept in order by moving its members; of more than these, sorting everything is cheaper.
 LONGEST_LIST = 512
@@ -119,7 +119,7 @@ def _refuse_strange() -> NoReturn:
 def _compiled() -> ModuleType | None:
     """The numba loop; None where numba does not run. Same answers, another speed."""
     try:
-        from rgcn.predict import _best
+        from rgcn.answers import _best
     except ImportError:
         return None
     return _best

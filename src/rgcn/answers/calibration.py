@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rgcn.data.atomic import write_atomically
-from rgcn.graph import KnowledgeGraph
-from rgcn.predict.class_calibration import class_reliability, fit_temperature
-from rgcn.predict.link_calibration import (
+from rgcn.answers.class_calibration import class_reliability, fit_temperature
+from rgcn.answers.link_calibration import (
     Examples,
     Sigmoid,
     counted,
@@ -24,14 +19,9 @@ from rgcn.predict.link_calibration import (
     link_reliability,
     validation_examples,
 )
-from rgcn.predict.reliability import Bin, Fit, Floats
-from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.answers.model import AnsweringModel
+from rgcn.answers.reliability import Bin, Fit, Floats
 
-if TYPE_CHECKING:
-    from rgcn.predict import OpenModel
-
-FILE = "calibration.json"
-VERSION = 2
 FEWEST = 20
 MOST_TRIPLES = 1000
 
@@ -48,15 +38,14 @@ MEANING = {
 class Calibration:
     """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for links.
 
-    fitted            whether on validation data; else T = 1, b = 0, c = 1
+    fitted            whether on validation data; else there are no probabilities
     words             how it was fitted, or why it was not
     examples          validation nodes, or triples, it was fitted on
     before, after     how well probabilities agreed with the validation data, as trained and as calibrated
     reliability       the same in bins of probability, as calibrated
     ruled_out_share   of unknown answers that examples rule out (`by_example`), the share in the validation split
 
-    >>> as_trained = Calibration("links", False, "not fitted")
-    >>> as_trained.link_probabilities(torch.tensor([0.0]))
+    >>> Calibration("links", True, "on nothing").link_probabilities(torch.tensor([0.0]))
     tensor([0.5000])
     """
 
@@ -91,10 +80,8 @@ class Calibration:
 
     @property
     def meaning(self) -> str:
-        """What a probability says, in a sentence."""
-        return (
-            MEANING[self.kind] if self.fitted else "A probability is the model's own number, which nothing has checked."
-        )
+        """What the numbers say, in a sentence."""
+        return MEANING[self.kind] if self.fitted else "A score is the model's own number: higher is likelier."
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -118,19 +105,7 @@ class Calibration:
         return made
 
 
-def calibration_of(opened: OpenModel) -> Calibration:
-    """The calibration of a model: from its folder, or fitted and kept there where the folder can be written."""
-    model = opened.model
-    key = _key(model.network_, opened.graph)
-    path = Path(opened.path) / FILE
-    found = _kept(path, key)
-    if found is None:
-        found = calibrate_classes(model) if isinstance(model, NodeClassifier) else calibrate_links(model)
-        _keep(path, key, found)
-    return found
-
-
-def calibrate_classes(model: NodeClassifier) -> Calibration:
+def calibrate_classes(model: AnsweringModel) -> Calibration:
     """A temperature from the validation labels."""
     assert model.graph_.labels is not None
     nodes, classes = model.graph_.labels.of("valid")
@@ -138,14 +113,13 @@ def calibrate_classes(model: NodeClassifier) -> Calibration:
         return Calibration(
             "classes",
             False,
-            "Probabilities are as trained, not calibrated: the run held out no validation nodes. Train with "
-            "--set training.validation=0.1 to have them calibrated.",
+            "No probabilities: they are calibrated on validation nodes, and none were held out. Train with "
+            "--set training.validation=0.1 to have some; until then scores say which class is likeliest.",
         )
-    logits = model.embeddings(nodes.tolist(), layer=-1).astype(np.float64)
+    logits = model.logits(nodes.tolist()).double().numpy()
     before, bins_before = class_reliability(logits, classes, 1.0)
     if len(nodes) < FEWEST:
-        words = f"Probabilities are as trained, not calibrated: {len(nodes)} validation nodes are too few to fit one "
-        words += f"number on; {FEWEST} would do."
+        words = f"No probabilities: {len(nodes)} validation nodes are too few to calibrate on; {FEWEST} would do."
         return Calibration("classes", False, words, examples=len(nodes), before=before, reliability=bins_before)
     temperature = fit_temperature(logits, classes)
     after, bins = class_reliability(logits, classes, temperature)
@@ -160,17 +134,17 @@ def calibrate_classes(model: NodeClassifier) -> Calibration:
     )
 
 
-def calibrate_links(model: LinkPredictor) -> Calibration:
+def calibrate_links(model: AnsweringModel) -> Calibration:
     """A curve from the validation triples and all unknown answers to the questions they ask."""
     graph = model.graph_
     triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
     if len(triples) < FEWEST:
         few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
-        why = few if len(triples) else "the graph has no validation triples"
-        words = f"Probabilities are σ(score), as trained, not calibrated: {why}."
+        why = few if len(triples) else "they are calibrated on validation triples, and the graph has none"
+        words = f"No probabilities, only scores: {why}."
         return Calibration("links", False, words, examples=len(triples))
     chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
-    examples = validation_examples(model, graph, chosen)
+    examples = validation_examples(model.scorer(), graph, chosen)
     curve = fit_sigmoid(examples)
     before, _ = link_reliability(examples, Sigmoid(1.0, 0.0, 1.0))
     after, bins = link_reliability(examples, curve)
@@ -211,32 +185,3 @@ def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> C
 
 def _highest(examples: Examples, curve: Sigmoid) -> float:
     return float(curve(examples.score).max())
-
-
-# -- kept in the folder -----------------------------------------------------------------------------------
-
-
-def _key(network: nn.Module, graph: KnowledgeGraph) -> str:
-    """Of the weights and the graph: a calibration of others is not used."""
-    digest = sha256(f"{VERSION} {graph.fingerprint}".encode())
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _kept(path: Path, key: str) -> Calibration | None:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return Calibration.from_dict(values) if values.get("of") == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _keep(path: Path, key: str, calibration: Calibration) -> None:
-    if not path.parent.is_dir():  # a model that was never saved has no folder to keep it in
-        return
-    try:
-        write_atomically(path, json.dumps({"of": key, **calibration.as_dict()}, indent=2) + "\n")
-    except OSError:  # a folder that may only be read is none the worse
-        return
