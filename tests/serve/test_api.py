@@ -159,8 +159,13 @@ def test_long_requests_are_answered_in_order(client, models):
 
 def test_no_title_is_looked_up_for_the_first_time_while_others_wait(models):
     for served in models:
-        assert {"nodes_by_key", "relations_by_key"} <= vars(served.opened.titles).keys()
-    assert "classes_by_key" in vars(models[0].opened.titles)
+        kinds = [
+            served.names._nodes,
+            served.names._relations,
+            *([served.names._classes] if served.graph.labels else []),
+        ]
+        assert all({"by_key", "search"} <= vars(called).keys() for called in kinds)
+        assert all({"index", "whole", "well_known"} <= vars(called.search).keys() for called in kinds)
 
 
 def test_unknown_names_are_answered_with_near_ones(client):

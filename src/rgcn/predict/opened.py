@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgcn.errors import DataError, UnknownNameError
+from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.lookup import NameLookup
 from rgcn.graph.titles import Titles
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.freshness import refuse_changed_data
@@ -19,7 +20,6 @@ from rgcn.tasks.storage import load_model
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
     from rgcn.config import RunConfig
-    from rgcn.predict.search import NameSearch
 
 CLASSIFIES, PREDICTS_LINKS = "node-classification", "link-prediction"
 KINDS = ("iri", "literal", "blank")
@@ -76,24 +76,22 @@ class OpenModel:
 
     # -- names -------------------------------------------------------------------------------------------
 
+    @cached_property
+    def names(self) -> NameLookup:
+        """Nodes, relations and classes by what people type."""
+        return NameLookup(self.titles)
+
     def node(self, text: str) -> int:
         """The node somebody means."""
-        try:
-            return self.titles.node(text)
-        except UnknownNameError as error:
-            if error.suggestions:
-                raise
-            # Nothing is spelled alike, but a part of a name may have been given: dog for dog.n.01.
-            near = [self.titles.of(node) for node in self.search.find(text, limit=3)]
-            raise UnknownNameError(error.kind, text, (), near) from None
+        return self.names.node(text)
 
     def relation(self, text: str) -> int:
         """The relation somebody means."""
-        return self.titles.find_relation(text)
+        return self.names.relation(text)
 
     def class_(self, text: str) -> int:
         """The class somebody means."""
-        return self.titles.find_class(text)
+        return self.names.class_(text)
 
     def describe(self, node: int) -> dict[str, Any]:
         """A node for people and programs: name, title, description, kind."""
@@ -110,13 +108,6 @@ class OpenModel:
     def describe_class(self, number: int) -> dict[str, str]:
         assert self.graph.labels is not None
         return {"name": self.graph.labels.names[number], "title": self.titles.class_(number)}
-
-    @cached_property
-    def search(self) -> NameSearch:
-        """Nodes by a part of their name; made when it is first asked for."""
-        from rgcn.predict.search import NameSearch
-
-        return NameSearch.of(self.graph, self.titles)
 
     # -- probabilities -----------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from rgcn.serve.explanations import Explanations, WhyAsked
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, shortened
 from rgcn.serve.route import Answer
-from rgcn.serve.searching import IndexedSearch
 from rgcn.serve.served import LinkAsked, Served, TripleAsked
 from rgcn.serve.writing import as_json, listed
 
@@ -106,8 +105,8 @@ class Api:
     async def search(self, model: Model, query: Annotated[SearchQuery, Query()]) -> Answer:
         """Nodes by a part of their name or title, best first."""
         served = self._model(model)
-        if isinstance(served.search, IndexedSearch):
-            nodes = served.search.find(query.q, query.limit)
+        if served.names.finds_quickly:
+            nodes = served.names.find(query.q, query.limit)
         else:
             nodes = (await self.quick.ask(served.searches, [(query.q, query.limit)]))[0]
         return Answer(served.searched(query.q, nodes))
@@ -115,19 +114,19 @@ class Api:
     async def neighbors(self, model: Model, query: Annotated[NeighborsQuery, Query()]) -> Answer:
         """The facts the graph has about a node: what it is the subject of first."""
         served = self._model(model)
-        return Answer(served.neighbors(served.naming.node(query.node), query.limit, query.offset))
+        return Answer(served.neighbors(served.names.node(query.node), query.limit, query.offset))
 
     # -- classes -----------------------------------------------------------------------------------------
 
     async def predict_class(self, model: Model, query: Annotated[ClassQuery, Query()]) -> Answer:
         """The class a node most likely has, and how likely every other one is."""
         served = self._model(model, CLASSIFIES)
-        return Answer(served.class_of(served.naming.node(query.node)))
+        return Answer(served.class_of(served.names.node(query.node)))
 
     async def predict_classes(self, model: Model, body: Annotated[ClassesBody, Body()]) -> Answer:
         """The classes of many nodes."""
         served = self._model(model, CLASSIFIES)
-        found = await self.quick.ask(served.classes, await self._resolved(body.nodes, served.naming.node))
+        found = await self.quick.ask(served.classes, await self._resolved(body.nodes, served.names.node))
         return Answer(b'{"predictions":' + listed(found) + b"}")
 
     # -- links -------------------------------------------------------------------------------------------
@@ -155,16 +154,16 @@ class Api:
         for_objects = query.subject is not None
         given = query.subject if for_objects else query.object
         assert given is not None
-        return LinkAsked(served.naming.node(given), served.naming.relation(query.relation), for_objects, k)
+        return LinkAsked(served.names.node(given), served.names.relation(query.relation), for_objects, k)
 
     async def score(self, model: Model, body: Annotated[ScoreBody, Body()]) -> Answer:
         """How likely given triples are, and whether the graph has them."""
         served = self._model(model, PREDICTS_LINKS)
-        naming = served.naming
+        names = served.names
         asked = await self._resolved(
             body.triples,
             lambda named: TripleAsked(
-                naming.node(named.subject), naming.relation(named.relation), naming.node(named.object)
+                names.node(named.subject), names.relation(named.relation), names.node(named.object)
             ),
         )
         return Answer(served.scored(list(await self.quick.ask(served.scores, asked))))
@@ -182,16 +181,16 @@ class Api:
         return Answer(made or (await self.slow.ask(self._why, [question]))[0])
 
     def _why_asked(self, served: Served, query: ExplainQuery) -> WhyAsked:
-        naming, how = served.naming, (served.name, query.method, query.edges)
+        names, how = served.names, (served.name, query.method, query.edges)
         if query.node is not None:
             served.must(CLASSIFIES)
-            class_ = None if query.class_ is None else naming.class_(query.class_)
-            return WhyAsked(*how, node=naming.node(query.node), class_=class_)
+            class_ = None if query.class_ is None else names.class_(query.class_)
+            return WhyAsked(*how, node=names.node(query.node), class_=class_)
         served.must(PREDICTS_LINKS)
         assert query.subject is not None
         assert query.relation is not None
         assert query.object is not None
-        ends = naming.node(query.subject), naming.relation(query.relation), naming.node(query.object)
+        ends = names.node(query.subject), names.relation(query.relation), names.node(query.object)
         return WhyAsked(*how, subject=ends[0], relation=ends[1], object=ends[2])
 
 

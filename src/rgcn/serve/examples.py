@@ -58,7 +58,7 @@ class Shown:
         ends = {"subject": self.node, "relation": self.relation}
         if endpoint == "GET search":
             query = self.words["q"]
-            return Example({"q": query}, None, answer(served.searched(query, served.search.find(query, FEW))))
+            return Example({"q": query}, None, answer(served.searched(query, served.names.find(query, FEW))))
         if endpoint == "GET neighbors":
             return Example({"node": self.node}, None, answer(served.neighbors(self._node, FEW, 0)))
         if endpoint == "GET explain":

@@ -17,9 +17,7 @@ from rgcn.predict import OpenModel
 from rgcn.predict.opened import CLASSIFIES, PREDICTS_LINKS
 from rgcn.serve.batching import Lane
 from rgcn.serve.facts import Facts
-from rgcn.serve.naming import Naming
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.searching import IndexedSearch
 from rgcn.serve.writing import Pieces, as_json, listed, number
 
 NODES_AT_ONCE = 1 << 16
@@ -60,8 +58,8 @@ class Served:
         on_step("calibrating")
         self.calibration = opened.calibration
         on_step("indexing names")
-        self.search = IndexedSearch.over(opened.search)
-        self.naming = Naming(opened, self.search)
+        self.names = opened.names
+        self.names.prepare()
         self.pieces = Pieces(opened)
         self.facts = Facts.of(self.graph)
         self._labels = _labels(opened)
@@ -111,7 +109,7 @@ class Served:
         return b'{"query":' + as_json(query) + b',"nodes":' + listed(found) + b"}"
 
     def _answer_searches(self, questions: list[tuple[str, int]]) -> list[list[int]]:
-        return [self.search.find(query, limit) for query, limit in questions]
+        return [self.names.find(query, limit) for query, limit in questions]
 
     def neighbors(self, node: int, limit: int, offset: int) -> bytes:
         pieces = self.pieces
