@@ -101,8 +101,7 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
         written = about.get("rgcn")
         raise DataError(
             f"{path}: written by rgcn {written if isinstance(written, str) else 'of an earlier version'}, whose "
-            "settings and weights mean other things here. Train it anew (its config.yaml says with what), or ask it with "
-            "the version that wrote it"
+            "settings and weights mean other things here. Train it anew, or ask it with the version that wrote it"
         )
     return about
 

@@ -19,7 +19,7 @@ from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
 from rgcn.graph.interop.rdf import BASE
 from rgcn.known import KnownTriples
 from rgcn.predict.opened import OpenModel
-from rgcn.tasks.extending import cannot_extend, extended
+from rgcn.tasks.extending import extended
 
 Number = TypeVar("Number", bound=np.generic)
 MOST_NAMED = 5
@@ -35,7 +35,7 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
     The calibration is that of the known nodes; nothing was calibrated on the new ones. Where the model cannot answer
     for new nodes, it says why.
     """
-    why_not = cannot_extend(opened.model)
+    why_not = opened.model.cannot_extend()
     if why_not is not None:
         raise DataError(f"{opened.path} cannot answer for new nodes: {why_not}")
     graph = joined(opened.graph, read(path), str(path))
@@ -47,7 +47,7 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
         titles=opened.titles.over(graph),
         new_nodes=tuple(range(opened.graph.num_nodes, graph.num_nodes)),
     )
-    larger.__dict__["calibration"] = opened.calibration  # of the trained numbers, which are the same
+    larger.__dict__["calibration"] = larger.model.calibration_ = opened.calibration  # of the same trained numbers
     return larger
 
 

@@ -19,7 +19,7 @@ from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop, threads_ea
 if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig
     from rgcn.graph import KnowledgeGraph
-    from rgcn.runs.training import OnEpoch
+    from rgcn.tasks.estimator import OnEpoch
 
 SECONDS_BETWEEN_REPORTS = 0.2
 

@@ -206,15 +206,15 @@ class Estimator(ABC):
     @property
     def classes_(self) -> list[str]:
         """Class names, in the order of `logits`' columns, of a model that answers for classes."""
-        raise DataError(_cannot(self, "classes"))
+        raise DataError(cannot_answer(self, "classes"))
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: the score of every class, on the CPU."""
-        raise DataError(_cannot(self, "classes"))
+        raise DataError(cannot_answer(self, "classes"))
 
     def scorer(self) -> Scorer:
         """What scores triples, of a model that answers for links."""
-        raise DataError(_cannot(self, "links"))
+        raise DataError(cannot_answer(self, "links"))
 
     @property
     def num_layers_(self) -> int:
@@ -292,7 +292,7 @@ class Estimator(ABC):
         return self.prepare(graph)
 
 
-def _cannot(model: Estimator, what: str) -> str:
+def cannot_answer(model: Estimator, what: str) -> str:
     """The words for a question of a kind that a model does not answer."""
     does = {"classes": "classifies nodes", "links": "predicts links"}
     example = {"classes": "`rgcn train rgcn/nc-world`", "links": "`rgcn train rgcn/lp-world`"}

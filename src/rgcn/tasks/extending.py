@@ -40,10 +40,7 @@ def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Mode
     why_not = model.cannot_extend()
     if why_not is not None:
         raise DataError(why_not)
-    # The new nodes may be further from the labelled ones than what was pruned.
-    settings = {**model.get_params(), **({"prune": False} if "prune" in model.own_settings else {})}
-    larger = type(model).from_settings(settings)
-    larger.prepare(graph)
+    larger = type(model).from_settings(model.get_params()).restore_saved(graph)
     trained = {name: value for name, value in model.network_.state_dict().items() if not _is_by_node(name)}
     left, _ = larger.network_.load_state_dict(trained, strict=False)
     assert all(map(_is_by_node, left))
