@@ -8,8 +8,10 @@ import sys
 
 import pytest
 import torch
+import typer.main
 
 from rgcn import threads
+from rgcn.cli.app import app
 from rgcn.threads import NUMBERS, WAITING, WAITING_CHOSEN, thread_limits, threads_each, use_threads, wait_passively
 
 
@@ -84,6 +86,17 @@ def test_the_number_asked_for_is_this_process_s_and_every_child_s(
     assert torch.get_num_threads() == 3
     assert threads_each(20) == 3  # what was asked for, not a share
     assert thread_limits(threads_each(20)) == dict.fromkeys(NUMBERS, "3")
+
+
+def test_every_command_that_computes_takes_a_number_of_threads() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    computing = ["train", "resume", "evaluate", "predict", "complete", "explain", "embed", "serve", "tune", "bench"]
+    reproducing = ["node-classification", "link-prediction", "tensor-statistics", "timings", "all"]
+    for command in [
+        *(commands[name] for name in computing),
+        *(commands["reproduce"].commands[name] for name in reproducing),
+    ]:
+        assert "--threads" in [option for parameter in command.params for option in parameter.opts], command.name
 
 
 @pytest.mark.parametrize(
