@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import rgcn  # isort: skip  # noqa: F401  before PyTorch
+
 import numpy as np
 import torch
 from _about import write_result

@@ -11,7 +11,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rgcn.threads import wait_passively
+
 __version__ = "0.2.0"
+
+wait_passively()  # heard only if said before PyTorch is loaded
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
 # only when it is first used.

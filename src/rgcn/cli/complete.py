@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.opening import opened_run
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run, Threads
 
 if TYPE_CHECKING:
     from rgcn.answers.by_example import Kinds
@@ -54,6 +54,7 @@ def complete(
     with_features: NewFeatures = None,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
     quiet: Quiet = False,

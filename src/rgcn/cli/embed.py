@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, Quiet, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, Quiet, Run, Threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +74,7 @@ def embed(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides the map: the same one, the same page.")] = 0,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
     quiet: Quiet = False,

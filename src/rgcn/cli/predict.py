@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.opening import opened_run
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run, Threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,6 +105,7 @@ def predict(
     with_features: NewFeatures = None,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
     quiet: Quiet = False,

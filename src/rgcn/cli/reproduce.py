@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +56,7 @@ def _add_training_command(task: str, words: str) -> None:
         seed: Seed = 0,
         changes: Changes = None,
         device: Device = None,
+        threads: Threads = None,
         mirror: Mirror = None,
         out: Out = HERE,
         fresh: Fresh = False,
@@ -126,6 +127,7 @@ def show_parameters(
 @app.command("tensor-statistics")
 def show_tensor_statistics(
     seeds: Annotated[int, typer.Option("--seeds", "--runs", min=1, help="First forward passes to average over.")] = 10,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -147,6 +149,7 @@ def show_timings(
     datasets: Datasets = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps of link prediction to measure.")] = 20,
     device: Device = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -170,6 +173,7 @@ def everything(
     seed: Seed = 0,
     changes: Changes = None,
     device: Device = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     out: Out = HERE,
     fresh: Fresh = False,

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rgcn.cli.options import AsJson, Mirror, Quiet, Run
+from rgcn.cli.options import AsJson, Mirror, Quiet, Run, Threads
 
 
 def resume(
     folder: Run,
     no_track: Annotated[bool, typer.Option("--no-track", help="Report to no tracker this time.")] = False,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -47,6 +48,7 @@ def evaluate(
         str | None,
         typer.Option(help="train, valid or test; by default test, or valid while the run is not finished."),
     ] = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
 ) -> None:

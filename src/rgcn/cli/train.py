@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet, Threads
 from rgcn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def train(
         list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
     ] = None,
     device: Device = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet, Threads
 
 if TYPE_CHECKING:
     from rgcn.runs.tuning import TrialRecord, TuneResult
@@ -46,6 +46,7 @@ def tune(
     seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
     minutes: Annotated[float | None, typer.Option("--timeout", help="Begin no trial after so many minutes.")] = None,
     device: Device = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

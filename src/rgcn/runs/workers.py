@@ -14,7 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rgcn.errors import RgcnError, StoppedError
-from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop, threads_each
+from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
+from rgcn.threads import threads_each
 
 if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig

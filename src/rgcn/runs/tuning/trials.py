@@ -15,10 +15,11 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from rgcn.errors import ConfigError, DataError, RgcnError
-from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop, threads_each
+from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
 from rgcn.runs.tuning.objective import Evaluation, Objective, blinded, evaluate, for_trials
 from rgcn.runs.tuning.spaces import draw, draw_own
 from rgcn.runs.tuning.study import Plan, ask, optuna
+from rgcn.threads import threads_each
 
 if TYPE_CHECKING:
     from optuna.study import Study
