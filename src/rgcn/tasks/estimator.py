@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import Section, validated
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
@@ -217,9 +217,25 @@ class Estimator(ABC):
         raise DataError(cannot_answer(self, "links"))
 
     @property
+    @abstractmethod
     def num_layers_(self) -> int:
         """How many hops away a node can be heard; 0 where no messages are passed."""
-        raise NotImplementedError
+
+    @property
+    def message_triples_(self) -> NDArray[np.int64]:
+        """[T, 3]: the triples whose edges carry messages, in the operator's order."""
+        return self.graph_.split_triples("train")
+
+    def class_asked(self, node: int) -> list[int]:
+        """Nodes that must be computed to tell the class of one."""
+        return [node]
+
+    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        """[1, classes]: logits of a node from the receptive field of `class_asked`, with gradients of its edges.
+
+        network  this model's, or a copy of it; own=False: without what nodes bring themselves, around the messages
+        """
+        raise DataError(cannot_answer(self, "classes"))
 
     @property
     def calibration_(self) -> Calibration:

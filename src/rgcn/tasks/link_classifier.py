@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Self
 
+from rgcn.adjacency import ReceptiveField
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.scoring import Questions
 from rgcn.tasks.estimator import Nodes
 from rgcn.tasks.link_predictor import LinkEstimator
@@ -71,6 +73,16 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         scorer = self.scorer()
         parts = [scorer.scores(part.to(scorer.device), among[order]).cpu() for part in asked.parts(1 << 14)]
         return torch.cat(parts)[:, torch.argsort(order)]
+
+    def class_asked(self, node: int) -> list[int]:
+        return list(dict.fromkeys([node, *self.class_nodes_.tolist()]))
+
+    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        assert isinstance(network, LinkNetwork)
+        asked = torch.tensor(self.class_asked(node), device=field.inputs.device)
+        score = network.score_heard if own else network.score_unheard
+        relation, classes = self.class_relation_, self.class_nodes_.tolist()
+        return torch.stack([score(Heard(field, asked, node, relation, c)) for c in classes], dim=1)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:

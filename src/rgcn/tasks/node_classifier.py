@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
@@ -218,6 +218,13 @@ class NodeClassifier(ClassEstimator):
         states = self._states(self.graph_.nodes.ids(nodes), -1)
         with torch.no_grad():
             return self.network_.head(states).cpu()  # type: ignore[no-any-return]
+
+    @property
+    def message_triples_(self) -> NDArray[np.int64]:
+        return self.graph_.triples
+
+    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        return network(field)  # type: ignore[no-any-return]
 
     def embeddings(self, nodes: Nodes | None = None, layer: int = -2) -> NDArray[np.float32]:
         """States [nodes, width] after a layer: -2 the last hidden one (of a deep enough network), -1 the last."""
