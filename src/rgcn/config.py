@@ -212,7 +212,9 @@ class NodeModelConfig(Section):
     )
     inverse: bool = Field(True, description="Also send messages against the direction of triples.")
     self_loops: bool = Field(True, description="Let each node hear itself.")
-    bias: bool = Field(True, description="Add a learned bias in each convolution.")
+    bias: bool = Field(
+        True, description="Add a learned bias in each convolution; e-rgcn's diagonal one never has one, as published."
+    )
     dropout: float = Field(
         0.0,
         ge=0,
@@ -230,6 +232,9 @@ class NodeModelConfig(Section):
         "initial weights).",
     )
     embedding_init: Scheme = Field("kaiming-normal", description="How e-rgcn's embeddings begin.")
+    embedding_gain: float = Field(
+        math.sqrt(2), gt=0, description="Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."
+    )
 
     _bases = _goes_with("bases", "basis", 30)
     _blocks = _goes_with("blocks", "block", 4)

@@ -19,7 +19,7 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.nn import RelationalEncoder
 from rgcn.nn.encoder import FeatureInput
 from rgcn.tasks.devices import choose_device
-from rgcn.tasks.node_network import build_network, kernels_of
+from rgcn.tasks.node_network import build_network, has_bias, kernels_of
 from rgcn.tasks.node_training import Epoch, NodeFitting, NodeTrainer
 from rgcn.tasks.settings import split_settings
 
@@ -294,6 +294,8 @@ def published_parameters(config: NodeModelConfig, num_inputs: int, num_relations
 
     >>> published_parameters(NodeModelConfig(), 8285, 45, 4)  # AIFB, RGCN: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
     12068804
+    >>> published_parameters(NodeModelConfig(name="e-rgcn"), 8285, 45, 4)  # 8285 · 32 + 91 · 32 + 91 · 32 · 4 + 4
+    279684
     """
     relations = num_relations * (1 + config.inverse) + config.self_loops
     total, width = 0, num_inputs
@@ -312,6 +314,6 @@ def published_parameters(config: NodeModelConfig, num_inputs: int, num_relations
             total += (relations - apart) * width * out // config.blocks + apart * width * out
         else:
             total += relations * width * out
-        total += out if config.bias else 0
+        total += out if has_bias(config, depth) else 0
         width = out
     return total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -33,17 +35,18 @@ def build_network(
     source, width = _input(config, graph, training, generator)
     layers = []
     for depth in range(config.layers):
-        last, first = depth + 1 == config.layers, depth == 0
-        embedded_first = first and config.name == "e-rgcn"
+        last = depth + 1 == config.layers
+        embedded_first = depth == 0 and config.name == "e-rgcn"
         out = graph.labels.num_classes if last else config.embedding if embedded_first else config.hidden
-        decomposition = _decomposition(config, first=first, last=last, out=out)
+        bias = has_bias(config, depth)
+        decomposition = Diagonal() if _scales_only(config, depth) else _named(config, last, out)
         if width is None:
             layer = RelationalGraphConv.one_hot(
                 adjacency,
                 out,
                 decomposition=decomposition,
                 training=None if training is None else (training.layers[0], training.inputs),
-                bias=config.bias,
+                bias=bias,
                 init=init,
                 generator=generator,
             )
@@ -55,13 +58,32 @@ def build_network(
                 decomposition=decomposition,
                 inverse=config.inverse,
                 self_loops=config.self_loops,
-                bias=config.bias,
+                bias=bias,
                 init=init,
                 generator=generator,
             )
+        if config.bias and not bias:
+            layer.register_load_state_dict_pre_hook(_with_its_bias)  # type: ignore[no-untyped-call]
         layers.append(layer)
         width = out
     return RelationalEncoder(source, layers, config.dropout)
+
+
+def has_bias(config: NodeModelConfig, depth: int) -> bool:
+    """Whether a convolution adds a bias: e-RGCN's diagonal one does not, in the paper's equation and in its code."""
+    return config.bias and not _scales_only(config, depth)
+
+
+def _scales_only(config: NodeModelConfig, depth: int) -> bool:
+    """e-RGCN's first convolution only scales the embedding; with a single layer there is nothing after it to mix."""
+    return config.name == "e-rgcn" and depth == 0 < config.layers - 1
+
+
+def _with_its_bias(layer: RelationalGraphConv, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """e-RGCNs of the first versions were trained with a bias there: they keep it, and answer as they did."""
+    if f"{prefix}bias" in state and layer.bias is None:
+        like: Tensor = next(layer.parameters())
+        layer.bias = nn.Parameter(torch.zeros_like(state[f"{prefix}bias"], device=like.device, dtype=like.dtype))
 
 
 def _input(
@@ -73,20 +95,14 @@ def _input(
         if training is not None:
             reached = torch.zeros(graph.num_nodes, dtype=torch.bool)
             reached[training.inputs.cpu()] = True
-        init = Initializer(config.embedding_init, fans=(config.embedding, graph.num_nodes))
+        # E [nodes, width] as torch.nn.init reads a matrix: the fan in is its width.
+        init = Initializer(config.embedding_init, config.embedding_gain, fans=(config.embedding, graph.num_nodes))
         return EmbeddingInput(graph.num_nodes, config.embedding, init, generator, reached), config.embedding
     if config.input == "features" or (config.input == "auto" and graph.features is not None):
         if graph.features is None:
             raise ConfigError("model.input is 'features', but the graph has none: read it with features=FILE")
         return FeatureInput(torch.from_numpy(np.array(graph.features))), graph.features.shape[1]
     return OneHotInput(), None
-
-
-def _decomposition(config: NodeModelConfig, first: bool, last: bool, out: int) -> Decomposition:
-    if config.name == "e-rgcn":
-        # Its first convolution only scales the embedding; with a single layer there is nothing after it to mix.
-        return Diagonal() if first and not last else _named(config, last, out)
-    return _named(config, last, out)
 
 
 def _named(config: NodeModelConfig, last: bool, out: int) -> Decomposition:
