@@ -2,6 +2,7 @@
 
     python benchmarks/unseen_nodes.py --split valid     # what choices were made on
     python benchmarks/unseen_nodes.py --seeds 5         # the test split, once
+    python benchmarks/unseen_nodes.py --seeds 100 --sets world    # one set alone, into unseen-nodes-world.json
 
 Links: a model is trained on the graph of an inductive data set (inductive/fb237_v1, inductive/WN18RR_v1 in the
 mirror) and asked about another graph, `_ind`, that shares its relations and none of its nodes. It is given that graph's
@@ -63,7 +64,8 @@ def main() -> None:
             measured = classes(given.split, seed) if name == "world" else links(name, given.split, seed)
             rows.append({"data": name, "seed": seed, **measured})
             print(rows[-1], flush=True)
-    suffix = "" if given.split == "test" else "-valid"
+    some = [] if given.sets == [*INDUCTIVE, "world"] else given.sets
+    suffix = "".join(f"-{part}" for part in (*some, *(["valid"] if given.split == "valid" else [])))
     write_result(
         given.out / f"unseen-nodes{suffix}.json",
         {"split": given.split, "link_settings": LINK_SETTINGS, "runs": rows, "means": means(rows)},

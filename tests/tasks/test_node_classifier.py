@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -458,6 +459,68 @@ def test_number_of_parameters_as_published_is_that_of_a_network_with_all_rows():
     ):
         with_features = NodeClassifier(**settings).prepare(featured)
         assert with_features.num_parameters_as_published_ == with_features.num_parameters_
+
+
+# -- e-RGCN as published -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_the_diagonal_layer_of_e_rgcn_has_no_bias_and_the_others_have(layers):
+    network = NodeClassifier("e-rgcn", layers=layers).prepare(shelf()).network_
+    assert [layer.bias is None for layer in network.layers] == [True] + [False] * (layers - 1)
+    assert [name for name, _ in network.layers[0].named_parameters()] == ["weights.scale"]
+
+
+def test_only_the_diagonal_layer_of_e_rgcn_goes_without():
+    kg = shelf()
+    single = NodeClassifier("e-rgcn", layers=1).prepare(kg)  # full matrices: nothing comes after it to mix
+    assert single.network_.layers[0].bias is not None
+    featured = replace(kg, features=np.ones((kg.num_nodes, 16)))
+    scaled = NodeClassifier(decomposition="diagonal").prepare(featured)
+    assert all(layer.bias is not None for layer in scaled.network_.layers)
+
+
+@pytest.mark.parametrize("width", [32, 50])
+def test_the_embeddings_of_e_rgcn_begin_as_torch_draws_kaiming_normal_by_fan_in(width):
+    network = NodeClassifier("e-rgcn", embedding=width, seed=3).prepare(load_world()).network_
+    ours = network.source.rows.values().detach()
+    theirs = torch.nn.init.kaiming_normal_(torch.empty_like(ours), mode="fan_in")
+    expected = math.sqrt(2) / math.sqrt(width)
+    few = 5 / math.sqrt(2 * ours.numel())  # five standard errors of a standard deviation
+    assert float(ours.std()) == pytest.approx(expected, rel=few)
+    assert float(theirs.std()) == pytest.approx(expected, rel=few)
+
+
+def test_the_gain_of_the_embeddings_can_be_chosen():
+    one, two = (
+        NodeClassifier("e-rgcn", embedding_gain=gain).prepare(shelf()).network_.source.rows.values() for gain in (1, 2)
+    )
+    torch.testing.assert_close(2 * one, two)
+
+
+def test_e_rgcn_is_the_equation_of_the_paper_and_learns_as_it_does():
+    kg = shelf()
+    classifier = NodeClassifier("e-rgcn", weight_decay=0.005)
+    network = classifier.prepare(kg).network_.double()
+    first, second = network.layers
+    begin = network.source.rows.values(), first.weights.scale, second.dense_weight(), second.bias
+    rows, scale, weight, bias = parameters = [value.detach().clone().requires_grad_() for value in begin]
+    adjacency = classifier._adjacency.to_dense().double()  # [relations, nodes, nodes]
+    nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
+    optimizer = torch.optim.Adam(parameters, lr=0.01, weight_decay=0.005)
+    step = classifier.training_step()
+    for _ in range(20):
+        # H = ReLU(Σ_r A_r E diag(w_r)), Y = Σ_r A_r H W_r + b
+        hidden = torch.relu(torch.einsum("rij, jd, rd -> id", adjacency, rows, scale))
+        logits = torch.einsum("rij, jd, rdc -> ic", adjacency, hidden, weight) + bias
+        loss = F.cross_entropy(logits[nodes], classes)
+        assert float(step()[0]) == pytest.approx(float(loss.detach()), rel=1e-9)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_labelled_nodes_nobody_speaks_to_can_still_be_trained_on():
