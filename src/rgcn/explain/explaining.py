@@ -131,7 +131,7 @@ def explain_link(
     paths += paths_from(found, PATHS - len(paths))
     triple = torch.tensor([[subject, relation, object]])
     ruled_out = bool(is_ruled_out(opened.graph, KnownTriples.of_graph(opened.graph, "train"), triple)[0])
-    by_score = ruled_out and opened.calibration.ruled_out_share is not None
+    by_score = ruled_out and opened.calibration.fitted and opened.calibration.ruled_out_share is not None
     measured = fidelity(question, found.supporting(edges), draws, seed, by_score)
     naming = Naming(opened, found, itself)
     return _written(naming, question, about, paths, measured, method=method, ruled_out=ruled_out)
@@ -185,8 +185,8 @@ def _hearing(opened: OpenModel) -> Estimator:
     model = opened.model
     if not model.num_layers_:
         raise DataError(
-            f"{model.model.title} has no message passing: no triple decides its answers, only what it learned about the "
-            "nodes; explain a run of rgcn or c-rgcn instead"
+            f"{model.model.title} has no message passing: no triple decides its answers, only what it learned about "
+            "the nodes; explain a run of rgcn or c-rgcn instead"
         )
     return model
 
