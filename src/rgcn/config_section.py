@@ -262,6 +262,8 @@ def accepted(schema: Mapping[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         names = [repr(choice) for choice in _choices(schema)]
         return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    if "examples" in schema:
+        return f"text such as {schema['examples'][0]!r}"
     kind = schema.get("type")
     if kind == "array":
         return f"a list of {accepted(schema.get('items', {}))}"
@@ -278,10 +280,11 @@ def accepted(schema: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[Any]:
-    """The values a schema names, its own or its items'."""
+    """The values a schema names: its own, its items', or those of one of its kinds."""
     if "const" in schema:
         return [schema["const"]]
-    return list(schema.get("enum") or schema.get("items", {}).get("enum", []))
+    inner = [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]
+    return [*schema.get("enum", []), *(choice for part in inner for choice in _choices(part))]
 
 
 def dotted(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -11,13 +12,15 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rgcn.axis_tables import TRACKERS
 from rgcn.config import RUNS, RunConfig, validated
+from rgcn.config_choices import choices
 from rgcn.config_section import Origin, Problem, Section, listed, origin_of
-from rgcn.errors import ConfigError, UnknownNameError, close_matches
+from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.old_keys import bring_up_to_date
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
 
-FLAGS = {"seed": "--seed", "training.device": "--device"}
+FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
 DEFAULT_TASK = "node-classification"
 
 
@@ -35,7 +38,8 @@ WITHOUT_EFFECT = ("checkpoints", "trackers")
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
-    Everything that is wrong is said at once, each with the line or the argument it comes from.
+    Everything that is wrong is said at once, each with the line or the argument it comes from. A class that is named by
+    "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100
@@ -54,6 +58,15 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
     assert task is not None
     layers.problems += bring_up_to_date(layers.values, layers.origins, task)
     config: RunConfig = validated(RUNS[task], layers.values, name, layers.origins, layers.problems)
+    problems = list(_found_missing(config, layers))
+    if problems:
+        raise ConfigError(listed(name, problems))
+    return config
+
+
+def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunConfig:
+    """A configuration that a folder kept, `source` the file."""
+    config: RunConfig = validated(RUNS[task], _without_missing_trackers(values, source), source)
     return config
 
 
@@ -138,6 +151,7 @@ class _Layers:
     values: dict[str, Any]
     origins: dict[tuple[str | int, ...], Origin]
     problems: list[Problem] = field(default_factory=list)
+    of_run: str | None = None  # what the file is called in messages, where it is a run's
 
     def change(self, change: str) -> None:
         """Apply `section.key=value`."""
@@ -194,7 +208,31 @@ def _read(name: str) -> _Layers:
             "sections, such as data, model and training"
         )
     origins = {place: Origin(shown, line) for place, line in read.lines.items()}
-    return _Layers(read.values, origins, _given_twice(read, shown))
+    if not (path.parent / "run.json").is_file():
+        return _Layers(read.values, origins, _given_twice(read, shown))
+    return _Layers(_without_missing_trackers(read.values, shown), origins, _given_twice(read, shown), shown)
+
+
+def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
+    """Import what the user named themself, and say what cannot be had; what a run names is judged when it is used."""
+    for path, axis, choice in choices(config):
+        origin = origin_of(path, layers.origins)
+        if ":" in choice and origin is not None and origin.source != layers.of_run:
+            try:
+                axis.find(choice, trusted=True)
+            except RgcnError as error:
+                yield Problem(".".join(map(str, path)), str(error), origin)
+
+
+def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """A run can be opened, and go on, where the package that brought a tracker's name is not installed."""
+    named = values.get("trackers")
+    if not isinstance(named, list):
+        return values
+    gone = [name for name in named if TRACKERS.problem(name) is not None]
+    for name in gone:
+        warnings.warn(f"{source}: the tracker {name!r} is not installed here, and hears nothing", stacklevel=4)
+    return {**values, "trackers": [name for name in named if name not in gone]}
 
 
 def _given_twice(read: YamlText, shown: str) -> list[Problem]:

@@ -81,11 +81,10 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
-        from rgcn.config import RUNS, validated
-        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, load_configuration
+        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration, load_configuration
 
         about, path = self.about(), self.path / "config.yaml"
-        begun: RunConfig = validated(RUNS[about["task"]], about["configuration"], str(self.path / "run.json"))
+        begun = kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
         if not path.exists():  # cut off between the two files: what the second would have said is in the first
             return begun
         try:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rgcn.config import RUNS, RunConfig, validated
+from rgcn.config import RUNS, RunConfig
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
-from rgcn.runs.configuration import WITHOUT_EFFECT, differences
+from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, with_whole_paths
 from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Outcome, Task, Workers, workers
@@ -173,7 +173,7 @@ def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     kept = read_json(folder / "series.json", FORMAT, VERSION)
     if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or kept["task"] not in RUNS:
         raise DataError(f"{folder / 'series.json'}: damaged; the command that began the series goes on with it")
-    config: RunConfig = validated(RUNS[kept["task"]], kept["configuration"], str(folder / "series.json"))
+    config = kept_configuration(kept["task"], kept["configuration"], str(folder / "series.json"))
     return config, kept["planned"], kept["jobs"]
 
 
