@@ -14,9 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rgcn.axis_tables import DECODERS, ENCODERS, HEADS, OBJECTIVES, SAMPLERS
+from rgcn.axis_tables import DECODERS, ENCODERS, HEADS, OBJECTIVES, READERS, SAMPLERS, TRACKERS
+from rgcn.config_choices import OnAxis
 from rgcn.config_search import SearchSpace, search, search_spaces
-from rgcn.config_section import OnAxis, Section, impossible, validated
+from rgcn.config_section import Section, impossible, validated
 
 __all__ = [
     "CheckpointConfig",
@@ -68,7 +69,9 @@ class DataConfig(Section):
     )
     inverse: str | None = Field(None, description="The inverse of `labels_from`, which would give the answer away.")
     features: str | None = Field(None, description="Table of node names and their numbers, for `path`.")
-    format: str | None = Field(None, description="Format of `path` where its name does not tell.")
+    format: Annotated[str, OnAxis(READERS, closed=False)] | None = Field(
+        None, description="Format of `path` where its name does not tell, or the reader to use: package.module:Class."
+    )
     columns: list[str | int] | None = Field(
         None, description="Subject, relation and object in a table: names, or positions from 0."
     )
@@ -640,7 +643,7 @@ class CheckpointConfig(Section):
     )
 
 
-Tracker = Literal["tensorboard", "mlflow", "wandb"]
+Tracker = Annotated[str, OnAxis(TRACKERS)]
 
 
 class RunConfig(Section):
@@ -653,7 +656,9 @@ class RunConfig(Section):
     training: Any
     checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
     trackers: list[Tracker] = Field(
-        default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
+        default_factory=list,
+        description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'. Your own is "
+        "package.module:Class.",
     )
 
     @impossible("trackers")

@@ -38,7 +38,8 @@ def train(
     ] = 1,
     jobs: Jobs = 1,
     track: Annotated[
-        list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."),
     ] = None,
     device: Device = None,
     threads: Threads = None,

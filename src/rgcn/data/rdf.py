@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
 from rgcn.data.numbering import TripleCollector
+from rgcn.data.readers import Reading, TripleReader
 from rgcn.data.xml_entities import EntityGuard
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind
@@ -54,6 +55,45 @@ def read_rdf(
         if not keep_literals:
             terms = terms.filter(~terms["object"].str.starts_with('"'))
         collector.add(terms["subject"], terms["relation"], terms["object"], split=file.split, name_of=name_of)
+
+
+class _RdfReader(TripleReader):
+    plural = "RDF"
+    is_rdf = True
+
+    def read(self, reading: Reading) -> None:
+        read_rdf(
+            reading.file,
+            reading.source,
+            reading.collector,
+            reading.bad_lines,
+            keep_literals=reading.keep_literals,
+            blank_prefix=reading.blank_prefix,
+        )
+
+
+class NTriplesReader(_RdfReader):
+    endings = ("nt", "ntriples")
+
+
+class NQuadsReader(_RdfReader):
+    endings = ("nq", "nquads")
+
+
+class TurtleReader(_RdfReader):
+    endings = ("ttl", "turtle")
+
+
+class TriGReader(_RdfReader):
+    endings = ("trig",)
+
+
+class RdfXmlReader(_RdfReader):
+    endings = ("rdf", "owl", "xml", "rdfs", "rdfxml")
+
+
+class JsonLdReader(_RdfReader):
+    endings = ("jsonld", "json")
 
 
 def node_kinds(names: list[str]) -> NDArray[np.uint8]:

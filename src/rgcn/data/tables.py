@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rgcn.data.files import COMPRESSION_SUFFIXES, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
 from rgcn.data.numbering import TripleCollector
+from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, close_matches
 
 if TYPE_CHECKING:
@@ -273,6 +274,25 @@ def _parquet_block(frame: pl.DataFrame) -> TableBlock:
 
 
 # -- triples ---------------------------------------------------------------------------------------------
+
+
+class _TableReader(TripleReader):
+    plural = "tables"
+
+    def read(self, reading: Reading) -> None:
+        read_triple_table(reading.file, reading.source, reading.collector, reading.bad_lines, reading.columns)
+
+
+class TsvReader(_TableReader):
+    endings = ("tsv", "txt")
+
+
+class CsvReader(_TableReader):
+    endings = ("csv",)
+
+
+class ParquetReader(_TableReader):
+    endings = ("parquet", "pq")
 
 
 def read_triple_table(

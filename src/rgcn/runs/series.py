@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rgcn.axis_tables import TASKS
-from rgcn.config import RunConfig, validated
+from rgcn.config import RunConfig
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
-from rgcn.runs.configuration import WITHOUT_EFFECT, differences
+from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, with_whole_paths
 from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Job, Outcome, Workers, workers
-from rgcn.tasks.task import task_of
 
 FORMAT, VERSION = "rgcn-series", 1
 
@@ -175,7 +174,7 @@ def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     kept = read_json(folder / "series.json", FORMAT, VERSION)
     if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or kept["task"] not in TASKS.names():
         raise DataError(f"{folder / 'series.json'}: damaged; the command that began the series goes on with it")
-    config: RunConfig = validated(task_of(kept["task"]).run_config, kept["configuration"], str(folder / "series.json"))
+    config = kept_configuration(kept["task"], kept["configuration"], str(folder / "series.json"))
     return config, kept["planned"], kept["jobs"]
 
 
