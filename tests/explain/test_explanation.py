@@ -12,10 +12,10 @@ import torch
 from explained_models import classifier, field_of, neighbors_graph, only_these, opened, predictor, readers
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.answers.links import predict_links, triple_probabilities
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import METHODS, explain_class, explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.links import predict_links, triple_probabilities
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -205,7 +205,7 @@ def asked_by_hand(known, triple):
     subject, relation, object_ = triple
     answers = predict_links(known, torch.tensor([subject]), torch.tensor([relation]), True, known.graph.num_nodes)
     at = torch.nonzero(answers.node[0] == object_).flatten().tolist()
-    nodes = known.model.encoded()
+    nodes = known.model.scorer().nodes
     score = known.model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]]).detach()
     scored = float(triple_probabilities(known, torch.tensor([triple]), score)[0])
     return (float(answers.probability[0, at[0]]) if at else None), scored

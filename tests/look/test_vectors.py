@@ -34,8 +34,8 @@ def test_a_link_predictor_has_no_layers_to_choose(predictor):
 
 def test_biases_are_not_part_of_a_nodes_vector(predictor):
     found = NodeVectors.of(predictor)
-    assert predictor.model.encoded().shape[1] == 10
-    assert found.take(np.array([3, 1])).tolist() == predictor.model.encoded()[[3, 1], :8].tolist()
+    assert predictor.model.scorer().nodes.shape[1] == 10
+    assert found.take(np.array([3, 1])).tolist() == predictor.model.scorer().nodes[[3, 1], :8].tolist()
 
 
 def test_parts_give_what_the_whole_gives(classifier, monkeypatch):

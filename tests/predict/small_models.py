@@ -60,7 +60,7 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
 
 def every_score(opened):
     """float64 [N, R, N]: the score of every triple, by the decoder's own definition, one at a time in effect."""
-    graph, decoder, nodes = opened.graph, opened.model.network_.decoder, opened.model.encoded()
+    graph, decoder, nodes = opened.graph, opened.model.network_.decoder, opened.model.scorer().nodes
     n, r = graph.num_nodes, graph.num_relations
     s, p, o = torch.meshgrid(torch.arange(n), torch.arange(r), torch.arange(n), indexing="ij")
     with torch.no_grad():
@@ -77,7 +77,7 @@ def mask(graph, *splits):
 
 def ruled_out(graph, known):
     """bool [N, R, N]: what examples rule out, in loops."""
-    from rgcn.predict.by_example import ENOUGH_TRIPLES, LARGEST_EXCEPTION
+    from rgcn.answers.by_example import ENOUGH_TRIPLES, LARGEST_EXCEPTION
 
     train, out = {tuple(t) for t in graph.split_triples("train").tolist()}, torch.zeros_like(known)
     for r in range(graph.num_relations):

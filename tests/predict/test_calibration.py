@@ -9,12 +9,12 @@ import torch
 from small_models import every_score, mask, random_graph, ruled_out, with_whole_numbers
 
 import rgcn
+from rgcn.answers.calibration import Calibration, calibrate_classes, calibrate_links, calibration_of
+from rgcn.answers.class_calibration import COLDEST, class_reliability, fit_temperature
+from rgcn.answers.link_calibration import Examples, Sigmoid, fit_sigmoid, link_reliability, validation_examples
+from rgcn.answers.reliability import Bin, as_text, bins_of, calibration_error
 from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
-from rgcn.predict.calibration import Calibration, calibrate_classes, calibrate_links, calibration_of
-from rgcn.predict.class_calibration import COLDEST, class_reliability, fit_temperature
-from rgcn.predict.link_calibration import Examples, Sigmoid, fit_sigmoid, link_reliability, validation_examples
-from rgcn.predict.reliability import Bin, as_text, bins_of, calibration_error
 
 
 def drawn_labels(temperature, count=4000, seed=0):
@@ -154,7 +154,7 @@ def test_it_is_kept_beside_the_model(folder, monkeypatch):
     kept = json.loads((folder / "calibration.json").read_text())
     assert kept["temperature"] == first.temperature
     assert kept["meaning"] == first.meaning
-    monkeypatch.setattr("rgcn.predict.calibration.calibrate_links", None)  # would fail if it were fitted again
+    monkeypatch.setattr("rgcn.answers.calibration.calibrate_links", None)  # would fail if it were fitted again
     assert open_model(folder).calibration == first
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
 
+from rgcn.answers.by_example import Examples
+from rgcn.answers.completion import complete
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.by_example import Examples
-from rgcn.predict.completion import complete
 
 
 def by_definition(opened, relations, k, floor, limit, nodes, by_example, known=()):

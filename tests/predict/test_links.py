@@ -4,10 +4,10 @@ import pytest
 import torch
 from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
 
+from rgcn.answers.links import predict_links, triple_probabilities
 from rgcn.errors import ConfigError, DataError
 from rgcn.predict import links as module
 from rgcn.predict import top
-from rgcn.predict.links import predict_links, triple_probabilities
 
 
 def by_definition(opened, given, relation, for_objects, k, known, by_example):

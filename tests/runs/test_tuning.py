@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from rgcn.runs.tuning.blind import without_test_labels, without_test_triples
 from threads_as_processes import (
     Life,
     Workshop,
@@ -33,7 +34,6 @@ from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.runs.tuning import study as studies
-from rgcn.runs.tuning.blind import without_test_labels, without_test_triples
 from rgcn.runs.tuning.objective import Evaluation, Objective, blinded, evaluate, for_trials
 from rgcn.runs.tuning.result import configuration_of
 from rgcn.runs.tuning.spaces import draw, draw_own, own_values

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from rgcn.predict.links import predict_links
+from rgcn.answers.links import predict_links
 from rgcn.serve import answers
 from rgcn.serve.facts import Facts
 

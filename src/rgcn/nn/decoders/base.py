@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
+from rgcn.nn.initialization import Initializer
 from rgcn.sampling import Negatives
 
 if TYPE_CHECKING:
@@ -109,6 +110,16 @@ class BilinearDecoder(Decoder):
     With biases, f gains b_s[s] + b_r[r] + b_o[o]. The nodes' biases travel as two columns behind their vectors, which
     `prepare` appends, so that all nodes are still scored by one product.
     """
+
+    @classmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        relation = Initializer("normal").draw((plan.num_relations, cls.relation_width(width)), plan.generator)
+        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases)
+
+    @staticmethod
+    def relation_width(width: int) -> int:
+        """Numbers a relation, where nodes have `width`."""
+        return width
 
     def __init__(self, relation: Tensor, width: int, num_nodes: int | None = None, biases: bool = False) -> None:
         super().__init__()
