@@ -7,6 +7,7 @@ import gzip
 import socket
 from pathlib import Path
 
+import polars as pl
 import pytest
 import zstandard
 
@@ -254,7 +255,7 @@ def test_deeply_nested_turtle_is_read(tmp_path: Path, opening: str, closing: str
 
 @pytest.mark.parametrize("name", ["g.nt", "g.nq", "g.ttl", "g.trig", "g.jsonld"])
 def test_a_literal_longer_than_the_parser_holds(tmp_path: Path, name: str) -> None:
-    long = "a" * (17 << 20)
+    long = "a " * (9 << 20)
     text = f'{{"@id":"x:a","x:p":"{long}"}}' if name == "g.jsonld" else f'{GOOD}<x:a> <x:p> "{long}" .\n{GOOD}'
     (tmp_path / name).write_text(text)
     with pytest.raises(ParseError, match="a literal or name longer than the parser holds"):
@@ -262,6 +263,20 @@ def test_a_literal_longer_than_the_parser_holds(tmp_path: Path, name: str) -> No
     if name in ("g.nt", "g.nq"):
         graph = read(tmp_path / name, skip_bad_lines=True)
         assert (len(graph), graph.metadata["skipped_lines"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["g.ttl", "g.trig"])
+def test_an_endless_word_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(GOOD + "a" * (5 << 20))
+    with pytest.raises(ParseError, match="a name or a literal of more than 4 MiB without a space"):
+        read(tmp_path / name)
+
+
+def test_parquet_of_one_row_many_times(tmp_path: Path) -> None:
+    row = pl.DataFrame({"s": ["a"], "r": ["r"], "o": ["b"]})
+    row.select(pl.all().repeat_by(2_000_000).explode()).write_parquet(tmp_path / "g.parquet", row_group_size=2_000_000)
+    with pytest.raises(DataError, match="2,000,000 rows in"):
+        read(tmp_path / "g.parquet")
 
 
 def test_quotes_that_are_never_closed(tmp_path: Path) -> None:

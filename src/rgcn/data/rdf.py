@@ -27,6 +27,7 @@ LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")
 QUADS_PER_BLOCK = 50_000
 MAX_TRIPLE_TERM_DEPTH = 500
+MAX_WORD_BYTES = 4 << 20  # of a name in Turtle, which is looked at again whenever more of it arrives
 SHORT_LINE = 17  # bytes: no triple is shorter, so lines that are so on average are mostly blank or comments
 
 # Turtle and TriG need none: their parser keeps open brackets in a list of its own, 500,000 deep in seconds.
@@ -37,6 +38,7 @@ _NESTING_GUARDS: dict[str, type[JsonNestingGuard] | type[XmlNestingGuard]] = {
 _FORMAT_IN_WORDS = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
 # A string that is never closed reaches to the end: else each quote in it would be tried as the beginning of another.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
+_NOT_IN_A_WORD = (b" ", b"\n", b'"', b"\t", b"\r", b"+")
 _BLANK_LINES = re.compile(rb"\n[ \t\r\n]+")
 _OBJECT = r'^(<<|<[^>]*>|_:[^ ]+|"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)'
 _NO_TRIPLE_TERMS = "triple terms (RDF-star, RDF 1.2) are not supported: a node is an IRI, a literal or a blank node"
@@ -213,6 +215,7 @@ class _DocumentReader:
         self._position = 0
         self._open_triple_terms = 0
         self._last_bytes = b""
+        self._word_bytes = 0
 
     def read(self, size: int) -> bytes:
         while self._position >= len(self._buffer):
@@ -238,6 +241,7 @@ class _DocumentReader:
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
         if self._has_triple_terms:
             self._refuse_deep_triple_terms(data)
+            self._refuse_endless_word(data)
         if self._nesting is not None:
             self._nesting.check(data)
         return data if self._entities is None else self._entities.passed(data, last=not data)
@@ -247,6 +251,15 @@ class _DocumentReader:
         self._last_bytes = data[-2:]
         if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
             raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
+
+    def _refuse_endless_word(self, data: bytes) -> None:
+        # A name has none of these; a long literal has quotes, spaces or, if it is base64, plus signs.
+        self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
+        if self._word_bytes > MAX_WORD_BYTES:
+            reason = (
+                f"a name or a literal of more than {MAX_WORD_BYTES >> 20} MiB without a space; is this a text file?"
+            )
+            raise ParseError(str(self._source.path), None, "", reason)
 
 
 def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -> ParseError:

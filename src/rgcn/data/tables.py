@@ -24,6 +24,9 @@ SEPARATORS = {"tsv": "\t", "csv": ","}
 # After a quote that is never closed, reading goes on with the next line. In a block of a few MiB that adds up to this
 # only where quotes were set to make it quadratic.
 MAX_LINES_READ_AGAIN = 1_000_000
+# Parquet writes a repeated row once. Rows that differ take bytes: triples one or more each, sparse features a tenth.
+ROWS_ALWAYS_ALLOWED = 1_000_000
+MAX_ROWS_PER_BYTE = 20
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,12 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
     if path.suffix.lower() in COMPRESSION_SUFFIXES:
         data = b"".join(iter(lambda: source.read(1 << 22), b""))
     try:
+        rows = pl.scan_parquet(data).select(pl.len()).collect().item()
+        size = len(data) if isinstance(data, bytes) else path.stat().st_size
+        if rows > ROWS_ALWAYS_ALLOWED and rows > MAX_ROWS_PER_BYTE * size:
+            raise DataError(
+                f"{path} says it has {rows:,} rows in {size:,} bytes: this looks like a bomb of repeated rows"
+            )
         frame = pl.read_parquet(data)
         return frame.select(pl.all().cast(pl.String))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
