@@ -303,3 +303,16 @@ def test_the_operator_of_a_step_is_marked_as_passing():
     assert isinstance(adjacency, RelationalAdjacency)
     assert adjacency.structure.transient
     assert not trainer.adjacency.structure.transient
+
+
+def test_a_step_does_not_check_its_rows_again(monkeypatch):
+    """The check asks the device a question, and a step that waits cannot be recorded."""
+    trainer = trainer_of(chains(), batch_edges=10)
+
+    def asked(*_):
+        raise AssertionError("the numbers were checked in a step")
+
+    monkeypatch.setattr("rgcn.adjacency.operator.refuse_numbers_out_of_range", asked)
+    trainer.step(trainer.triples[:10])
+    with pytest.raises(AssertionError):
+        RelationalAdjacency.from_triples(trainer.triples, 1000, 1000, transient=True)

@@ -21,10 +21,14 @@ PathLike = str | os.PathLike[str]
 COMPRESSION_SUFFIXES = {".gz": "gz", ".bz2": "bz2", ".zst": "zst", ".zstd": "zst"}
 SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test"}
 
-# A file may be refused for what it expands to, not for being large: real text seldom shrinks a thousandfold.
-MAX_EXPANSION_RATIO = 1000
-EXPANSION_ALWAYS_ALLOWED = 1 << 30
+# A file may be refused for what it expands to, not for being large: real triples shrink ten- to fiftyfold, gzip at its
+# utmost reaches 1030. What is always allowed is read in a second or two, so that a bomb is refused that soon.
+MAX_EXPANSION_RATIO = 250
+EXPANSION_ALWAYS_ALLOWED = 16 << 20
 MAX_LINE_BYTES = 64 << 20
+# Brackets or elements within each other. People's files stay below a few dozen; the parsers of RDF/XML and JSON-LD take
+# time or stack that grows with the depth for everything inside.
+MAX_NESTING = 500
 BLOCK_BYTES = 4 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
 

@@ -148,6 +148,7 @@ class LinkTrainer:
             normalization=self.model.normalization,
             aggregation=self.model.aggregation,
             transient=True,
+            checked=True,  # rows of the training triples; to ask again would wait for the device in every step
         )
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
 
