@@ -6,10 +6,13 @@ import numpy as np
 import torch
 
 import rgcn
+from rgcn.answers.links import answer_links
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.titles import Titles
 from rgcn.nn.decoders import BilinearDecoder
+from rgcn.nn.link_network import VectorScorer
 from rgcn.predict import OpenModel
+from rgcn.scoring import Questions
 
 
 class Turning(BilinearDecoder):
@@ -54,8 +57,12 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
             whole(graph.num_nodes, 2),
             whole(graph.num_relations),
         )
-    network._encoded = network.decoder.prepare(whole(graph.num_nodes, 4)).detach()
+    network._scorer = VectorScorer(network.decoder, network.decoder.prepare(whole(graph.num_nodes, 4)).detach())
     return OpenModel(Path(folder), "small", model, Titles(graph))
+
+
+def answers_to(opened, given, relation, for_objects=True, k=10, known="mark", **choices):
+    return answer_links(opened, Questions(given, relation, for_objects), k, known, **choices)
 
 
 def every_score(opened):
