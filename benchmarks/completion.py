@@ -103,7 +103,7 @@ def _keys(triples: Any, num_relations: int, num_nodes: int) -> Any:
 
 def _fifty(opened: OpenModel) -> dict[str, Any]:
     """Fifty questions in one call against their matrix product alone; the median of a hundred."""
-    nodes = opened.predictor.scorer().nodes
+    nodes = opened.model.scorer().nodes
     given = torch.randint(len(nodes), (50,), generator=torch.Generator().manual_seed(0))
     relation = given % opened.graph.num_relations
     query, transposed = nodes[given].contiguous(), nodes.T
