@@ -90,6 +90,11 @@ class Task(ABC):
     brings: ClassVar[Mapping[str, str]] = {}
 
     @property
+    def title(self) -> str:
+        """For people, "link prediction"."""
+        return self.name.replace("-", " ")
+
+    @property
     def run_config(self) -> type[RunConfig]:
         """What `rgcn train` reads."""
         found: type[RunConfig] = imported(self.run)
