@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import yaml
+from rgcn.runs.old_keys import CHANGED_KEYS, ChangedKey
 
 from rgcn.config import RUNS, NodeClassificationRun
 from rgcn.errors import ConfigError, UnknownNameError
@@ -12,7 +13,6 @@ from rgcn.runs import old_keys as old_keys_module
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences
 from rgcn.runs.configuration_schema import run_schema
-from rgcn.runs.old_keys import CHANGED_KEYS, ChangedKey
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 
 
