@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -19,6 +19,9 @@ from rgcn.config_choices import OnAxis
 from rgcn.config_search import SearchSpace, search, search_spaces
 from rgcn.config_section import Section, impossible, validated
 
+if TYPE_CHECKING:
+    from rgcn.nn.description import Description
+
 __all__ = [
     "CheckpointConfig",
     "ClassificationByLinksRun",
@@ -26,6 +29,7 @@ __all__ = [
     "LinkModelConfig",
     "LinkPredictionRun",
     "LinkTrainingConfig",
+    "ModelSection",
     "NodeClassificationRun",
     "NodeModelConfig",
     "NodeTrainingConfig",
@@ -33,6 +37,7 @@ __all__ = [
     "SearchSpace",
     "Section",
     "Tracker",
+    "TrainingSection",
     "search",
     "search_spaces",
     "validated",
@@ -170,7 +175,34 @@ def _undivided(blocks: int, **widths: int) -> str | None:
     return None
 
 
-class NodeModelConfig(Section):
+class ModelSection(Section):
+    """What the section of a model says of it; a task's own derives from it."""
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return type(self).__name__
+
+    def described(self, features: bool = False) -> Description:
+        """What it is made of, and what it cannot do for that reason, for people; as its classes tell it.
+
+        features  whether the nodes of its graph have any
+        """
+        from rgcn.nn.description import Description
+
+        return Description({"Architecture": self.title})
+
+
+class TrainingSection(Section):
+    """What the section of a training says of it; a task's own derives from it, and has `epochs` and `device`."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights with the best validation figure (`watch`) are kept, rather than the last ones."""
+        return False
+
+
+class NodeModelConfig(ModelSection):
     """The network that classifies nodes."""
 
     shorthands: ClassVar = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
@@ -261,8 +293,12 @@ class NodeModelConfig(Section):
 
     @property
     def title(self) -> str:
-        """What the model is called."""
         return _short(self.encoder) if self.head == "convolution" else f"{_short(self.encoder)}+{_short(self.head)}"
+
+    def described(self, features: bool = False) -> Description:
+        from rgcn.nn.description import described
+
+        return described(self.encoder, lambda encoder: encoder.describe_nodes(self, features))
 
     _bases = _goes_with("bases", "basis", 30)
     _blocks = _goes_with("blocks", "block", 4)
@@ -301,7 +337,7 @@ class NodeModelConfig(Section):
         return None
 
 
-class NodeTrainingConfig(Section):
+class NodeTrainingConfig(TrainingSection):
     """How the network learns."""
 
     epochs: int = Field(
@@ -359,13 +395,17 @@ class NodeTrainingConfig(Section):
         "bits; on the CPU this is always so.",
     )
 
+    @property
+    def keeps_best(self) -> bool:
+        return self.patience is not None
+
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
         return _known_device(value)
 
 
-class LinkModelConfig(Section):
+class LinkModelConfig(ModelSection):
     """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
 
     shorthands: ClassVar = {
@@ -477,6 +517,11 @@ class LinkModelConfig(Section):
         encoder, decoder = _short(self.encoder), _short(self.decoder)
         return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
 
+    def described(self, features: bool = False) -> Description:
+        from rgcn.nn.description import described
+
+        return described(self.encoder, lambda encoder: encoder.describe_links(self))
+
     _bases = _goes_with("bases", "basis", 2)
     _blocks = _goes_with("blocks", "block", 4)
 
@@ -528,7 +573,7 @@ class LinkModelConfig(Section):
         return None
 
 
-class LinkTrainingConfig(Section):
+class LinkTrainingConfig(TrainingSection):
     """How the link predictor learns."""
 
     epochs: int = Field(
@@ -606,6 +651,10 @@ class LinkTrainingConfig(Section):
         description="On a GPU, use only operations whose sums have a fixed order, so that the same seed gives the same "
         "bits; on the CPU this is always so.",
     )
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.evaluate_every is not None
 
     @field_validator("device")
     @classmethod

@@ -15,6 +15,7 @@ from rgcn.nn.initialization import Initializer
 from rgcn.sampling import Negatives
 
 if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 
@@ -44,6 +45,11 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         """A decoder with fresh weights for nodes of this width."""
+
+    @classmethod
+    def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
+        """What no model with it can do, a sentence each, for people."""
+        return ()
 
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         """Node vectors [N, d] as the other methods want them, [N, d']: the same, unless a decoder adds columns.
