@@ -8,7 +8,10 @@ from servers import asking
 
 import rgcn
 from rgcn.graph import name_search
-from rgcn.serve import answers, create_app, load_models
+from rgcn.serve import create_app, load_models
+from rgcn.serve.about import ModelDetails
+from rgcn.serve.graph_endpoints import GraphEndpoints, Neighbors
+from rgcn.serve.link_endpoints import LinkAnswer
 
 ADA, BOB, TOWN = "http://x.org/people#ada", "http://x.org/people#bob", "http://x.org/town"
 STRANGE = '"a \\"quoted\\" text, ü, 日本, </script> and \\n a line"'
@@ -44,7 +47,7 @@ def test_names_of_every_kind_are_found(tiny):
     for name in (*NAMES, "bob", "BOB", f"<{BOB}>", "Town"):
         response = tiny.get(MODEL + "/neighbors", params={"node": name})
         assert response.status_code == 200, response.text
-        answers.Neighbors.model_validate_json(response.content, strict=True)
+        Neighbors.model_validate_json(response.content, strict=True)
     assert tiny.get(MODEL + "/neighbors", params={"node": STRANGE}).json()["node"]["kind"] == "literal"
 
 
@@ -56,12 +59,12 @@ def test_a_title_of_two_nodes_is_ambiguous(tiny):
 
 def test_links_search_and_card_of_a_saved_model(tiny):
     links = tiny.get(MODEL + "/links", params={"object": TOWN, "relation": "livesin", "k": 1000})
-    answers.LinkAnswer.model_validate_json(links.content, strict=True)
-    assert links.json()["calibrated"] is False
-    assert {link["split"] for link in links.json()["links"]} == {None}
+    LinkAnswer.model_validate_json(links.content, strict=True)
+    assert {(link["split"], link["probability"]) for link in links.json()["links"]} == {(None, None)}
+    assert {link["node"]["name"] for link in links.json()["links"] if link["known"]} == {BOB}
     assert tiny.get(MODEL + "/search", params={"q": "日本"}).json()["nodes"][0]["kind"] == "literal"
     details = tiny.get(MODEL)
-    answers.ModelDetails.model_validate_json(details.content, strict=True)
+    ModelDetails.model_validate_json(details.content, strict=True)
     assert details.json()["classes"] == []
     assert "saved outside a run" in tiny.get(MODEL + "/card").text
 
@@ -80,7 +83,8 @@ def test_a_graph_too_large_for_an_index_is_searched_by_the_models_thread(monkeyp
     (served,) = load_models([tmp_path / "tiny"], device="cpu")
     assert not served.names.finds_quickly
     asked = []
-    monkeypatch.setattr(served.searches, "answer", lambda questions: asked.append(questions) or [[2]])
+    (group,) = (group for group in served.groups if isinstance(group, GraphEndpoints))
+    monkeypatch.setattr(group.searches, "answer", lambda questions: asked.append(questions) or [[2]])
     with asking(create_app([served])) as client:
         found = client.get(MODEL + "/search", params={"q": "zea", "limit": 1}).json()["nodes"]
         error = client.get(MODEL + "/neighbors", params={"node": "New Zeeland"}).json()["error"]

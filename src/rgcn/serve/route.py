@@ -52,7 +52,8 @@ class LeanRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
-        hints = inspect.get_annotations(endpoint, eval_str=True)
+        signature = inspect.signature(endpoint, eval_str=True)
+        hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
         self._takes_path = [name for name in ("model", "file") if name in hints]
         self._takes_etag = "if_none_match" in hints
         self._query = _model_in(hints.get("query"))
