@@ -58,9 +58,10 @@ def test_it_is_measured_asked_and_calibrated(fitted):
     scored = fitted.score([(t.subject, t.relation, t.object) for t in answers])
     assert [t.score for t in scored] == pytest.approx([t.score for t in answers], rel=1e-4, abs=1e-5)
     subjects = fitted.predict(relation=0, object=3, k=3)
-    assert [t.score for t in fitted.score([t[:3] for t in subjects])] == pytest.approx(
-        [t.score for t in subjects], rel=1e-4, abs=1e-5
-    )
+    assert len(subjects) == 3
+    if isinstance(fitted.network_, VectorNetwork):  # a walk from the other end is another walk
+        again = fitted.score([t[:3] for t in subjects])
+        assert [t.score for t in again] == pytest.approx([t.score for t in subjects], rel=1e-4, abs=1e-5)
 
 
 def test_saved_and_loaded_it_answers_the_same(fitted, tmp_path):

@@ -36,7 +36,7 @@ class NodeVectors:
     @property
     def width(self) -> int:
         """Numbers a node."""
-        return self.take(np.zeros(1, dtype=np.int64)).shape[1]
+        return int(self.take(np.zeros(1, dtype=np.int64)).shape[1])
 
     @property
     def words(self) -> str:
