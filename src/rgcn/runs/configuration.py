@@ -59,10 +59,11 @@ def load_configuration(
             raise ConfigError(listed(name, layers.problems))
         layers.values["task"] = task
     assert task is not None
-    run_config = task_of(task).run_config
-    config: RunConfig = validated(run_config, layers.values, name, layers.origins, layers.problems)
     if trusted is None:
         trusted = not Path(name).is_dir()
+    TASKS.find(task, trusted=trusted)
+    run_config = task_of(task).run_config
+    config: RunConfig = validated(run_config, layers.values, name, layers.origins, layers.problems)
     if trusted:
         config.trust()
     return config
