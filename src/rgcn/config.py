@@ -289,7 +289,7 @@ class NodeModelConfig(ModelSection):
     embedding_gain: float = Field(
         math.sqrt(2), gt=0, description="Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="Settings of classes from outside, by name.")
+    options: dict[str, Any] = Field({}, description="Settings of classes from outside, by name.")
 
     @property
     def title(self) -> str:
@@ -509,7 +509,7 @@ class LinkModelConfig(ModelSection):
         json_schema_extra=search(choices=["matrix", "published"], when={"model.decomposition": "block"}),
     )
     decoder_biases: bool = Field(False, description="Add biases of subject, relation and object to the score.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Settings of classes from outside, by name.")
+    options: dict[str, Any] = Field({}, description="Settings of classes from outside, by name.")
 
     @property
     def title(self) -> str:
@@ -636,7 +636,7 @@ class LinkTrainingConfig(TrainingSection):
     weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay, on every parameter.")
     clip: float | None = Field(None, gt=0, description="Scale gradients down to this norm.")
     objective_options: dict[str, Any] = Field(
-        default_factory=dict, description="Settings of an objective or sampler from outside, by name."
+        {}, description="Settings of an objective or sampler from outside, by name."
     )
     evaluate_every: int | None = Field(
         None, ge=1, description="Measure on the validation triples every so many steps, and keep the best weights."

@@ -48,7 +48,9 @@ class Section(BaseModel):
     @classmethod
     def _spelled_out(cls, values: Any) -> Any:
         name = values.get("name") if isinstance(values, Mapping) else None
-        return {**cls.shorthands.get(name, {}), **values} if isinstance(name, str) else values
+        if not isinstance(name, str) or name not in cls.shorthands:
+            return values
+        return {**cls.shorthands[name], **{key: value for key, value in values.items() if key != "name"}}
 
     @classmethod
     def rules(cls) -> list[Rule]:

@@ -311,13 +311,16 @@ def test_test_triples_and_their_nodes_are_gone() -> None:
     assert (list(seen.nodes), list(seen.relations), len(seen)) == (["a", "b", "c"], ["r"], 3)
 
 
-def test_link_prediction_is_judged_by_validation_mrr(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("metric", "title"), [(None, "MRR"), ("hits@10", "hits@10"), ("mean_rank", "mean rank")])
+def test_link_prediction_is_judged_by_any_figure_it_reports(metric: str | None, title: str, tmp_path: Path) -> None:
     config = load_configuration("distmult/lp-world", ["training.epochs=20", "training.evaluate_every=null"])
     spaces = choose_spaces(config, ["training.learning_rate=0.01:0.1:log"], ["all"])
-    plan = Plan("distmult/lp-world", config, spaces, check_objective(config, None, None, 0), tmp_path / "study")
+    plan = Plan("distmult/lp-world", config, spaces, check_objective(config, metric, None, 0), tmp_path / "study")
     result = tune(plan, 2)
-    assert result.metric == "validation MRR"
+    assert result.metric == f"validation {title}"
     assert result.best is not None
+    values = [trial.value for trial in result.trials if trial.state == "finished" and trial.value is not None]
+    assert result.best.value == (min if metric == "mean_rank" else max)(values)
     assert result.best.epoch in range(2, 21, 2)
     found = load_configuration(str(tmp_path / "study" / "best.yaml"))
     assert (found.training.epochs, found.training.evaluate_every) == (20, 2)

@@ -30,13 +30,11 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="Folder of the study. The same command goes on with it.")] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="A figure of validation data that trainings report: accuracy, loss, mrr, hits@10, ..."),
+        typer.Option(help="A validation figure that trainings report: accuracy, loss, mrr, hits@10, ..."),
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(
-            help="Trainings a trial, with different seeds and hold-outs. By default as many as the task needs."
-        ),
+        typer.Option(help="Trainings a trial, with different seeds and hold-outs. By default what the task needs."),
     ] = None,
     search: Annotated[
         list[str] | None,
