@@ -7,9 +7,9 @@ import numpy as np
 from rgcn.errors import DataError
 from rgcn.predict import OpenModel
 from rgcn.runs.report.charts import heat_map
-from rgcn.runs.report.node_evaluation import NodeEvaluation, evaluate_nodes
 from rgcn.runs.report.figures import percent
 from rgcn.runs.report.markup import Html, join, paragraph
+from rgcn.runs.report.node_evaluation import NodeEvaluation, evaluate_nodes
 from rgcn.runs.report.page import Section
 from rgcn.words import count
 

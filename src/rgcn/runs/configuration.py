@@ -58,7 +58,6 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
             raise ConfigError(listed(name, layers.problems))
         layers.values["task"] = task
     assert task is not None
-<<<<<<< HEAD
     config: RunConfig = validated(task_of(task).run_config, layers.values, name, layers.origins, layers.problems)
     problems = list(_found_missing(config, layers))
     if problems:
@@ -69,15 +68,6 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
 def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunConfig:
     """A configuration that a folder kept, `source` the file."""
     config: RunConfig = validated(task_of(task).run_config, _without_missing_trackers(values, source), source)
-=======
-    if trusted is None:
-        trusted = not Path(name).is_dir()
-    TASKS.find(task, trusted=trusted)
-    run_config = task_of(task).run_config
-    config: RunConfig = validated(run_config, layers.values, name, layers.origins, layers.problems)
-    if trusted:
-        config.trust()
->>>>>>> fix-h
     return config
 
 
