@@ -20,7 +20,7 @@ from rgcn.axis_tables import TASKS
 from rgcn.tasks.task import task_of
 
 PACKAGE = Path(__file__).parents[1] / "src" / "rgcn"
-NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkPredictionRun|(Node|Link)ModelConfig"
+NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkPredictionRun|ClassificationByLinksRun"
 
 
 def own_files() -> set[Path]:
