@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from rgcn.adjacency import RelationalAdjacency
     from rgcn.nn import RelationalGraphConv
-    from rgcn.tasks import NodeClassifier
+    from rgcn.tasks import Estimator
 
 NUMBER = 4  # bytes of a float32, and of an index
 OPTIMIZER_NUMBERS = 6
@@ -66,7 +66,7 @@ def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
     return max(moving, computing), "bytes" if moving >= computing else "operations"
 
 
-def step_work(classifier: NodeClassifier) -> Work:
+def step_work(classifier: Estimator) -> Work:
     """The least that one training step of a prepared classifier must do."""
     labels = classifier.graph_.labels
     assert labels is not None
