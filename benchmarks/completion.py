@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from _about import write_result
 
+from rgcn.answers.completion import complete
+from rgcn.answers.links import predict_links
 from rgcn.predict import OpenModel, open_model
-from rgcn.predict.completion import complete
-from rgcn.predict.links import predict_links
 
 BINS = ((0.4, 1.01), (0.3, 0.4), (0.2, 0.3), (0.1, 0.2), (0.01, 0.1), (0.0, 0.01))
 
@@ -36,7 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.perf_counter()
     opened = open_model(arguments.run, accept_changed_data=True)
-    opened.model.encoded()
+    opened.scorer()
     loaded, before = time.perf_counter() - began, _peak()
     began = time.perf_counter()
     assert opened.calibration is not None
@@ -103,7 +103,7 @@ def _keys(triples: Any, num_relations: int, num_nodes: int) -> Any:
 
 def _fifty(opened: OpenModel) -> dict[str, Any]:
     """Fifty questions in one call against their matrix product alone; the median of a hundred."""
-    nodes = opened.predictor.encoded()
+    nodes = opened.model.scorer().nodes
     given = torch.randint(len(nodes), (50,), generator=torch.Generator().manual_seed(0))
     relation = given % opened.graph.num_relations
     query, transposed = nodes[given].contiguous(), nodes.T

@@ -94,7 +94,7 @@ def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dic
     """Ranks among the nodes of the unseen graph alone."""
     graph, decoder = model.graph_, model.network_.decoder
     relation = graph.relations.ids(unseen.relations)
-    nodes = model.encoded()[torch.from_numpy(graph.nodes.ids(unseen.nodes))]
+    nodes = model.scorer().nodes[torch.from_numpy(graph.nodes.ids(unseen.nodes))]
 
     def triples(of: str) -> torch.Tensor:
         rows = np.array(unseen.split_triples(of))

@@ -26,6 +26,7 @@ _ROOMS = {
     "NodeLabels": "rgcn.graph",
     "RelationalAdjacency": "rgcn.adjacency",
     "RgcnError": "rgcn.errors",
+    "allow": "rgcn.axes",
     "load": "rgcn.data",
     "load_model": "rgcn.tasks",
     "open_model": "rgcn.predict",
@@ -50,6 +51,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from rgcn import nn
     from rgcn.adjacency import RelationalAdjacency
+    from rgcn.axes import allow
     from rgcn.data import load, read
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
@@ -64,6 +66,7 @@ __all__ = [
     "RelationalAdjacency",
     "RgcnError",
     "__version__",
+    "allow",
     "load",
     "load_model",
     "nn",

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rgcn.axis_tables import DECODERS, ENCODERS, HEADS, OBJECTIVES, SAMPLERS
+from rgcn.axis_tables import DECODERS, ENCODERS, HEADS, OBJECTIVES, READERS, SAMPLERS, TRACKERS
+from rgcn.config_choices import OnAxis
 from rgcn.config_search import SearchSpace, search, search_spaces
-from rgcn.config_section import OnAxis, Section, impossible, validated
+from rgcn.config_section import Section, impossible, validated
+
+if TYPE_CHECKING:
+    from rgcn.nn.description import Description
 
 __all__ = [
     "CheckpointConfig",
@@ -25,6 +29,7 @@ __all__ = [
     "LinkModelConfig",
     "LinkPredictionRun",
     "LinkTrainingConfig",
+    "ModelSection",
     "NodeClassificationRun",
     "NodeModelConfig",
     "NodeTrainingConfig",
@@ -32,6 +37,7 @@ __all__ = [
     "SearchSpace",
     "Section",
     "Tracker",
+    "TrainingSection",
     "search",
     "search_spaces",
     "validated",
@@ -68,7 +74,9 @@ class DataConfig(Section):
     )
     inverse: str | None = Field(None, description="The inverse of `labels_from`, which would give the answer away.")
     features: str | None = Field(None, description="Table of node names and their numbers, for `path`.")
-    format: str | None = Field(None, description="Format of `path` where its name does not tell.")
+    format: Annotated[str, OnAxis(READERS, closed=False)] | None = Field(
+        None, description="Format of `path` where its name does not tell, or the reader to use: package.module:Class."
+    )
     columns: list[str | int] | None = Field(
         None, description="Subject, relation and object in a table: names, or positions from 0."
     )
@@ -167,7 +175,34 @@ def _undivided(blocks: int, **widths: int) -> str | None:
     return None
 
 
-class NodeModelConfig(Section):
+class ModelSection(Section):
+    """What the section of a model says of it; a task's own derives from it."""
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return type(self).__name__
+
+    def described(self, features: bool = False) -> Description:
+        """What it is made of, and what it cannot do for that reason, for people; as its classes tell it.
+
+        features  whether the nodes of its graph have any
+        """
+        from rgcn.nn.description import Description
+
+        return Description({"Architecture": self.title})
+
+
+class TrainingSection(Section):
+    """What the section of a training says of it; a task's own derives from it, and has `epochs` and `device`."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights with the best validation figure (`watch`) are kept, rather than the last ones."""
+        return False
+
+
+class NodeModelConfig(ModelSection):
     """The network that classifies nodes."""
 
     shorthands: ClassVar = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
@@ -254,12 +289,16 @@ class NodeModelConfig(Section):
     embedding_gain: float = Field(
         math.sqrt(2), gt=0, description="Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="Settings of classes from outside, by name.")
+    options: dict[str, Any] = Field({}, description="Settings of classes from outside, by name.")
 
     @property
     def title(self) -> str:
-        """What the model is called."""
         return _short(self.encoder) if self.head == "convolution" else f"{_short(self.encoder)}+{_short(self.head)}"
+
+    def described(self, features: bool = False) -> Description:
+        from rgcn.nn.description import described
+
+        return described(self.encoder, lambda encoder: encoder.describe_nodes(self, features))
 
     _bases = _goes_with("bases", "basis", 30)
     _blocks = _goes_with("blocks", "block", 4)
@@ -298,7 +337,7 @@ class NodeModelConfig(Section):
         return None
 
 
-class NodeTrainingConfig(Section):
+class NodeTrainingConfig(TrainingSection):
     """How the network learns."""
 
     epochs: int = Field(
@@ -356,13 +395,17 @@ class NodeTrainingConfig(Section):
         "bits; on the CPU this is always so.",
     )
 
+    @property
+    def keeps_best(self) -> bool:
+        return self.patience is not None
+
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
         return _known_device(value)
 
 
-class LinkModelConfig(Section):
+class LinkModelConfig(ModelSection):
     """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
 
     shorthands: ClassVar = {
@@ -466,13 +509,18 @@ class LinkModelConfig(Section):
         json_schema_extra=search(choices=["matrix", "published"], when={"model.decomposition": "block"}),
     )
     decoder_biases: bool = Field(False, description="Add biases of subject, relation and object to the score.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Settings of classes from outside, by name.")
+    options: dict[str, Any] = Field({}, description="Settings of classes from outside, by name.")
 
     @property
     def title(self) -> str:
         """What the model is called: by its encoder, or by its decoder where there is none."""
         encoder, decoder = _short(self.encoder), _short(self.decoder)
         return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
+
+    def described(self, features: bool = False) -> Description:
+        from rgcn.nn.description import described
+
+        return described(self.encoder, lambda encoder: encoder.describe_links(self))
 
     _bases = _goes_with("bases", "basis", 2)
     _blocks = _goes_with("blocks", "block", 4)
@@ -525,7 +573,7 @@ class LinkModelConfig(Section):
         return None
 
 
-class LinkTrainingConfig(Section):
+class LinkTrainingConfig(TrainingSection):
     """How the link predictor learns."""
 
     epochs: int = Field(
@@ -588,7 +636,7 @@ class LinkTrainingConfig(Section):
     weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay, on every parameter.")
     clip: float | None = Field(None, gt=0, description="Scale gradients down to this norm.")
     objective_options: dict[str, Any] = Field(
-        default_factory=dict, description="Settings of an objective or sampler from outside, by name."
+        {}, description="Settings of an objective or sampler from outside, by name."
     )
     evaluate_every: int | None = Field(
         None, ge=1, description="Measure on the validation triples every so many steps, and keep the best weights."
@@ -603,6 +651,10 @@ class LinkTrainingConfig(Section):
         description="On a GPU, use only operations whose sums have a fixed order, so that the same seed gives the same "
         "bits; on the CPU this is always so.",
     )
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.evaluate_every is not None
 
     @field_validator("device")
     @classmethod
@@ -640,7 +692,7 @@ class CheckpointConfig(Section):
     )
 
 
-Tracker = Literal["tensorboard", "mlflow", "wandb"]
+Tracker = Annotated[str, OnAxis(TRACKERS)]
 
 
 class RunConfig(Section):
@@ -653,7 +705,9 @@ class RunConfig(Section):
     training: Any
     checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
     trackers: list[Tracker] = Field(
-        default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
+        default_factory=list,
+        description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'. Your own is "
+        "package.module:Class.",
     )
 
     @impossible("trackers")

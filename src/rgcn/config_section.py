@@ -12,20 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
-from rgcn.axes import Axis
 from rgcn.errors import ConfigError, close_matches
 
 Path = tuple[str | int, ...]
@@ -45,27 +35,6 @@ def impossible(*keys: str) -> Callable[[Callable[[Any], str | None]], Rule]:
     return lambda judge: Rule(keys, judge)
 
 
-@dataclass(frozen=True)
-class OnAxis:
-    """Annotates a field that takes a member of an axis: a name, a dotted name, or a class (kept by its name)."""
-
-    axis: Axis[Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self._checked, serialization=core_schema.to_string_ser_schema()
-        )
-
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
-        return {"anyOf": [{"enum": list(self.axis.names())}, {"type": "string", "pattern": "^[\\w.]+:[\\w.]+$"}]}
-
-    def _checked(self, value: object) -> str:
-        words = self.axis.problem(value)
-        if words is not None:
-            raise ValueError(words)
-        return self.axis.name_of(value)  # type: ignore[arg-type]
-
-
 class Section(BaseModel):
     """A part of a configuration: frozen, strict about names, and never in an impossible state.
 
@@ -75,24 +44,13 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,))
     shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
-    @classmethod
-    def axes(cls) -> dict[str, Axis[Any]]:
-        """The fields that take a member of an axis."""
-        found = {name: field.metadata for name, field in cls.model_fields.items()}
-        return {name: one.axis for name, metadata in found.items() for one in metadata if isinstance(one, OnAxis)}
-
-    def trust(self) -> None:
-        """Import the classes this section and those within it name: for a configuration that is the user's own."""
-        for name, axis in self.axes().items():
-            axis.find(getattr(self, name), trusted=True)
-        for name in self.sections():
-            getattr(self, name).trust()
-
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, values: Any) -> Any:
         name = values.get("name") if isinstance(values, Mapping) else None
-        return {**cls.shorthands.get(name, {}), **values} if isinstance(name, str) else values
+        if not isinstance(name, str) or name not in cls.shorthands:
+            return values
+        return {**cls.shorthands[name], **{key: value for key, value in values.items() if key != "name"}}
 
     @classmethod
     def rules(cls) -> list[Rule]:
@@ -316,6 +274,8 @@ def accepted(schema: Mapping[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         names = [repr(choice) for choice in _choices(schema)]
         return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    if "examples" in schema:
+        return f"text such as {schema['examples'][0]!r}"
     kind = schema.get("type")
     if kind == "array":
         return f"a list of {accepted(schema.get('items', {}))}"
@@ -332,10 +292,11 @@ def accepted(schema: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[Any]:
-    """The values a schema names, its own or its items'."""
+    """The values a schema names: its own, its items', or those of one of its kinds."""
     if "const" in schema:
         return [schema["const"]]
-    return list(schema.get("enum") or schema.get("items", {}).get("enum", []))
+    inner = [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]
+    return [*schema.get("enum", []), *(choice for part in inner for choice in _choices(part))]
 
 
 def dotted(path: Path) -> str:

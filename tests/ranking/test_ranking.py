@@ -15,8 +15,11 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import DistMult
+from rgcn.nn.link_network import VectorScorer
 from rgcn.ranking import Ranks, rank_metrics, rank_triples, summarize
 from rgcn.ranking import ranks as ranks_module
+from rgcn.scoring import Questions
+from tabled import TableScorer
 
 TIES = ("optimistic", "pessimistic", "realistic")
 Triple = tuple[int, int, int]
@@ -24,7 +27,7 @@ Triple = tuple[int, int, int]
 
 def rank_table(table: Tensor, triples: Tensor, filter: KnownTriples | None, **options: Any) -> Ranks:
     """Ranks under scores looked up in a table [subject, relation, object]."""
-    return rank_triples(lambda s, r: table[s, r], lambda r, o: table[:, r, o].T, triples, len(table), filter, **options)
+    return rank_triples(TableScorer(table), triples, filter, **options)
 
 
 def naive_rank(scores: list[float], target: int, others: set[int], ties: str) -> float:
@@ -133,13 +136,13 @@ def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
     triples[:, 2] = torch.randint(30, (200,), generator=generator)
     asked: list[tuple[int, int]] = []
 
-    def score_objects(s: Tensor, r: Tensor) -> Tensor:
-        assert s.numel() * 30 * 4 <= 1000
-        asked.extend(zip(s.tolist(), r.tolist(), strict=True))
-        return table[s, r]
+    def hear(questions: Questions) -> None:
+        assert questions.size * 30 * 4 <= 1000
+        if questions.for_objects is True:
+            asked.extend(zip(questions.node.tolist(), questions.relation.tolist(), strict=True))
 
     filter = KnownTriples.of(triples, num_nodes=30, num_relations=2)
-    small = rank_triples(score_objects, lambda r, o: table[:, r, o].T, triples, 30, filter, memory_budget=1000)
+    small = rank_triples(TableScorer(table, hear), triples, filter, memory_budget=1000)
     assert set(asked) == {(s, r) for s, r, _ in triples.tolist()}
     asked.clear()
     monolithic = rank_table(table, triples, filter)
@@ -148,12 +151,8 @@ def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
 
     calls: list[int] = []
 
-    def count_rows(s: Tensor, r: Tensor) -> Tensor:
-        calls.append(s.numel())
-        return table[s, r]
-
-    rank_triples(count_rows, lambda r, o: table[:, r, o].T, triples, 30, filter)
-    assert calls == [4]  # 200 triples, but two subjects and two relations
+    rank_triples(TableScorer(table, lambda questions: calls.append(questions.size)), triples, filter)
+    assert calls[0] == 4  # 200 triples, but two subjects and two relations
 
 
 # -- metrics ----------------------------------------------------------------------------------------------
@@ -217,8 +216,10 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         rank_table(table, torch.tensor([[0, 0, 1]]).float(), filter)
     with pytest.raises(DataError, match="nodes"):
         rank_table(torch.zeros(4, 2, 4), torch.tensor([[0, 0, 1]]), filter)
+    wrong = TableScorer(table)
+    wrong.num_nodes = 4
     with pytest.raises(DataError, match="returned"):
-        rank_triples(lambda s, r: table[s, r, :2], lambda r, o: table[:, r, o].T, torch.tensor([[0, 0, 1]]), 3)
+        rank_triples(wrong, torch.tensor([[0, 0, 1]]))
 
 
 def test_unknown_choices_are_named() -> None:
@@ -249,13 +250,7 @@ def test_several_threads_count_the_same() -> None:
     filter = KnownTriples.of(triples, num_nodes=9000, num_relations=3)
 
     def ranks() -> Ranks:
-        return rank_triples(
-            lambda s, r: decoder.score_objects(nodes[s], r, nodes),
-            lambda r, o: decoder.score_subjects(r, nodes[o], nodes),
-            triples,
-            9000,
-            filter,
-        )
+        return rank_triples(VectorScorer(decoder, nodes), triples, filter)
 
     several, threads = ranks(), torch.get_num_threads()
     try:

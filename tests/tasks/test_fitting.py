@@ -26,7 +26,7 @@ LINK = {
     "uniform batches, a falling rate": {
         "embedding": 8,
         "batch_edges": 200,
-        "sampling": "uniform",
+        "sampler": "uniform",
         "schedule": "cosine",
         "warmup": 2,
     },
@@ -132,8 +132,8 @@ def test_predictions_follow_the_weights_that_were_put_back(world):
     predictor = rgcn.LinkPredictor("distmult", embedding=8, epochs=2, evaluate_every=1)
     with predictor.fitting(world) as fitting:
         for _ in fitting:
-            assert predictor.encoded().any()
+            assert predictor.scorer().nodes.any()
         assert fitting.best.weights is not None
         fitting.best.weights = {name: torch.zeros_like(tensor) for name, tensor in fitting.best.weights.items()}
         fitting.finish()
-    assert not predictor.encoded().any()
+    assert not predictor.scorer().nodes.any()

@@ -99,7 +99,7 @@ def test_classes_of_test_nodes_are_never_read_while_fitting(settings):
     assert not np.array_equal(garbage, kg.labels.classes)
     other = fitted(replace(kg, labels=replace(kg.labels, classes=garbage)), **settings)
     assert same_bits(honest, other)
-    assert [e.valid_loss for e in honest.history_] == [e.valid_loss for e in other.history_]
+    assert [e["valid_loss"] for e in honest.history_] == [e["valid_loss"] for e in other.history_]
 
 
 def test_fits_the_world():
@@ -112,13 +112,24 @@ def test_fits_the_world():
 # -- asking --------------------------------------------------------------------------------------------
 
 
-def test_predictions_carry_the_node_its_class_and_every_probability():
+def test_predictions_carry_the_node_its_class_and_every_score():
     classifier = fitted()
     one, two = classifier.predict(["item0", 2])
     assert (one.node, two.node) == ("item0", classifier.graph_.nodes[2])
-    assert one.label == max(one.probabilities, key=one.probabilities.get)
-    assert one.probability == pytest.approx(one.probabilities[one.label])
-    assert list(one.probabilities) == classifier.classes_ == list(shelf().labels.names)
+    assert one.label == max(one.scores, key=one.scores.get)
+    assert one.score == one.scores[one.label]
+    assert list(one.scores) == classifier.classes_ == list(shelf().labels.names)
+    assert one.probability is one.probabilities is None  # nothing was held out to calibrate on
+
+
+def test_probabilities_are_calibrated_on_validation_labels():
+    classifier = NodeClassifier(epochs=5).fit(load_world())
+    one = classifier.predict(["Peru"])[0]
+    assert classifier.calibration_.fitted
+    logits = np.array(list(one.scores.values())) / classifier.calibration_.temperature
+    shares = np.exp(logits - logits.max())
+    assert list(one.probabilities.values()) == pytest.approx(list(shares / shares.sum()), rel=1e-4)
+    assert one.probability == one.probabilities[one.label]
 
 
 def test_probabilities_sum_to_one_in_the_order_of_the_classes():
@@ -185,7 +196,7 @@ def test_epochs_are_reported_as_they_pass():
     classifier = NodeClassifier(epochs=3).fit(shelf(), on_epoch=seen.append)
     assert seen == classifier.history_
     assert [e.number for e in seen] == [1, 2, 3]
-    assert seen[0].valid_loss is None
+    assert seen[0]["valid_loss"] is None
 
 
 # -- settings ------------------------------------------------------------------------------------------
@@ -194,11 +205,11 @@ def test_epochs_are_reported_as_they_pass():
 def test_settings_come_back_as_they_went_in():
     classifier = NodeClassifier("e-rgcn", seed=5, prune=True, embedding=12, epochs=7, weight_decay=0.1)
     params = classifier.get_params()
-    assert (params["model"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
+    assert (params["encoder"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
     assert NodeClassifier(**params).get_params() == params
     changed = classifier.set_params(epochs=9, model="rgcn")
     assert changed is classifier
-    assert changed.get_params() == {**params, "epochs": 9, "model": "rgcn"}
+    assert changed.get_params() == {**params, "epochs": 9, "encoder": "rgcn"}
 
 
 def test_changed_settings_need_a_new_fit():
@@ -287,7 +298,7 @@ def test_the_validation_split_of_the_data_is_used_as_it_is():
     kg = load_world()
     classifier = NodeClassifier(epochs=1, validation=0.5).fit(kg)
     assert classifier.graph_.labels.counts() == kg.labels.counts()
-    assert classifier.history_[0].valid_loss is not None
+    assert classifier.history_[0]["valid_loss"] is not None
 
 
 def test_every_class_keeps_a_label_to_learn_from():
@@ -299,7 +310,7 @@ def test_early_stopping_goes_back_to_the_best_epoch():
     kg = load_world()
     settings = {"seed": 1, "learning_rate": 0.05}
     classifier = NodeClassifier(epochs=60, patience=4, **settings).fit(kg)
-    losses = [e.valid_loss for e in classifier.history_]
+    losses = [e["valid_loss"] for e in classifier.history_]
     best = int(np.argmin(losses))
     assert len(losses) < 60
     assert len(losses) == best + 1 + 4

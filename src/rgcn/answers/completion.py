@@ -25,7 +25,7 @@ from rgcn.scoring import Questions, Scorer
 # Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
 BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
-WORTH_ADDING = 0.01
+WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
 TALLY = 64  # steps of a score that are told apart when scores are counted
 
 
@@ -70,6 +70,7 @@ def complete(
     *,
     k: int = 10,
     min_probability: float | None = None,
+    min_score: float | None = None,
     limit: int = 1_000_000,
     nodes: Kinds = "fitting",
     known: Sequence[str] = (),
@@ -83,6 +84,8 @@ def complete(
     relations        ids; None for all
     min_probability  least probability, calibrated on this very completion (`calibrate_completion`); None: 0.01 where
                      the model is calibrated. One that is not has scores alone, and no bound
+    min_score        least score that is looked at; None: the one that the model's calibration gives a thousandth. What
+                     lies below is not counted either when this completion is calibrated
     nodes            which nodes may be subjects and objects of a relation: those `seen` there, those `fitting` there by
                      example, or `any` (`by_example.Examples`); literals are never subjects
     known            splits whose triples the graph is said to have; all by default. To be measured, hide one
@@ -100,8 +103,9 @@ def complete(
     questions = [_Question(r, examples.subjects(r, nodes), examples.objects(r, nodes)) for r in wanted]
     if on_begin is not None:
         on_begin(sum(len(question.subjects) for question in questions))
-    # To a question that has an answer a score is worth at least as much as here, where most questions have none.
-    pool = _Pool(limit, -np.inf if least is None else calibration.score_of(least))
+    if min_score is None:
+        min_score = calibration.score_of(WORTH_LOOKING_AT) if calibration.fitted else -np.inf
+    pool = _Pool(limit, min_score)
     search = _Search(graph, model.scorer(), k, pool, known, by_example)
     for question in questions:
         search.ask(question, memory_budget, on_progress)

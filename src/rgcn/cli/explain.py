@@ -115,10 +115,10 @@ def _explained(
     from rgcn.explain import explain_class, explain_link
 
     if node is not None:
-        _ = opened.classifier  # the wrong kind of run is said before a name is found unknown
+        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
         number = None if class_ is None else opened.class_(class_)
         return explain_class(opened, opened.node(node), number, **settings)
-    _ = opened.predictor
+    opened.must_answer("links")
     subject, relation, object_ = (part or "" for part in triple)
     ids = opened.node(subject), opened.relation(relation), opened.node(object_)
     return explain_link(opened, *ids, **settings)

@@ -37,6 +37,13 @@ Threads = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many at a time, each in a process of its own.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PACKAGE",
+        help="Trust classes of this package where a saved model or a run names them. May be repeated, also at the end.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]
 AcceptChangedData = Annotated[
     bool,

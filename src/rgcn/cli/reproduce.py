@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet, Threads
+from rgcn.runs.reproduction.published import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,13 +79,8 @@ def _add_training_command(task: str, words: str) -> None:
     app.command(task, help=words)(command)
 
 
-_add_training_command(
-    "node-classification", "Accuracy on AIFB, MUTAG, BGS and AM (Table 2): RGCN and e-RGCN, trained now."
-)
-_add_training_command(
-    "link-prediction",
-    "MRR and hits on WN18 and FB-Toy (Tables 5 and 6): RGCN and c-RGCN, trained now. Hours without a GPU.",
-)
+for _task, _words in TASKS.items():
+    _add_training_command(_task, _words)
 
 
 @app.command("datasets")

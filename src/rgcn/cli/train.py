@@ -38,7 +38,8 @@ def train(
     ] = 1,
     jobs: Jobs = 1,
     track: Annotated[
-        list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."),
     ] = None,
     device: Device = None,
     threads: Threads = None,
@@ -112,6 +113,7 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
     from rgcn.runs import RunFolder, load_data
     from rgcn.runs import train as run
     from rgcn.runs.tracking import check_trackers
+    from rgcn.tasks.task import task_of
 
     check_trackers(config.trackers)
     if folder is not None:
@@ -120,7 +122,7 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
-    with training_progress(config.training.epochs, quiet) as progress:
+    with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
         return run(config, graph, folder, progress.epoch, progress.step)
 
 

@@ -29,11 +29,12 @@ def tune(
     jobs: Jobs = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the study. The same command goes on with it.")] = None,
     metric: Annotated[
-        str | None, typer.Option(help="accuracy or loss; for link prediction mrr. Of validation data, always.")
+        str | None,
+        typer.Option(help="A validation figure that trainings report: accuracy, loss, mrr, hits@10, ..."),
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(help="Trainings a trial, with different seeds and hold-outs. By default 3; links: 1."),
+        typer.Option(help="Trainings a trial, with different seeds and hold-outs. By default what the task needs."),
     ] = None,
     search: Annotated[
         list[str] | None,

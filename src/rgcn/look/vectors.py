@@ -34,6 +34,11 @@ class NodeVectors:
         return cls(opened, opened.model.vector_layer(layer))
 
     @property
+    def width(self) -> int:
+        """Numbers a node."""
+        return int(self.take(np.zeros(1, dtype=np.int64)).shape[1])
+
+    @property
     def words(self) -> str:
         """What the vectors are, in a few words."""
         return self.opened.model.vector_words(self.layer)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from rgcn.nn.description import introduced
+
 
 class Head(nn.Module, ABC):
     """From the last states [n, width] to logits [n, classes]: a member of the axis `head`.
@@ -32,6 +34,11 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def forward(self, states: Tensor) -> Tensor: ...
 
+    @classmethod
+    def words(cls) -> str:
+        """What a report says of it, behind the layers."""
+        return f"; then {introduced(cls)}"
+
 
 class ConvolutionHead(Head):
     """None of its own: the last convolution gives a number for each class, as published."""
@@ -48,6 +55,10 @@ class ConvolutionHead(Head):
 
     def forward(self, states: Tensor) -> Tensor:
         return states
+
+    @classmethod
+    def words(cls) -> str:
+        return ""
 
 
 class LinearHead(Head):

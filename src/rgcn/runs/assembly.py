@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rgcn.axis_tables import READERS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
@@ -19,7 +20,10 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
     if config.dataset is not None:
         return load(config.dataset, mirror=mirror)
     assert config.path is not None
-    return read(config.path, **config.reading_options())
+    options = config.reading_options()
+    if ":" in options.get("format", ""):
+        options["format"] = READERS.find(options["format"])  # `read` would trust the name, whoever wrote it
+    return read(config.path, **options)
 
 
 def make_model(config: RunConfig) -> Estimator:

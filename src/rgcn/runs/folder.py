@@ -29,7 +29,6 @@ from rgcn.axis_tables import TASKS
 from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
-from rgcn.tasks.task import task_of
 
 if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig
@@ -83,16 +82,14 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
-        from rgcn.config import validated
-        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, load_configuration
+        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration, load_configuration
 
         about, path = self.about(), self.path / "config.yaml"
-        run_config = task_of(about["task"]).run_config
-        begun: RunConfig = validated(run_config, about["configuration"], str(self.path / "run.json"))
+        begun = kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
         if not path.exists():  # cut off between the two files: what the second would have said is in the first
             return begun
         try:
-            edited = load_configuration(str(path), trusted=False)
+            edited = load_configuration(str(path))
         except ConfigError as error:
             warnings.warn(f"{error}\nrun.json has the configuration the run began with: that is used", stacklevel=2)
             return begun

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import Section, validated
+from rgcn.config_choices import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.tasks.devices import choose_device
@@ -69,8 +70,8 @@ class Estimator(ABC):
         of_training = {key: value for key, value in given.items() if key in in_training}
         self.training = validated(self.training_section, of_training, owner)
         if trusted:
-            self.model.trust()
-            self.training.trust()
+            for _, axis, choice in (*choices(self.model), *choices(self.training)):
+                axis.find(choice, trusted=True)
         for key, default in self.own_settings.items():
             setattr(self, key, given.get(key, default))
         self._check_settings()

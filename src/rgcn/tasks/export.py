@@ -30,6 +30,7 @@ from rgcn.nn.decompositions.full import BlockWeights, PairRows, find_pairs
 from rgcn.nn.encoders.c_rgcn import CompressionEncoder
 from rgcn.nn.encoders.plain import PlainEncoder as PlainEmbedding
 from rgcn.nn.encoders.rgcn import RgcnEncoder
+from rgcn.nn.heads import Head
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.tasks.estimator import Estimator
@@ -128,8 +129,8 @@ def plain_encoder(model: Estimator) -> PlainEncoder:
     network, whole = model.network_, model.adjacency_.to("cpu")
     network.eval()
     if isinstance(network, RelationalEncoder):
-        stack = _Stack(_input_rows(network.source), network.layers, whole, network.head.activated)
-        return PlainEncoder(nn.Sequential(stack, copy.deepcopy(network.head).cpu()))
+        stack = _Stack(_input_rows(network.source), network.layers, whole, network.head)
+        return PlainEncoder(stack)
     if not isinstance(network, VectorNetwork):
         raise ConfigError(f"{model.model.title} computes every answer anew: there is no encoder to export")
     encoder, decoder = network.encoder, network.decoder
@@ -173,11 +174,10 @@ class _Stack(nn.Module):
         rows: Tensor | None,
         layers: Iterable[nn.Module],
         adjacency: RelationalAdjacency,
-        activated: bool = False,
+        head: Head | None = None,
     ) -> None:
-        """activated: whether the last convolution is too."""
         super().__init__()
-        self.activated = activated
+        self.head = None if head is None else copy.deepcopy(head).cpu()
         self.register_buffer("rows", rows)
         self.layers = nn.ModuleList(_Convolution(layer, adjacency) for layer in layers)
 
@@ -186,7 +186,10 @@ class _Stack(nn.Module):
         for depth, layer in enumerate(self.layers):
             x = layer(x if x is None or depth == 0 else torch.relu(x))
         assert x is not None
-        return torch.relu(x) if self.activated else x
+        if self.head is None:
+            return x
+        out: Tensor = self.head(torch.relu(x) if self.head.activated else x)
+        return out
 
 
 class _Compression(nn.Module):

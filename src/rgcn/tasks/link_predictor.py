@@ -79,7 +79,7 @@ class LinkEstimator(Estimator):
             report_every=max(1, training.epochs // REPORTS),
             measure=None if training.evaluate_every is None else self._validated,
             measure_every=training.evaluate_every or 1,
-            keep_best=True,
+            keep_best=training.keeps_best,
             patience=training.patience,
         )
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)

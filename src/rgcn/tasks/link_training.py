@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
@@ -61,6 +61,12 @@ class LinkTrainer:
         self.network.train()
         self._batches = self.batches()
         return closing(self._batches)
+
+    def losses(self) -> Iterator[Tensor]:
+        """Take a step at a time, `epochs` of them, and yield each one's loss: for loops of one's own."""
+        with self.running():
+            for _ in range(self.training.epochs):
+                yield self.step()
 
     def step(self) -> Tensor:
         if self._batches is None:
@@ -142,6 +148,7 @@ class LinkTrainer:
             normalization=self.model.normalization,
             aggregation=self.model.aggregation,
             transient=True,
+            checked=True,  # rows of the training triples; to ask again would wait for the device in every step
         )
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
 

@@ -164,7 +164,7 @@ class NodeClassifier(ClassEstimator):
             training.epochs,
             self.task_().watching(training.watch),
             measure=None if trainer.valid is None else trainer.validate,
-            keep_best=training.patience is not None,
+            keep_best=training.keeps_best,
             patience=training.patience,
         )
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)

@@ -43,12 +43,26 @@ class Metric:
         """Whether a is better than b."""
         return a > b if self.higher else a < b
 
-    def words(self, value: float) -> str:
+    @property
+    def best(self) -> str:
         """
+        >>> Metric("loss", "loss", higher=False).best
+        'the lowest validation loss'
+        """
+        return f"the {'highest' if self.higher else 'lowest'} validation {self.title}"
+
+    def words(self, value: float, error: float | None = None) -> str:
+        """A value as people read it, and its standard error where there is one.
+
         >>> Metric("accuracy", "accuracy", share=True).words(0.9667), Metric("mrr", "MRR").words(0.5)
         ('96.7 %', '0.500')
+        >>> Metric("accuracy", "accuracy", share=True).words(0.9667, 0.01)
+        '96.7 % ± 1.0'
         """
-        return f"{100 * value:.1f} %" if self.share else f"{value:.3f}" if value < 10 else f"{value:,.1f}"
+        if self.share:
+            return f"{100 * value:.1f} %" + ("" if error is None else f" ± {100 * error:.1f}")
+        places = 3 if value < 10 else 1
+        return f"{value:,.{places}f}" + ("" if error is None else f" ± {error:,.{places}f}")
 
 
 class Task(ABC):
@@ -74,6 +88,11 @@ class Task(ABC):
     run: ClassVar[str]
     estimator: ClassVar[str]
     brings: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def title(self) -> str:
+        """For people, "link prediction"."""
+        return self.name.replace("-", " ")
 
     @property
     def run_config(self) -> type[RunConfig]:
@@ -103,6 +122,11 @@ class Task(ABC):
     def watching(self, name: str) -> Metric:
         """The figure of a name among those a training reports."""
         return next(metric for metric in self.watched if metric.name == name)
+
+    def watch(self, config: RunConfig) -> Metric:
+        """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
+        name = getattr(config.training, "watch", None)
+        return next((metric for metric in self.watched if metric.name == name), self.headline)
 
     # -- choosing settings by validation ------------------------------------------------------------------
 

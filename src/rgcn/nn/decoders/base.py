@@ -11,9 +11,11 @@ from typing_extensions import Self
 
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
+from rgcn.nn.initialization import Initializer
 from rgcn.sampling import Negatives
 
 if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 
@@ -43,6 +45,11 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         """A decoder with fresh weights for nodes of this width."""
+
+    @classmethod
+    def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
+        """What no model with it can do, a sentence each, for people."""
+        return ()
 
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         """Node vectors [N, d] as the other methods want them, [N, d']: the same, unless a decoder adds columns.
@@ -109,6 +116,16 @@ class BilinearDecoder(Decoder):
     With biases, f gains b_s[s] + b_r[r] + b_o[o]. The nodes' biases travel as two columns behind their vectors, which
     `prepare` appends, so that all nodes are still scored by one product.
     """
+
+    @classmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        relation = Initializer("normal").draw((plan.num_relations, cls.relation_width(width)), plan.generator)
+        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases)
+
+    @staticmethod
+    def relation_width(width: int) -> int:
+        """Numbers a relation, where nodes have `width`."""
+        return width
 
     def __init__(self, relation: Tensor, width: int, num_nodes: int | None = None, biases: bool = False) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ from rgcn.nn.decoders.base import BilinearDecoder
 from rgcn.nn.initialization import Initializer
 
 if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 
@@ -57,3 +58,10 @@ class DistMult(BilinearDecoder):
 
     def subject_query(self, relation: Tensor, object: Tensor) -> Tensor:
         return relation * object
+
+    @classmethod
+    def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
+        alike = (
+            "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell which way a relation points."
+        )
+        return () if model.decoder_biases else (alike,)

@@ -11,10 +11,11 @@ from typing_extensions import Self
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import DECODERS
 from rgcn.errors import ConfigError
+from rgcn.nn.description import Description, introduced
 from rgcn.nn.inputs import EmbeddingInput
 
 if TYPE_CHECKING:
-    from rgcn.config import NodeModelConfig
+    from rgcn.config import LinkModelConfig, NodeModelConfig
     from rgcn.nn.link_network import LinkNetwork, LinkPlan
     from rgcn.nn.node_network import NodePlan, RelationalEncoder
 
@@ -38,6 +39,16 @@ class Encoder:
             f"the encoder {plan.model.encoder} classifies no nodes by itself: choose rgcn or e-rgcn, or ask a link "
             "model among the classes (task: classification-by-links)"
         )
+
+    @classmethod
+    def describe_links(cls, model: LinkModelConfig) -> Description:
+        """What a report says of a network `for_links`."""
+        return Description({"Architecture": introduced(cls)})
+
+    @classmethod
+    def describe_nodes(cls, model: NodeModelConfig, features: bool) -> Description:
+        """What a report says of a network `for_nodes`; features: whether the graph's nodes have any."""
+        return Description({"Architecture": introduced(cls)})
 
     @classmethod
     def published_parameters(
@@ -93,3 +104,14 @@ class VectorEncoder(Encoder, nn.Module):
         encoder = cls.build(plan)
         decoder = DECODERS.find(plan.model.decoder)
         return VectorNetwork(encoder, decoder.build(plan, encoder.width))
+
+    @classmethod
+    def describe_links(cls, model: LinkModelConfig) -> Description:
+        encoding, decoder = cls.describe_vectors(model), DECODERS.find(model.decoder)
+        architecture = f"{encoding['Architecture']}; scored by {introduced(decoder)}"
+        return Description({**encoding, "Architecture": architecture}, decoder.limits(model))
+
+    @classmethod
+    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
+        """The encoder alone, by heading."""
+        return {"Architecture": introduced(cls)}

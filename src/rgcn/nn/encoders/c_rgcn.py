@@ -11,12 +11,14 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.nn.encoders.base import VectorEncoder
-from rgcn.nn.encoders.layers import link_layer
+from rgcn.nn.encoders.layers import convolutions_in_words, link_layer
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.words import count
 
 if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 
@@ -68,3 +70,11 @@ class CompressionEncoder(VectorEncoder):
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         # E goes around the bottleneck: without any message it is all there still.
         return vectors - self.source(nodes)  # type: ignore[no-any-return]
+
+    @classmethod
+    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
+        architecture = (
+            f"{model.title}: {count(model.layers, 'relational convolution')} through a bottleneck of width "
+            f"{model.bottleneck}, the embedding of width {model.embedding} goes around it"
+        )
+        return {"Architecture": architecture, **convolutions_in_words(model)}

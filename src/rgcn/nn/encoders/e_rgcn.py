@@ -14,6 +14,7 @@ from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.node_network import NodePlan
+from rgcn.words import count
 
 if TYPE_CHECKING:
     from rgcn.config import NodeModelConfig
@@ -48,6 +49,12 @@ class EmbeddingEncoder(RgcnEncoder):
     @classmethod
     def hidden(cls, plan: NodePlan, depth: int) -> int:
         return plan.model.embedding if depth == 0 else plan.model.hidden
+
+    @classmethod
+    def node_words(cls, model: NodeModelConfig, features: bool) -> str:
+        layers = count(model.layers, "relational convolution")
+        first = ", the first one diagonal" if model.layers > 1 else ""
+        return f"learned node embeddings of width {model.embedding}, then {layers}{first}"
 
     @classmethod
     def published_parameters(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.words import count
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig, NodeModelConfig
@@ -62,3 +63,25 @@ def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Dec
     if model.decomposition == "diagonal" and not is_output:
         return Diagonal()
     return Full()
+
+
+def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:
+    """How a relation's weight matrix is written; which way messages pass, and how they are added up."""
+    bases = "one basis" if model.bases == 1 else f"{model.bases} bases"
+    weights = {
+        "none": "a full matrix for each relation (no decomposition)",
+        "basis": f"each relation's matrix is a mixture of {bases} that all relations share",
+        "block": f"each relation's matrix has {count(model.blocks or 0, 'block')} along its diagonal, and zeros "
+        "elsewhere",
+        "diagonal": "each relation's matrix is a diagonal",
+    }[model.decomposition]
+    ways = "along triples and against them" if model.inverse else "along triples only"
+    loops = ", and each node hears itself" if model.self_loops else ""
+    shared = {
+        "relation": "averaged over the neighbors of each relation",
+        "node": "averaged over all neighbors",
+        "direction": "averaged over the neighbors of each direction",
+        "none": "not normalized",
+    }[model.normalization]
+    messages = f"{ways}{loops}; {shared}, then the {model.aggregation} over relations"
+    return {"Weight matrices": weights, "Messages": messages}

@@ -13,6 +13,7 @@ from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput
 
 if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 
@@ -38,3 +39,10 @@ class PlainEncoder(VectorEncoder):
     def at(self, field: ReceptiveField | None, nodes: Tensor) -> Tensor:
         """There is no field, for no message is passed."""
         return self.source(nodes)  # type: ignore[no-any-return]
+
+    @classmethod
+    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
+        return {
+            "Architecture": f"{model.title}: node embeddings of width {model.embedding}, without message passing",
+            "Messages": "none",
+        }

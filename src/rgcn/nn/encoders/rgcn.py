@@ -14,15 +14,17 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import HEADS
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition
+from rgcn.nn.description import Description
 from rgcn.nn.encoders.base import VectorEncoder
-from rgcn.nn.encoders.layers import link_decomposition, link_init, link_layer, node_decomposition
+from rgcn.nn.encoders.layers import convolutions_in_words, link_decomposition, link_init, link_layer, node_decomposition
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput, OneHotInput
 from rgcn.nn.node_network import NodePlan, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.words import count
 
 if TYPE_CHECKING:
-    from rgcn.config import NodeModelConfig
+    from rgcn.config import LinkModelConfig, NodeModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 
@@ -79,6 +81,12 @@ class RgcnEncoder(VectorEncoder):
         assert x is not None
         return x
 
+    @classmethod
+    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
+        nodes = "one-hot nodes" if model.input == "one-hot" else f"node embeddings of width {model.embedding}"
+        layers = count(model.layers, "relational convolution")
+        return {"Architecture": f"{model.title}: {layers} over {nodes}", **convolutions_in_words(model)}
+
     # -- classes -----------------------------------------------------------------------------------------
 
     @classmethod
@@ -105,6 +113,23 @@ class RgcnEncoder(VectorEncoder):
     def hidden(cls, plan: NodePlan, depth: int) -> int:
         """The width after a convolution that does not speak for the classes."""
         return plan.model.hidden
+
+    @classmethod
+    def describe_nodes(cls, model: NodeModelConfig, features: bool) -> Description:
+        """
+        >>> from rgcn.config import NodeModelConfig
+        >>> RgcnEncoder.describe_nodes(NodeModelConfig(), False).made_of["Architecture"]
+        'rgcn: 2 relational convolutions of hidden width 16 over one-hot nodes'
+        """
+        architecture = f"{model.title}: {cls.node_words(model, features)}{HEADS.find(model.head).words()}"
+        return Description({"Architecture": architecture, **convolutions_in_words(model)})
+
+    @classmethod
+    def node_words(cls, model: NodeModelConfig, features: bool) -> str:
+        """The layers in words."""
+        given = model.input == "features" or (model.input == "auto" and features)
+        nodes = "the nodes' features" if given else "one-hot nodes"
+        return f"{count(model.layers, 'relational convolution')} of hidden width {model.hidden} over {nodes}"
 
     @classmethod
     def published_parameters(

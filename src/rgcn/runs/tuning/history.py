@@ -9,27 +9,28 @@ from rgcn.runs.report.charts import Scale, nice_ticks
 from rgcn.runs.report.figures import compact
 from rgcn.runs.report.markup import Html, paragraph, tag
 from rgcn.runs.tuning.study import TrialRecord
+from rgcn.tasks.task import Metric
 
 BEST, FINISHED, STOPPED = "var(--series-2)", "var(--series-1)", "var(--muted)"
 
 
-def history_chart(trials: Sequence[TrialRecord], *, metric: str, maximizes: bool, height: int = 260) -> Html:
+def history_chart(trials: Sequence[TrialRecord], metric: Metric, height: int = 260) -> Html:
     """Trials from left to right: finished ones filled, stopped ones hollow, the configuration's own ringed."""
     shown = [(trial, trial.value) for trial in trials if trial.value is not None]
     if not shown:
         return paragraph("No trial has been measured yet.", class_="empty")
-    values = [value for _, value in shown]
+    values, name = [value for _, value in shown], f"validation {metric.title}"
     ticks = nice_ticks(min(values), max(values), 4)
     numbers = [trial.number for trial, _ in shown]
     across, up = Scale(min(numbers) - 0.5, max(numbers) + 0.5), Scale(ticks[0], ticks[-1])
     drawing = tag(
         "svg",
-        tag("title", f"{metric} of each trial"),
+        tag("title", f"{name} of each trial"),
         *_grid(across, up, ticks, numbers),
-        *_best_so_far(shown, across, up, maximizes),
-        *(_dot(trial, value, across, up, metric) for trial, value in shown),
+        *_best_so_far(shown, across, up, metric),
+        *(_dot(trial, value, across, up, name) for trial, value in shown),
         role="img",
-        aria_label=f"{metric} of {len(shown)} trials, from {min(values):.4f} to {max(values):.4f}",
+        aria_label=f"{name} of {len(shown)} trials, from {min(values):.4f} to {max(values):.4f}",
         width="100%",
         height=height,
         style="overflow:visible",
@@ -37,7 +38,7 @@ def history_chart(trials: Sequence[TrialRecord], *, metric: str, maximizes: bool
     return tag(
         "figure",
         _legend(trials),
-        tag("div", metric, class_="axis"),
+        tag("div", name, class_="axis"),
         tag("div", drawing, class_="plot"),
         tag("div", "trial", class_="axis across"),
         class_="chart",
@@ -60,13 +61,11 @@ def _grid(across: Scale, up: Scale, ticks: Sequence[float], numbers: Sequence[in
     return lines
 
 
-def _best_so_far(shown: Sequence[tuple[TrialRecord, float]], across: Scale, up: Scale, maximizes: bool) -> list[Html]:
+def _best_so_far(shown: Sequence[tuple[TrialRecord, float]], across: Scale, up: Scale, metric: Metric) -> list[Html]:
     """A stair: level until a better trial, then up."""
     stairs: list[tuple[float, float]] = []
     for trial, value in shown:
-        if trial.state == "finished" and (
-            not stairs or (value > stairs[-1][1] if maximizes else value < stairs[-1][1])
-        ):
+        if trial.state == "finished" and (not stairs or metric.better(value, stairs[-1][1])):
             stairs.append((trial.number, value))
     ends = [*(x for x, _ in stairs[1:]), across.high]
     style = {"stroke": BEST, "stroke_width": "2"}
@@ -80,9 +79,9 @@ def _best_so_far(shown: Sequence[tuple[TrialRecord, float]], across: Scale, up: 
     return lines
 
 
-def _dot(trial: TrialRecord, value: float, across: Scale, up: Scale, metric: str) -> Html:
+def _dot(trial: TrialRecord, value: float, across: Scale, up: Scale, name: str) -> Html:
     settings = "\n".join(f"{key} = {_plain(drawn)}" for key, drawn in trial.values.items())
-    said = tag("title", f"trial {trial.number}, {trial.state}: {metric} {value:.4f}\n{settings}")
+    said = tag("title", f"trial {trial.number}, {trial.state}: {name} {value:.4f}\n{settings}")
     place = {"cx": f"{across.place(trial.number)}%", "cy": f"{100 - up.place(value)}%"}
     look = _look(trial)
     ring = [tag("circle", r="7", class_="ring", **place)] if trial.own else []

@@ -61,8 +61,9 @@ def _trainings(result: TuneResult) -> str:
 
 
 def _history(result: TuneResult) -> Section:
-    better = "higher" if result.plan.objective.maximizes else "lower"
-    chart = history_chart(result.trials, metric=result.metric, maximizes=result.plan.objective.maximizes)
+    metric = result.plan.objective.metric
+    better = "higher" if metric.higher else "lower"
+    chart = history_chart(result.trials, metric)
     return Section(
         "History", f"Each trial in the order it began; {better} is better. Hover over one to read it.", chart
     )

@@ -6,15 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_models import every_score, mask, random_graph, ruled_out, with_whole_numbers
 
 import rgcn
+from rgcn.answers.calibration import Calibration, calibrate_classes, calibrate_links
+from rgcn.answers.class_calibration import COLDEST, class_reliability, fit_temperature
+from rgcn.answers.link_calibration import Examples, Sigmoid, fit_sigmoid, link_reliability, validation_examples
+from rgcn.answers.links import triple_probabilities
+from rgcn.answers.reliability import Bin, as_text, bins_of, calibration_error
 from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
-from rgcn.predict.calibration import Calibration, calibrate_classes, calibrate_links, calibration_of
-from rgcn.predict.class_calibration import COLDEST, class_reliability, fit_temperature
-from rgcn.predict.link_calibration import Examples, Sigmoid, fit_sigmoid, link_reliability, validation_examples
-from rgcn.predict.reliability import Bin, as_text, bins_of, calibration_error
+from rgcn.predict.kept_calibration import calibration_of
+from small_models import answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
+from tabled import TableScorer
 
 
 def drawn_labels(temperature, count=4000, seed=0):
@@ -99,7 +102,7 @@ def test_examples_are_all_unknown_answers_to_the_validation_questions():
     graph = random_graph(4, triples=250)
     opened = with_whole_numbers(graph, biases=True)
     triples = graph.split_triples("valid")
-    found = validation_examples(opened.model, graph, triples)
+    found = validation_examples(opened.scorer(), graph, triples)
     scores, train, valid = every_score(opened), mask(graph, "train"), mask(graph, "valid")
     out, expected = ruled_out(graph, train), []
     for s, r in {(s, r) for s, r, _ in triples.tolist()}:
@@ -124,11 +127,24 @@ def test_test_triples_change_nothing():
     assert calibrate_links(one).fitted
 
 
-def test_without_validation_triples_it_is_the_plain_sigmoid():
-    found = calibrate_links(with_whole_numbers(random_graph(0, splits=False)).model)
-    assert not found.fitted
-    assert "no validation triples" in found.words
-    assert found.link_probabilities(torch.tensor([0.0, -torch.inf])).tolist() == [0.5, 0.0]
+def test_without_validation_triples_there_are_no_probabilities():
+    opened = with_whole_numbers(random_graph(0, splits=False))
+    assert not opened.calibration.fitted
+    assert "the graph has none" in opened.calibration.words
+    answers = answers_to(opened, torch.tensor([1]), torch.tensor([0]))
+    assert answers.probability is None
+    assert triple_probabilities(opened, torch.tensor([[0, 0, 1]]), torch.tensor([1.0])) is None
+
+
+def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
+    graph = random_graph(4, triples=250)
+    opened = with_whole_numbers(graph)
+    triples = graph.split_triples("valid")
+    ours = validation_examples(opened.scorer(), graph, triples)
+    theirs = validation_examples(TableScorer(every_score(opened).float()), graph, triples)
+    assert ours.true.sum() == theirs.true.sum()
+    assert ours.false.sum() == theirs.false.sum()
+    assert (ours.ruled_out, ours.ruled_out_true) == (theirs.ruled_out, theirs.ruled_out_true)
 
 
 def test_a_bound_on_probabilities_as_one_on_scores():
@@ -154,7 +170,7 @@ def test_it_is_kept_beside_the_model(folder, monkeypatch):
     kept = json.loads((folder / "calibration.json").read_text())
     assert kept["temperature"] == first.temperature
     assert kept["meaning"] == first.meaning
-    monkeypatch.setattr("rgcn.predict.calibration.calibrate_links", None)  # would fail if it were fitted again
+    monkeypatch.setattr("rgcn.answers.calibration.calibrate_links", None)  # would fail if it were fitted again
     assert open_model(folder).calibration == first
 
 
@@ -175,11 +191,11 @@ def test_absurd_numbers_and_other_weights_are_not_used(folder):
     opened = open_model(folder)
     opened.model.network_.decoder.relation.data += 0.5
     opened.model.network_.train().eval()
-    assert calibration_of(opened) != first
+    assert calibration_of(opened.model, folder) != first
 
 
 def test_a_folder_that_cannot_be_written_is_no_hindrance():
-    assert calibration_of(with_whole_numbers(random_graph(8, triples=300), folder="/proc/nowhere")).fitted
+    assert with_whole_numbers(random_graph(8, triples=300), folder="/proc/nowhere").calibration.fitted
 
 
 # -- reliability ------------------------------------------------------------------------------------------

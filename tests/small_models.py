@@ -6,10 +6,13 @@ import numpy as np
 import torch
 
 import rgcn
+from rgcn.answers.links import answer_links
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.titles import Titles
 from rgcn.nn.decoders import BilinearDecoder
+from rgcn.nn.link_network import VectorScorer
 from rgcn.predict import OpenModel
+from rgcn.scoring import Questions
 
 
 class Turning(BilinearDecoder):
@@ -54,13 +57,17 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
             whole(graph.num_nodes, 2),
             whole(graph.num_relations),
         )
-    network._encoded = network.decoder.prepare(whole(graph.num_nodes, 4)).detach()
+    network._scorer = VectorScorer(network.decoder, network.decoder.prepare(whole(graph.num_nodes, 4)).detach())
     return OpenModel(Path(folder), "small", model, Titles(graph))
+
+
+def answers_to(opened, given, relation, for_objects=True, k=10, known="mark", **choices):
+    return answer_links(opened, Questions(given, relation, for_objects), k, known, **choices)
 
 
 def every_score(opened):
     """float64 [N, R, N]: the score of every triple, by the decoder's own definition, one at a time in effect."""
-    graph, decoder, nodes = opened.graph, opened.model.network_.decoder, opened.model.encoded()
+    graph, decoder, nodes = opened.graph, opened.model.network_.decoder, opened.model.scorer().nodes
     n, r = graph.num_nodes, graph.num_relations
     s, p, o = torch.meshgrid(torch.arange(n), torch.arange(r), torch.arange(n), indexing="ij")
     with torch.no_grad():
@@ -77,7 +84,7 @@ def mask(graph, *splits):
 
 def ruled_out(graph, known):
     """bool [N, R, N]: what examples rule out, in loops."""
-    from rgcn.predict.by_example import ENOUGH_TRIPLES, LARGEST_EXCEPTION
+    from rgcn.answers.by_example import ENOUGH_TRIPLES, LARGEST_EXCEPTION
 
     train, out = {tuple(t) for t in graph.split_triples("train").tolist()}, torch.zeros_like(known)
     for r in range(graph.num_relations):

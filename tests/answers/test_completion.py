@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
 
+from rgcn.answers import completion
+from rgcn.answers.by_example import Examples
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.by_example import Examples
-from rgcn.predict.completion import complete
+from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
 
 
 def by_definition(opened, relations, k, floor, limit, nodes, by_example, known=()):
@@ -25,38 +25,47 @@ def by_definition(opened, relations, k, floor, limit, nodes, by_example, known=(
     return sorted(found, key=lambda t: (-t[3], *t[:3]))[:limit]
 
 
+def complete(opened, *relations, **settings):
+    """Whatever its probability, unless a bound is asked for."""
+    least = {"min_probability": 0.0} if opened.calibration.fitted else {}
+    return completion.complete(opened, *relations, **{**least, **settings})
+
+
 def rows(completion):
     return [(*t, s) for t, s in zip(completion.triples.tolist(), completion.score.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("nodes", ["any", "fitting", "seen"])
 @pytest.mark.parametrize("decoder", [None, Turning])
-@pytest.mark.parametrize(("k", "limit", "min_score"), [(3, 10_000, 0.0), (50, 40, 0.5), (2, 7, 0.9), (1, 1, 0.99)])
+@pytest.mark.parametrize(("k", "limit", "min_score"), [(3, 10_000, -np.inf), (50, 40, 0.0), (2, 7, 2.0), (1, 1, 5.0)])
 def test_completion_is_that_of_the_definition(nodes, decoder, k, limit, min_score):
-    opened = with_whole_numbers(random_graph(k, literals=3), decoder=decoder)
-    floor = -np.inf if min_score == 0 else float(np.float32(np.log(min_score / (1 - min_score))))
+    opened = with_whole_numbers(random_graph(k, literals=3, triples=60 if k == 3 else 400), decoder=decoder)
+    assert opened.calibration.fitted == (k != 3)
     for by_example in (True, False):
         found = complete(
             opened, k=k, limit=limit, min_score=min_score, nodes=nodes, by_example=by_example, memory_budget=4 * 23 * 5
         )
-        assert rows(found) == by_definition(opened, None, k, floor, limit, nodes, by_example)
-        expected = found.calibration.link_probabilities(torch.from_numpy(found.score)).numpy()
-        np.testing.assert_array_equal(found.probability, expected)
+        assert rows(found) == by_definition(opened, None, k, min_score, limit, nodes, by_example)
+        if found.calibration.fitted:
+            expected = found.calibration.link_probabilities(torch.from_numpy(found.score)).numpy()
+            np.testing.assert_array_equal(found.probability, expected)
+        else:
+            assert found.probability is None
 
 
 def test_some_relations_and_hidden_splits():
     opened = with_whole_numbers(random_graph(5), biases=True)
-    found = complete(opened, [2, 0, 2], k=4, min_score=0.0, known=("train", "valid"), nodes="any")
+    found = complete(opened, [2, 0, 2], k=4, min_score=-np.inf, known=("train", "valid"), nodes="any")
     assert rows(found) == by_definition(opened, [0, 2], 4, -np.inf, 10**6, "any", True, ("train", "valid"))
     assert found.pairs == 2 * opened.graph.num_nodes
 
 
 def test_a_limit_cuts_the_list_and_changes_no_probability():
     opened = with_whole_numbers(random_graph(6, triples=400))
-    everything = complete(opened, min_score=0.0, nodes="any", k=23)
+    everything = complete(opened, min_score=-np.inf, nodes="any", k=23)
     assert everything.calibration.kind == "completion"
     for limit in (1, 7, 60):
-        few = complete(opened, min_score=0.0, nodes="any", k=23, limit=limit, memory_budget=4 * 23 * 5)
+        few = complete(opened, min_score=-np.inf, nodes="any", k=23, limit=limit, memory_budget=4 * 23 * 5)
         assert rows(few) == rows(everything)[:limit]
         np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
         assert few.found == everything.found
@@ -64,18 +73,18 @@ def test_a_limit_cuts_the_list_and_changes_no_probability():
 
 def test_a_bound_on_probabilities_is_kept_to():
     opened = with_whole_numbers(random_graph(6, triples=400))
-    everything = complete(opened, min_score=0.0, nodes="any", k=23)
+    everything = complete(opened, min_score=-np.inf, nodes="any", k=23)
     least = float(np.median(everything.probability))
-    found = complete(opened, min_score=0.0, min_probability=least, nodes="any", k=23)
+    found = complete(opened, min_score=-np.inf, min_probability=least, nodes="any", k=23)
     assert rows(found) == [row for row, p in zip(rows(everything), everything.probability, strict=True) if p >= least]
     assert found.found == len(found)
-    impossible = complete(opened, min_score=0.0, min_probability=1.0, nodes="any")
+    impossible = complete(opened, min_score=-np.inf, min_probability=1.0, nodes="any")
     assert len(impossible) == 0
     there = mask(opened.graph)
     assert impossible.best == float(every_score(opened)[~(there | ruled_out(opened.graph, there))].max())
 
 
-@pytest.mark.parametrize(("k", "nodes", "min_score"), [(23, "any", 0.0), (4, "any", 0.5), (3, "fitting", 0.0)])
+@pytest.mark.parametrize(("k", "nodes", "min_score"), [(23, "any", -np.inf), (4, "any", 0.0), (3, "fitting", -np.inf)])
 def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes, min_score):
     graph = random_graph(9, triples=700)
     opened = with_whole_numbers(graph, decoder=Turning)
@@ -87,7 +96,7 @@ def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes
         objects = examples.objects(r, nodes)
         fits = s in examples.subjects(r, nodes) and o in objects and not ruled[s, r, o]
         better = sum(scores[s, r, other] > scores[s, r, o] for other in objects if not out[s, r, other])
-        if fits and better < k and torch.sigmoid(scores[s, r, o]) >= min_score:
+        if fits and better < k and scores[s, r, o] >= min_score:
             expected.append(scores[s, r, o].item())
     assert found.calibration.kind == "completion"
     assert found.calibration.examples == len(expected)
@@ -100,7 +109,7 @@ def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes
 
 def test_with_few_validation_triples_it_says_what_its_probabilities_are():
     opened = with_whole_numbers(random_graph(9, triples=700))
-    few = complete(opened, [0], k=1, min_score=0.9)
+    few = complete(opened, [0], k=1, min_score=2.2)
     assert few.calibration.kind == "links"
     assert "too high" in few.calibration.words
 
@@ -116,24 +125,28 @@ def test_progress_counts_every_pair():
 
 def test_literals_are_objects_but_never_subjects():
     opened = with_whole_numbers(random_graph(2, literals=5))
-    found = complete(opened, k=23, min_score=0.0, nodes="any")
+    found = complete(opened, k=23, min_score=-np.inf, nodes="any")
     assert found.triples[:, 0].max() < 18 <= found.triples[:, 2].max()
 
 
 def test_a_graph_without_a_split_and_with_everything_known():
     everything = [(s, "r", o) for s in "abc" for o in "abc"]
     opened = with_whole_numbers(KnowledgeGraph.from_triples(everything))
-    found = complete(opened, nodes="any", min_score=0.0)
+    found = complete(opened, nodes="any", min_score=-np.inf)
     assert len(found) == 0
     assert found.best == -np.inf
 
 
 def test_what_is_refused():
-    opened = with_whole_numbers(random_graph(0))
-    for wrong in ({"k": 0}, {"limit": 0}, {"min_score": 1.5}, {"min_probability": -0.1}):
-        with pytest.raises(ConfigError, match=r"at least 1|between 0 and 1"):
+    opened = with_whole_numbers(random_graph(0, triples=60))
+    for wrong in ({"k": 0}, {"limit": 0}):
+        with pytest.raises(ConfigError, match="at least 1"):
             complete(opened, **wrong)
-    opened.model.network_._encoded[3] = torch.nan
+    with pytest.raises(ConfigError, match=r"needs some\. No probabilities, only scores"):
+        complete(opened, min_probability=0.5)
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        complete(with_whole_numbers(random_graph(0, triples=400)), min_probability=-0.1)
+    opened.model.scorer().nodes[3] = torch.nan
     with pytest.raises(DataError, match="NaN"):
         complete(opened, nodes="any")
 
