@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from rgcn.serve.batching import Lane
-from rgcn.serve.endpoints import Endpoints, Example, endpoint
+from rgcn.serve.endpoints import Endpoints, endpoint
 from rgcn.serve.route import Answer
 from rgcn.serve.shapes import Asked, Name
 from rgcn.serve.writing import as_json
@@ -57,7 +57,7 @@ class CousinEndpoints(Endpoints):
         return [as_json({"cousins": [self.served.graph.nodes[n] for n in some]}) for some in found]
 
     def examples(self, shown):
-        return {"GET cousins": Example({"node": shown.words["node"]}, answer={"cousins": ["somebody"]})}
+        return {"GET cousins": ({"node": shown.words["node"]}, {"cousins": ["somebody"]})}
 
 
 class Both(NodeClassification):

@@ -79,6 +79,17 @@ def test_a_model_that_answers_both_kinds_has_both_groups(serving):
             Explained.model_validate_json(why.content)
 
 
+def test_what_was_calibrated_on_classes_gives_no_probabilities_of_links(tmp_path):
+    BothAtOnce("distmult", embedding=8, epochs=2, device="cpu").fit(rgcn.load("world")).save(str(tmp_path / "tiny"))
+    with asking(create_app(load_models([tmp_path / "tiny"], device="cpu"))) as client:
+        assert client.get(MODEL + "/class", params={"node": "Peru"}).json()["probability"] is not None
+        triple = {"subject": "Peru", "relation": "borders", "object": "Chile"}
+        asked = {key: triple[key] for key in ("subject", "relation")}
+        links = client.get(MODEL + "/links", params=asked).json()["links"]
+        scored = client.post(MODEL + "/score", json={"triples": [triple]}).json()["triples"]
+        assert {row["probability"] for row in (*links, *scored)} == {None}
+
+
 def test_two_groups_with_one_endpoint_are_refused(serving):
     with pytest.raises(ConfigError, match="ThiefEndpoints has an endpoint 'GET links'"):
         serving(ThiefFinder(hidden=4, epochs=2, device="cpu"))

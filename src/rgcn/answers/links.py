@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from rgcn.answers.top import Best, best_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
+
+if TYPE_CHECKING:
+    from rgcn.answers.calibration import Calibration
 
 Known = Literal["mark", "drop"]
 
@@ -65,9 +68,9 @@ def answer_links(
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= size):
             raise DataError(f"a question refers to a {what} outside 0..{size - 1}")
     best = _best(model, questions, k, known, by_example)
-    probability = None
-    if model.calibration_.fitted:
-        probability = model.calibration_.link_probabilities(best.score).masked_fill_(best.node < 0, 0.0)
+    probability, calibration = None, _calibration(model)
+    if calibration is not None:
+        probability = calibration.link_probabilities(best.score).masked_fill_(best.node < 0, 0.0)
     return LinkAnswers(best.node, best.score, probability, best.known)
 
 
@@ -103,14 +106,20 @@ def _best(model: AnsweringModel, questions: Questions, k: int, known: Known, by_
     return Best(*(tensor[back] for tensor in best))
 
 
+def _calibration(model: AnsweringModel) -> Calibration | None:
+    """None where there was nothing to calibrate on; what was fitted to classes says nothing about links."""
+    calibration = model.calibration_
+    return calibration if calibration.fitted and calibration.kind != "classes" else None
+
+
 def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor) -> Tensor | None:
     """Calibrated probabilities [n] of given triples int64 [n, 3] and their scores [n]: as `answer_links` has them.
 
     A triple that is not known and that examples rule out is given what such triples had in the validation split. None
     where there was nothing to calibrate on.
     """
-    calibration = model.calibration_
-    if not calibration.fitted:
+    calibration = _calibration(model)
+    if calibration is None:
         return None
     probability = calibration.link_probabilities(scores).clone()
     share = calibration.ruled_out_share

@@ -1,4 +1,4 @@
-"""What the server says of a model: a line in the list, the details, the card. Made once, when it is loaded."""
+"""What the server says of a model: a line in the list, the details, the card, and something to begin with."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pydantic import Field
 
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
+from rgcn.graph import NodeKind
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.model_card import model_card
-from rgcn.serve.examples import example_nodes, example_relation
 from rgcn.serve.shapes import Answered, Class, Node, Relation
 from rgcn.tasks.task import Task
 
 if TYPE_CHECKING:
     from rgcn.serve.served import Served
+
+
+FEW, NODES = 2, 5
 
 
 class RelationWithCount(Relation):
@@ -136,3 +139,49 @@ def card(served: Served) -> str:
     counts = ", ".join(f"{about['counts'][what]:,} {what}" for what in ("nodes", "relations", "triples"))
     words = f"A {about['model']} model for {about['task']}, saved outside a run, over {about['dataset']} ({counts})."
     return f"# {served.name}\n\n{words}\n"
+
+
+# -- something to begin with -----------------------------------------------------------------------------
+
+
+def example_nodes(served: Served) -> list[int]:
+    """A few well-connected nodes; of a graph with labels, those that have one."""
+    graph, degree = served.graph, served.facts.degree.astype(np.float64)
+    worth = degree.copy()
+    if graph.node_kinds is not None:
+        worth[graph.node_kinds != NodeKind.IRI] = -1.0
+    if graph.labels is not None:
+        worth[graph.labels.nodes] += degree.max() + 1  # labelled ones first: their answers can be checked
+    return [int(node) for node in np.argsort(-worth, kind="stable")[:NODES]]
+
+
+def example_relation(served: Served, node: int) -> int | None:
+    """The relation of which a node is most often the subject, else the commonest one; None without triples."""
+    triples = served.graph.triples
+    if not len(triples):
+        return None
+    own = triples[triples[:, 0] == node, 1]
+    return int(np.bincount(own if len(own) else triples[:, 1]).argmax())
+
+
+class Shown:
+    """The things that the examples of a model's endpoints are about.
+
+    words  what stands for a parameter of some name, where an example does not say
+    """
+
+    def __init__(self, served: Served) -> None:
+        graph, labels = served.graph, served.graph.labels
+        self.node, *others = example_nodes(served)
+        self.relation = example_relation(served, self.node) or 0
+        linked = graph.triples[(graph.triples[:, 0] == self.node) & (graph.triples[:, 1] == self.relation), 2]
+        self.object = int(linked[0]) if len(linked) else others[0] if others else self.node
+        self.words = {
+            "model": served.name,
+            "q": served.opened.titles.of(self.node)[:4],
+            "node": graph.nodes[self.node],
+            "class": labels.names[0] if labels is not None and len(labels.names) else "a class",
+            "subject": graph.nodes[self.node],
+            "relation": graph.relations[self.relation] if graph.num_relations else "a relation",
+            "object": graph.nodes[self.object],
+        }

@@ -59,11 +59,7 @@ def add_routes(app: FastAPI, desk: Desk) -> None:
         """The served models, a line each."""
         return Answer(models)
 
-    own: dict[str, tuple[Callable[..., Any], type]] = {
-        "/api/health": (health, Health),
-        "/api/models": (list_models, Models),
-    }
-    for path, (handler, answer) in own.items():
+    for path, handler, answer in (("/api/health", health, Health), ("/api/models", list_models, Models)):
         app.add_api_route(path, handler, response_model=answer, responses=_refusals(()), tags=["server"])
     for endpoint, tag in _of_models(desk):
         markdown = endpoint.answer is None
@@ -119,8 +115,5 @@ def _health(desk: Desk, seconds: float) -> dict[str, Any]:
 
 def server_examples(desk: Desk) -> dict[str, Example]:
     """Examples of the server's own endpoints, by path."""
-    lines = [line(served) for served in desk.models.values()]
-    return {
-        "/api/health": Example(answer=_health(desk, 12.5)),
-        "/api/models": Example(answer={"models": lines[:1]}),
-    }
+    first = next(iter(desk.models.values()))
+    return {"/api/health": ({}, _health(desk, 12.5)), "/api/models": ({}, {"models": [line(first)]})}

@@ -14,14 +14,14 @@ from pydantic import Field
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, NodeLabels
 from rgcn.predict import OpenModel
+from rgcn.serve.about import Shown
 from rgcn.serve.batching import Lane
 from rgcn.serve.desk import Desk
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.examples import Shown
 from rgcn.serve.limits import AtMost
 from rgcn.serve.route import Answer
 from rgcn.serve.served import Served
-from rgcn.serve.shapes import NODE_WORDS, Answered, Asked, Class, Name, Node, Probability, Score, Split
+from rgcn.serve.shapes import NODE_WORDS, Answered, Asked, Class, Name, Node, Scored, Split
 from rgcn.serve.writing import SPLIT, listed, number
 
 NODES_AT_ONCE = 1 << 16
@@ -37,19 +37,14 @@ class ClassesBody(Asked):
     nodes: Annotated[list[Name], Field(min_length=1), AtMost("items")] = Field(description="Nodes, as in `node`.")
 
 
-class ScoredClass(Answered):
+class ScoredClass(Scored):
     class_: Class = Field(alias="class")
-    score: Score
-    probability: Probability
 
 
-class ClassAnswer(Answered):
+class ClassAnswer(ScoredClass):
     """The class a node most likely has."""
 
     node: Node
-    class_: Class = Field(alias="class")
-    score: Score
-    probability: Probability
     classes: list[ScoredClass] = Field(description="Every class, likeliest first.")
     label: Class | None = Field(description="The class the data give it, where they do.")
     label_split: Split | None
@@ -86,8 +81,8 @@ class ClassEndpoints(Endpoints):
     def examples(self, shown: Shown) -> dict[str, Example]:
         node, answer = shown.words["node"], json.loads(self.answer([shown.node])[0])
         return {
-            "GET class": Example({"node": node}, answer=answer),
-            "POST classes": Example(body={"nodes": [node]}, answer={"predictions": [answer]}),
+            "GET class": ({"node": node}, answer),
+            "POST classes": ({"nodes": [node]}, {"predictions": [answer]}),
         }
 
     def answer(self, nodes: Sequence[int]) -> list[bytes]:

@@ -15,7 +15,7 @@ from rgcn.axes import imported
 from rgcn.serve.route import Answer
 
 if TYPE_CHECKING:
-    from rgcn.serve.examples import Shown
+    from rgcn.serve.about import Shown
     from rgcn.serve.served import Served
     from rgcn.tasks.task import Task
 
@@ -26,6 +26,7 @@ OF_KIND = {
     "links": "rgcn.serve.link_endpoints:LinkEndpoints",
 }
 OnStep = Callable[[str], None]
+Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
 Handler = Callable[..., Awaitable[Answer]]
 H = TypeVar("H", bound=Handler)
 
@@ -51,14 +52,6 @@ class Endpoint(NamedTuple):
     def key(self) -> str:
         """ "GET links" """
         return f"{self.method} {self.path}"
-
-
-class Example(NamedTuple):
-    """Parameters, body and answer of a request, for the OpenAPI document; None where there is none."""
-
-    query: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    body: Any = None
-    answer: Any = None
 
 
 def endpoint(

@@ -25,12 +25,12 @@ from rgcn.serve.batching import Batcher, Lane
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.route import Answer
-from rgcn.serve.shapes import NODE_WORDS, RELATION_WORDS, Asked, Class, Name, Node, Number, Probability, Relation, Score
+from rgcn.serve.shapes import NODE_WORDS, RELATION_WORDS, Asked, Class, Name, Node, Number, Relation, Scored
 from rgcn.serve.writing import as_json
 
 if TYPE_CHECKING:
+    from rgcn.serve.about import Shown
     from rgcn.serve.desk import Desk
-    from rgcn.serve.examples import Shown
     from rgcn.serve.served import Served
 
 REMEMBERED = 256
@@ -71,15 +71,13 @@ class ExplainedQuestion(BaseModel):
     object: Node | None = None
 
 
-class Explained(BaseModel):
+class Explained(Scored):
     """Why the model answered so: the triples that mattered, and how far that can be believed."""
 
     model_config = ConfigDict(extra="allow")
 
     question: ExplainedQuestion
     method: str
-    score: Score
-    probability: Probability
     own_share: float | None = Field(description="How much comes from the node itself rather than from triples.")
     edges: list[ExplainedEdge] = Field(description="Triples that speak for the answer, most important first.")
     against: list[ExplainedEdge] = Field(description="Triples that speak against it, likewise.")
@@ -120,7 +118,7 @@ class WhyEndpoints(Endpoints):
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
-        return {"GET explain": Example({key: shown.words[key] for key in asked})}
+        return {"GET explain": ({key: shown.words[key] for key in asked}, None)}
 
     def _about(self, query: ExplainQuery) -> tuple[int, int | None] | tuple[int, int, int]:
         names, opened = self.served.names, self.served.opened

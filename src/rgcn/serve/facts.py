@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS, KnowledgeGraph
-
-
-class Fact(NamedTuple):
-    """A triple seen from one of its ends."""
-
-    relation: int
-    node: int
-    outgoing: bool
-    split: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +46,15 @@ class Facts:
     def total(self, node: int) -> int:
         return int(self.pointer[node + 1] - self.pointer[node])
 
-    def page(self, node: int, limit: int, offset: int) -> list[Fact]:
-        """Some of a node's facts."""
+    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, str | None]]:
+        """Some of a node's facts: (relation, the other end, outgoing, split) each."""
         begin = min(int(self.pointer[node]) + offset, int(self.pointer[node + 1]))
         end = min(begin + limit, int(self.pointer[node + 1]))
         rows = self.triple[begin:end]
         splits = self.graph.triple_splits
         used = [None] * len(rows) if splits is None else [SPLITS[i] for i in splits[rows].tolist()]
         return [
-            Fact(r, o if out else s, out, split)
+            (r, o if out else s, out, split)
             for (s, r, o), out, split in zip(
                 self.graph.triples[rows].tolist(), self.outgoing[begin:end].tolist(), used, strict=True
             )

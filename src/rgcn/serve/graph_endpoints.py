@@ -7,11 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rgcn.serve.about import ModelDetails, card, details
+from rgcn.serve.about import FEW, ModelDetails, Shown, card, details
 from rgcn.serve.batching import Lane
 from rgcn.serve.desk import Desk
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.examples import FEW, Shown
 from rgcn.serve.limits import AtMost
 from rgcn.serve.route import Answer
 from rgcn.serve.served import Served
@@ -98,10 +97,10 @@ class GraphEndpoints(Endpoints):
         found = self._found(query, self.served.names.find(query, FEW))
         few = {key: whole[key][:FEW] for key in ("relations", "classes")}
         return {
-            "GET ": Example(answer={**whole, **few}),
-            "GET card": Example(answer=f"# {self.served.name}\n"),
-            "GET search": Example({"q": query}, answer=json.loads(found)),
-            "GET neighbors": Example({"node": node}, answer=json.loads(self._facts(shown.node, FEW, 0))),
+            "GET ": ({}, {**whole, **few}),
+            "GET card": ({}, f"# {self.served.name}\n"),
+            "GET search": ({"q": query}, json.loads(found)),
+            "GET neighbors": ({"node": node}, json.loads(self._facts(shown.node, FEW, 0))),
         }
 
     def _find(self, questions: list[tuple[str, int]]) -> list[list[int]]:
@@ -116,8 +115,8 @@ class GraphEndpoints(Endpoints):
         pieces, known = self.served.pieces, self.served.facts
         facts = (
             b'{"relation":%b,"node":%b,"outgoing":%b,"split":%b}'
-            % (pieces.relations[fact.relation], pieces.node(fact.node), BOOL[fact.outgoing], SPLIT[fact.split])
-            for fact in known.page(node, limit, offset)
+            % (pieces.relations[relation], pieces.node(other), BOOL[outgoing], SPLIT[split])
+            for relation, other, outgoing, split in known.page(node, limit, offset)
         )
         return b'{"node":%b,"degree":%d,"total":%d,"facts":%b}' % (
             pieces.node(node),

@@ -16,27 +16,15 @@ from rgcn.answers.links import Known, answer_links, triple_probabilities
 from rgcn.errors import DataError
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
+from rgcn.serve.about import FEW, Shown
 from rgcn.serve.batching import Lane
 from rgcn.serve.desk import Desk
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.examples import FEW, Shown
 from rgcn.serve.limits import AtMost
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.route import Answer
 from rgcn.serve.served import Served
-from rgcn.serve.shapes import (
-    NODE_WORDS,
-    RELATION_WORDS,
-    Answered,
-    Asked,
-    Count,
-    Name,
-    Node,
-    Probability,
-    Relation,
-    Score,
-    Split,
-)
+from rgcn.serve.shapes import NODE_WORDS, RELATION_WORDS, Answered, Asked, Count, Name, Node, Relation, Scored, Split
 from rgcn.serve.writing import BOOL, SPLIT_BY_NUMBER, listed, number
 
 # Questions for so many answers go together, this many at a time: one for a thousand must not hold up those for ten.
@@ -101,14 +89,12 @@ class LinkQuery(Answered):
     object: Node | None
 
 
-class Scored(Answered):
-    score: Score
-    probability: Probability
+class ScoredLink(Scored):
     known: bool = Field(description="Whether it is a training triple.")
     split: Split | None = Field(description=SPLIT_WORDS)
 
 
-class Link(Scored):
+class Link(ScoredLink):
     node: Node = Field(description="The answer.")
 
 
@@ -121,7 +107,7 @@ class LinkAnswers(Answered):
     answers: list[LinkAnswer]
 
 
-class ScoredTriple(Scored):
+class ScoredTriple(ScoredLink):
     subject: Node
     relation: Relation
     object: Node
@@ -196,9 +182,9 @@ class LinkEndpoints(Endpoints):
         links = json.loads(self.answer([LinkAsked(shown.node, shown.relation, True, FEW)], "mark")[0])
         scored = json.loads(self.scored([(shown.node, shown.relation, shown.object)])[0])
         return {
-            "GET links": Example({**ends, "k": FEW}, answer=links),
-            "POST links": Example(body={"queries": [ends], "k": FEW}, answer={"answers": [links]}),
-            "POST score": Example(body={"triples": [triple]}, answer={"triples": [scored]}),
+            "GET links": ({**ends, "k": FEW}, links),
+            "POST links": ({"queries": [ends], "k": FEW}, {"answers": [links]}),
+            "POST score": ({"triples": [triple]}, {"triples": [scored]}),
         }
 
     # -- names to numbers, on the event loop -------------------------------------------------------------

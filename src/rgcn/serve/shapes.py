@@ -55,6 +55,11 @@ Probability = Annotated[
 ]
 
 
+class Scored(Answered):
+    score: Score
+    probability: Probability
+
+
 class Node(Answered):
     """A node of the graph."""
 
@@ -75,20 +80,15 @@ class Class(Answered):
 
 
 class ErrorDetails(Answered):
-    code: str = Field(description="For programs: unknown_node, invalid, too_busy, ...")
-    message: str = Field(description="For people: what is wrong, and what would do.")
-    suggestions: list[str] = Field(description="Names that may have been meant.")
+    code: str = Field(description="For programs.", examples=["unknown_node"])
+    message: str = Field(
+        description="For people: what is wrong, and what would do.",
+        examples=["unknown node 'Swizerland'. Did you mean 'Switzerland'?"],
+    )
+    suggestions: list[str] = Field(description="Names that may have been meant.", examples=[["Switzerland"]])
 
 
 class Error(Answered):
     """Every request that is not answered gets this."""
 
-    error: ErrorDetails = Field(
-        examples=[
-            {
-                "code": "unknown_node",
-                "message": "unknown node 'Swizerland'. Did you mean 'Switzerland'?",
-                "suggestions": ["Switzerland"],
-            }
-        ]
-    )
+    error: ErrorDetails
