@@ -13,8 +13,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.predict import OpenModel
-from rgcn.runs.report.evaluation import evaluate_links
-from rgcn.runs.result import measure
+from rgcn.runs.report.link_evaluation import evaluate_links
 from rgcn.tasks import LinkPredictor
 
 TRAIN, VALID, TEST = 0, 1, 2
@@ -159,7 +158,7 @@ def validation_figures(predictor):
         "evaluate": predictor.evaluate(split="valid"),
         "rank": predictor.rank(split="valid").as_dict(),
         "ranks": [ranks.rank(side).tolist() for side in ("object", "subject")],
-        "after training": measure(predictor)["valid"],
+        "after training": predictor.measure()["valid"],
         "report": {name: value for name, value in report.items() if name != "repeated_across_splits"},
         "calibration": calibration.as_dict(),
     }
