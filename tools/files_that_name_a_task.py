@@ -20,7 +20,7 @@ from rgcn.axis_tables import TASKS
 from rgcn.tasks.task import task_of
 
 PACKAGE = Path(__file__).parents[1] / "src" / "rgcn"
-NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkPredictionRun|(Node|Link)ModelConfig"
+NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkPredictionRun|ClassificationByLinksRun"
 
 
 def own_files() -> set[Path]:
@@ -30,9 +30,9 @@ def own_files() -> set[Path]:
         task = task_of(name)
         places += [task.run, task.estimator, *task.brings.values()]
     files = {PACKAGE.parent / f"{place.partition(':')[0].replace('.', '/')}.py" for place in places}
-    # What an estimator is built of stands beside it.
-    beside = [*(PACKAGE / "tasks").glob("node_*.py"), *(PACKAGE / "tasks").glob("link_*.py")]
-    return {*files, *beside}
+    # What a file of a task is built of stands beside it, under the same first word.
+    beside = [file.parent.glob(f"{file.name.partition('_')[0]}_*.py") for file in files if "_" in file.name]
+    return {*files, *(path for found in beside for path in found)}
 
 
 def code_of(path: Path) -> str:
