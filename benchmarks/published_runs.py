@@ -63,16 +63,19 @@ def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> di
 
     from rgcn.runs import load_configuration
     from rgcn.runs.training import train
+    from rgcn.tasks.task import task_of
 
     config = load_configuration(name, changes, {"seed": seed})
     graph = read_graph(name, tuple(changes), graphs)
     result = train(config, graph)
     row = result.as_dict()
-    model: Any = result.model
-    if config.task == "node-classification":
-        row["test_nodes"] = len(model.graph_.labels.of("test")[0])
-    else:
-        row["history"] = [[e.number, round(e.loss, 5), e.valid_mrr] for e in model.history_ if e.valid_mrr is not None]
+    task = task_of(config.task)
+    if "classes" in task.answers:
+        row["test_nodes"] = row["metrics"]["test"]["count"]
+    column = f"valid_{task.headline.name}"
+    reports = [[e.number, round(e.loss, 5), e[column]] for e in result.model.history_ if e[column] is not None]
+    if reports:
+        row["history"] = reports
     if torch.cuda.is_available():
         row["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -94,7 +97,9 @@ def read_graph(name: str, changes: tuple[str, ...], graphs: Path | None) -> Any:
 
 def measured(row: dict[str, Any]) -> tuple[str, float]:
     """Name and value of a run's main test metric."""
-    name = "accuracy" if row["task"] == "node-classification" else "mrr"
+    from rgcn.tasks.task import task_of
+
+    name = task_of(row["task"]).headline.name
     return f"test_{name}", row["metrics"]["test"][name]
 
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.answers.model import AnsweringModel
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
-from rgcn.ranking import RankingReport, summarize
+from rgcn.ranking import RankingReport, Ranks, summarize
 from rgcn.runs.report.reporting import OnProgress
-from rgcn.tasks import LinkPredictor
 from rgcn.tasks.link_predictor import ScoredTriple
 
 SHOWN = 10
 # Upper ends of the bins of ranks: fine where it matters, then by orders of magnitude.
 RANK_BINS = (1, 3, 10, 100, 1_000, 10_000, 100_000)
+
+
+class RankingModel(AnsweringModel, Protocol):
+    """A model that ranks the triples of a split, and scores given ones."""
+
+    def ranks(self, *, split: str, on_progress: Callable[[int], None] | None = None) -> Ranks: ...
+
+    def score(self, triples: Iterable[tuple[int, int, int]]) -> list[ScoredTriple]: ...
 
 
 class RankedTriple(NamedTuple):
@@ -75,7 +84,7 @@ class LinkEvaluation:
         }
 
 
-def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
+def evaluate_links(predictor: RankingModel, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
     """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
     graph = predictor.graph_
     triples = graph.split_triples(split)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from rgcn.answers.calibration import Calibration
 from rgcn.graph import KnowledgeGraph
@@ -11,13 +12,12 @@ from rgcn.ranking.metrics import Metrics
 from rgcn.runs.report import markdown
 from rgcn.runs.report.charts import Bar, bar_chart, column_chart
 from rgcn.runs.report.figures import SPLIT_WORDS, decimal, percent
-from rgcn.runs.report.link_evaluation import LinkEvaluation, RankedTriple, evaluate_links, reversed_share
+from rgcn.runs.report.link_evaluation import LinkEvaluation, RankedTriple, RankingModel, evaluate_links, reversed_share
 from rgcn.runs.report.markup import Html, details, join, named, paragraph, table, tag
 from rgcn.runs.report.page import Section, Tile
 from rgcn.runs.report.reporting import Figures, Measured, OnProgress, Reporting
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.link_prediction import RANKING
-from rgcn.tasks.link_predictor import LinkPredictor
 from rgcn.words import count
 
 ALL_RELATIONS, BEST_AND_WORST, LISTED_RELATIONS = 24, 10, 2000
@@ -29,8 +29,7 @@ class LinkReporting(Reporting):
     """Links: where the true answers come out."""
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
-        assert isinstance(model, LinkPredictor)
-        measured = evaluate_links(model, split, on_progress)
+        measured = evaluate_links(cast(RankingModel, model), split, on_progress)
         cautions = ranking_cautions(measured.known, measured.reversed, measured.repeated)
         sections = link_sections(measured, model.calibration_)
         return Measured(split, measured.as_dict(), link_tiles(measured), sections, cautions)
