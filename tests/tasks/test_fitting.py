@@ -118,9 +118,9 @@ def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
 
 
 def test_a_state_of_another_model_or_device_is_refused(world):
-    with rgcn.NodeClassifier(epochs=2, hidden=4).fitting(world) as fitting:
+    with rgcn.NodeClassifier(epochs=2, hidden=4, device="cpu").fitting(world) as fitting:
         state = fitting.state()
-    wider, same = (rgcn.NodeClassifier(epochs=2, hidden=hidden).fitting(world) for hidden in (5, 4))
+    wider, same = (rgcn.NodeClassifier(epochs=2, hidden=hidden, device="cpu").fitting(world) for hidden in (5, 4))
     with wider, pytest.raises(DataError, match="another model"):
         wider.restore(state)
     with same, pytest.raises(DataError, match="taken on cuda"):

@@ -313,6 +313,6 @@ def test_a_step_does_not_check_its_rows_again(monkeypatch):
         raise AssertionError("the numbers were checked in a step")
 
     monkeypatch.setattr("rgcn.adjacency.operator.refuse_numbers_out_of_range", asked)
-    trainer.step(trainer.triples[:10])
+    trainer.step_on(trainer.triples[:10])
     with pytest.raises(AssertionError):
         RelationalAdjacency.from_triples(trainer.triples, 1000, 1000, transient=True)
