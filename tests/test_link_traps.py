@@ -12,6 +12,7 @@ import torch
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
+from rgcn.nn.link_network import VectorNetwork
 from rgcn.predict import OpenModel
 from rgcn.runs.report.link_evaluation import evaluate_links
 from rgcn.tasks import LinkPredictor
@@ -109,22 +110,21 @@ def test_messages_come_from_training_triples_only():
     assert sorted(rows.tolist()) == sorted(kg.split_triples("train").tolist())
 
 
-def test_the_graph_is_not_encoded_again_for_every_evaluation_batch():
+def test_the_graph_is_not_encoded_again_for_every_evaluation_batch(monkeypatch):
     predictor = LinkPredictor(epochs=4, evaluate_every=2, **SMALL).prepare(ring())
     calls = []
     predictor.network_.encoder.register_forward_hook(lambda *_: calls.append(predictor.network_.training))
     predictor.evaluate(split="test", memory_budget=1)
     assert calls == [False]
-    trained = LinkPredictor(epochs=4, evaluate_every=2, **SMALL)
     encodings = []
-    encode = trained.encoded
+    make = VectorNetwork.make_scorer
 
-    def spy():
+    def spy(network, adjacency):
         encodings.append(1)
-        return encode()
+        return make(network, adjacency)
 
-    trained.encoded = spy
-    trained.fit(ring())
+    monkeypatch.setattr(VectorNetwork, "make_scorer", spy)
+    LinkPredictor(epochs=4, evaluate_every=2, **SMALL).fit(ring())
     assert len(encodings) == 2  # once for each measurement
 
 
@@ -154,7 +154,7 @@ def validation_figures(predictor):
     report = evaluate_links(predictor, "valid").as_dict()
     calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
     return {
-        "history": [epoch.valid_mrr for epoch in predictor.history_],
+        "history": [dict(epoch.figures) for epoch in predictor.history_],
         "evaluate": predictor.evaluate(split="valid"),
         "rank": predictor.rank(split="valid").as_dict(),
         "ranks": [ranks.rank(side).tolist() for side in ("object", "subject")],
@@ -181,9 +181,9 @@ def test_no_validation_figure_depends_on_test_triples():
     assert torch.equal(whole.rank("object"), told.rank("object"))
 
 
-@pytest.mark.parametrize("sampling", ["neighborhood", "uniform"])
-def test_a_sampler_returns_when_the_graph_is_smaller_than_the_batch(sampling):
+@pytest.mark.parametrize("sampler", ["neighborhood", "uniform"])
+def test_a_sampler_returns_when_the_graph_is_smaller_than_the_batch(sampler):
     rows = [("a", "r", "b"), ("c", "r", "d"), ("e", "r", "e")]  # disconnected, and one node alone with itself
     kg = KnowledgeGraph.from_triples(rows)
-    predictor = LinkPredictor(epochs=3, batch_edges=30_000, sampling=sampling, **SMALL).fit(kg)
+    predictor = LinkPredictor(epochs=3, batch_edges=30_000, sampler=sampler, **SMALL).fit(kg)
     assert all(np.isfinite(epoch.loss) for epoch in predictor.history_)
