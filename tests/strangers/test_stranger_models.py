@@ -90,6 +90,27 @@ def test_it_is_explained_by_its_triples(fitted, tmp_path):
     assert "<svg" in why.as_page()
 
 
+def test_it_is_served(fitted, tmp_path):
+    sys.path.append(str(HERE.parent / "serve"))
+    from servers import asking
+
+    from rgcn.serve import create_app, load_models
+
+    fitted.save(str(tmp_path / "mine"))
+    names, relation = fitted.graph_.nodes, fitted.graph_.relations[0]
+    best = fitted.predict(subject=0, relation=0, k=3)
+    with asking(create_app(load_models([tmp_path / "mine"], device="cpu"))) as client:
+        query = {"subject": names[0], "relation": relation, "k": 3}
+        links = client.get("/api/models/mine/links", params=query).json()["links"]
+        assert [link["node"]["name"] for link in links] == [t.object for t in best]
+        assert [link["score"] for link in links] == pytest.approx([t.score for t in best], rel=1e-4, abs=1e-5)
+        triple = {"subject": names[0], "relation": relation, "object": names[1]}
+        scored = client.post("/api/models/mine/score", json={"triples": [triple]}).json()["triples"][0]
+        assert scored["score"] == pytest.approx(fitted.score([(0, 0, 1)])[0].score, rel=1e-4, abs=1e-5)
+        why = client.get("/api/models/mine/explain", params={**triple, "edges": 3})
+        assert (why.status_code == 200) == bool(fitted.num_layers_)
+
+
 def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_path):
     model = rgcn.LinkPredictor(epochs=3, **MODELS["encoder"]).fit(small_world())
     assert not isinstance(model.network_, VectorNetwork)
@@ -227,3 +248,11 @@ def test_a_callback_stops_a_training():
     assert seen == [1, 2, 3, 4]
     assert model.history_[-1].number == 4
     model.evaluate(split="test")
+
+
+@pytest.mark.parametrize(("watch", "best"), [("hits@10", max), ("mean_rank", min), ("mrr", max)])
+def test_the_best_weights_are_told_by_any_figure_of_the_task(watch, best):
+    model = rgcn.LinkPredictor("distmult", embedding=6, epochs=12, evaluate_every=2, learning_rate=0.3, watch=watch)
+    model.fit(small_world())
+    measured = [epoch[f"valid_{watch}"] for epoch in model.history_]
+    assert model.evaluate(split="valid")[watch] == best(value for value in measured if value is not None)
