@@ -154,7 +154,3 @@ class Task(ABC):
 def task_of(name: str) -> Task:
     """The task of a name, built in or installed."""
     return TASKS.find(name)()
-
-
-def known_tasks() -> tuple[str, ...]:
-    return TASKS.names()
