@@ -32,6 +32,7 @@ from _about import write_result
 from rgcn.data.sources import mirror_folder
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, splits_up_to
+from rgcn.nn.link_network import VectorScorer
 from rgcn.predict.unseen import joined
 from rgcn.ranking import rank_triples, summarize
 from rgcn.runs import load_configuration
@@ -103,13 +104,7 @@ def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dic
 
     size, asked = len(nodes), triples(split)
     index = KnownTriples.of(*map(triples, splits_up_to(split)), num_nodes=size, num_relations=graph.num_relations)
-    ranks = rank_triples(
-        lambda s, r: decoder.score_objects(nodes[s], r, nodes),
-        lambda r, o: decoder.score_subjects(r, nodes[o], nodes),
-        asked,
-        size,
-        index,
-    )
+    ranks = rank_triples(VectorScorer(decoder, nodes), asked, index)
     report = summarize(ranks).both.as_dict()
     subject, kind, object_ = asked.unbind(1)
     drawn = torch.randint(size, (2 * len(asked), 50), generator=torch.Generator().manual_seed(0))
