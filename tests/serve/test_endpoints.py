@@ -9,13 +9,13 @@ from servers import asking
 from stranger import BothAtOnce, CousinFinder, CousinsAnswer, ThiefFinder
 
 import rgcn
+from rgcn.axis_tables import TASKS
 from rgcn.errors import ConfigError, DataError
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassAnswer
 from rgcn.serve.endpoints import built_in_groups
 from rgcn.serve.explanations import Explained
 from rgcn.serve.link_endpoints import LinkAnswer
-from rgcn.axis_tables import TASKS
 
 MODEL = "/api/models/tiny"
 PEOPLE = [f"person {i}" for i in range(12)]

@@ -147,8 +147,8 @@ class LinkEndpoints(Endpoints):
             for size, most in SIZES
         }
         self._scores = Lane((served.name, "scores"), self.scored, TRIPLES_AT_ONCE)
-        for lane in self._lanes.values():  # what is made at the first question is made now
-            lane.answer([LinkAsked(0, 0, True, 1), LinkAsked(0, 0, False, 1)])
+        for lane in self._lanes.values():  # what is made at the first full batch is made now, its memory too
+            lane.answer([LinkAsked(0, 0, number % 2 == 0, 1) for number in range(lane.most)])
         self.scored([(0, 0, 0)])
 
     def lane(self, known: Known, k: int) -> Lane:
