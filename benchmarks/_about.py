@@ -26,7 +26,11 @@ def about() -> dict[str, Any]:
     }
 
 
-def write_result(path: Path, figures: dict[str, Any]) -> None:
-    """The figures, and before them what they were measured with."""
+def write_result(path: Path, figures: dict[str, Any], runs: list[dict[str, Any]] | None = None) -> None:
+    """The figures, and before them what they were measured with; last the runs, where they are many, a line each."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about(), **figures}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps({**about(), **figures}, indent=1, ensure_ascii=False)
+    if runs is not None:
+        lines = ",\n  ".join(json.dumps(run, ensure_ascii=False) for run in runs)
+        text = f'{text.removesuffix("}").rstrip()},\n "runs": [\n  {lines}\n ]\n}}'
+    path.write_text(text + "\n", encoding="utf-8")

@@ -16,13 +16,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import rgcn  # isort: skip  # noqa: F401  before PyTorch
+
 import numpy as np
 import torch
 from _about import write_result
 
+from rgcn.answers.completion import complete
+from rgcn.answers.links import answer_links
 from rgcn.predict import OpenModel, open_model
-from rgcn.predict.completion import complete
-from rgcn.predict.links import predict_links
+from rgcn.scoring import Questions
 
 BINS = ((0.4, 1.01), (0.3, 0.4), (0.2, 0.3), (0.1, 0.2), (0.01, 0.1), (0.0, 0.01))
 
@@ -34,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.perf_counter()
     opened = open_model(arguments.run, accept_changed_data=True)
-    opened.model.encoded()
+    opened.scorer()
     loaded, before = time.perf_counter() - began, _peak()
     began = time.perf_counter()
     assert opened.calibration is not None
@@ -58,7 +61,7 @@ def main() -> None:
 
 def _timed(opened: OpenModel, nodes: Any) -> dict[str, Any]:
     began = time.perf_counter()
-    found = complete(opened, nodes=nodes)
+    found = complete(opened, nodes=nodes, min_probability=0.0)
     seconds = time.perf_counter() - began
     return {
         "nodes": nodes,
@@ -76,8 +79,8 @@ def _hidden(opened: OpenModel) -> dict[str, Any]:
     Test triples stay known, so that they are not held against what is proposed.
     """
     graph = opened.graph
-    calibration = complete(opened).calibration
-    found = complete(opened, known=("train", "test"))
+    calibration = complete(opened, min_probability=0.0).calibration
+    found = complete(opened, known=("train", "test"), min_probability=0.0)
     probability = calibration.link_probabilities(torch.from_numpy(found.score)).numpy()
     hidden = _keys(graph.split_triples("valid"), graph.num_relations, graph.num_nodes)
     right = np.isin(_keys(found.triples, graph.num_relations, graph.num_nodes), hidden)
@@ -101,7 +104,7 @@ def _keys(triples: Any, num_relations: int, num_nodes: int) -> Any:
 
 def _fifty(opened: OpenModel) -> dict[str, Any]:
     """Fifty questions in one call against their matrix product alone; the median of a hundred."""
-    nodes = opened.predictor.encoded()
+    nodes = opened.model.scorer().nodes
     given = torch.randint(len(nodes), (50,), generator=torch.Generator().manual_seed(0))
     relation = given % opened.graph.num_relations
     query, transposed = nodes[given].contiguous(), nodes.T
@@ -110,7 +113,7 @@ def _fifty(opened: OpenModel) -> dict[str, Any]:
         torch.mm(query, transposed)
 
     def asking() -> None:
-        predict_links(opened, given, relation, True, 10)
+        answer_links(opened, Questions(given, relation), 10)
 
     return {name: f"{_median(call):.2f} ms" for name, call in (("product", product), ("answers", asking))}
 

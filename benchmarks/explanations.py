@@ -8,7 +8,8 @@ is explained, or triples. Where there is no validation split the training nodes 
 Figures are means over the questions: how far the answer falls without the named triples, and with only them, in
 probability and in the network's own strength (log-odds of a class, score of a triple). Beside them the same for as many
 triples drawn from all in reach (`random`), and from those that touch the node itself (`random_near`). `ratio` divides
-the fall without the named triples by the mean size of the change without random ones, whatever its sign.
+the fall without the named triples by the mean size of the change without random ones, whatever its sign. A run that is
+not calibrated has no probabilities.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def questions(opened: OpenModel, count: int, seed: int) -> tuple[str, list[tuple
     """(split, nodes or triples of it)."""
     graph = opened.graph
     for split in ("valid", "train"):
-        if opened.task == "node-classification":
+        if opened.answers("classes"):
             assert graph.labels is not None
             every = graph.labels.of(split)[0].reshape(-1, 1)
         else:
@@ -65,7 +66,7 @@ def questions(opened: OpenModel, count: int, seed: int) -> tuple[str, list[tuple
 
 
 def explained(opened: OpenModel, asked: tuple[int, ...], settings: dict[str, Any]) -> Explanation:
-    if opened.task == "node-classification":
+    if opened.answers("classes"):
         return explain_class(opened, asked[0], **settings)
     return explain_link(opened, asked[0], asked[1], asked[2], **settings)
 
@@ -76,22 +77,24 @@ def measured(opened: OpenModel, asked: list[tuple[int, ...]], settings: dict[str
         start = time.perf_counter()
         made.append(explained(opened, one, settings))
         seconds.append(time.perf_counter() - start)
-    found = [one.fidelity for one in made]
+    strength = [one.fidelity.strength for one in made]
+    probability = [one.fidelity.probability for one in made if one.fidelity.probability is not None]
     return {
         "method": settings["method"],
         "questions": len(made),
         "triples_in_reach": statistics.mean(one.considered for one in made),
-        "probability": rounded(statistics.mean(one.probability for one in made)),
-        "probability_change": {
-            "without": changes([one.without for one in found], "large"),
-            "only": changes([one.only for one in found], "small"),
-        },
-        "strength_change": {
-            "without": changes([one.without_strength for one in found], "large"),
-            "only": changes([one.only_strength for one in found], "small"),
-        },
+        "probability": rounded(statistics.mean(one.full for one in probability)) if probability else None,
+        "probability_change": all_changes(probability) if probability else None,
+        "strength_change": all_changes(strength),
         "median_seconds": rounded(statistics.median(seconds)),
         "slowest_seconds": rounded(max(seconds)),
+    }
+
+
+def all_changes(found: list[Any]) -> dict[str, Any]:
+    return {
+        "without": changes([one.without for one in found], "large"),
+        "only": changes([one.only for one in found], "small"),
     }
 
 

@@ -12,6 +12,8 @@ import statistics
 import time
 from pathlib import Path
 
+import rgcn  # isort: skip  # noqa: F401  before PyTorch
+
 import torch
 from _about import write_result
 
@@ -43,19 +45,19 @@ def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def
     wait = torch.cuda.synchronize if cuda else lambda: None
     batches = trainer.batches()
     for _ in range(5):
-        trainer.step(next(batches))
+        trainer.step_on(next(batches))
     wait()
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     seconds = []
     for _ in range(given.steps):
         start = time.perf_counter()
-        trainer.step(next(batches))
+        trainer.step_on(next(batches))
         wait()
         seconds.append(time.perf_counter() - start)
     start = time.perf_counter()
     for _ in range(given.steps):
-        trainer.step(next(batches))
+        trainer.step_on(next(batches))
     wait()
     flowing = (time.perf_counter() - start) / given.steps
     figures: dict[str, object] = {
@@ -69,7 +71,7 @@ def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def
     if given.profile:
         with torch.profiler.profile() as profile:
             for _ in range(5):
-                trainer.step(next(batches))
+                trainer.step_on(next(batches))
             wait()
         key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         print(profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=60))
@@ -81,7 +83,7 @@ def waits(trainer, batch) -> str | None:  # type: ignore[no-untyped-def]
     """The first operation of a step that would wait for the device, or None."""
     torch.cuda.set_sync_debug_mode("error")
     try:
-        trainer.step(batch)
+        trainer.step_on(batch)
     except RuntimeError as error:
         import traceback
 

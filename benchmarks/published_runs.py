@@ -1,21 +1,23 @@
 """Full runs of shipped configurations, a result file each: metrics, seeds, seconds, memory, hardware, configuration.
 
-    python benchmarks/published_runs.py rgcn/nc-aifb e-rgcn/nc-aifb --seeds 10
+    python benchmarks/published_runs.py rgcn/nc-aifb e-rgcn/nc-aifb --seeds 100
     python benchmarks/published_runs.py rgcn/lp-wn18 c-rgcn/lp-wn18
     python benchmarks/published_runs.py rgcn/lp-fb-toy --seeds 10 --jobs 2
 
 Every seed that runs is reported. A test split is read once, after the last step; which weights are kept is decided on
-validation data. `--graphs FOLDER` reads graphs saved there by `--save-graphs` instead of asking the registry, for
-machines that have neither a network nor the readers' libraries.
+validation data. What all runs of a file have in common stands in it once, under "every_run". `--graphs FOLDER` reads
+graphs saved there by `--save-graphs` instead of asking the registry, for machines that have neither a network nor the
+readers' libraries.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -59,17 +61,21 @@ def save_graphs(given: argparse.Namespace) -> None:
 def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> dict[str, Any]:
     import torch
 
-    from rgcn.data.graph_store import load_graph
-    from rgcn.runs import load_configuration, load_data
+    from rgcn.runs import load_configuration
     from rgcn.runs.training import train
+    from rgcn.tasks.task import task_of
 
     config = load_configuration(name, changes, {"seed": seed})
-    graph = load_data(config.data) if graphs is None else load_graph(graphs / str(config.data.dataset))
+    graph = read_graph(name, tuple(changes), graphs)
     result = train(config, graph)
     row = result.as_dict()
-    model: Any = result.model
-    if config.task == "link-prediction":
-        row["history"] = [[e.number, round(e.loss, 5), e.valid_mrr] for e in model.history_ if e.valid_mrr is not None]
+    task = task_of(config.task)
+    if "classes" in task.answers:
+        row["test_nodes"] = row["metrics"]["test"]["count"]
+    column = f"valid_{task.headline.name}"
+    reports = [[e.number, round(e.loss, 5), e[column]] for e in result.model.history_ if e[column] is not None]
+    if reports:
+        row["history"] = reports
     if torch.cuda.is_available():
         row["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -79,9 +85,21 @@ def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> di
     return row
 
 
+@lru_cache(maxsize=1)
+def read_graph(name: str, changes: tuple[str, ...], graphs: Path | None) -> Any:
+    """The graph of a configuration; kept, as its other seeds come next."""
+    from rgcn.data.graph_store import load_graph
+    from rgcn.runs import load_configuration, load_data
+
+    data = load_configuration(name, changes).data
+    return load_data(data) if graphs is None else load_graph(graphs / str(data.dataset))
+
+
 def measured(row: dict[str, Any]) -> tuple[str, float]:
     """Name and value of a run's main test metric."""
-    name = "accuracy" if row["task"] == "node-classification" else "mrr"
+    from rgcn.tasks.task import task_of
+
+    name = task_of(row["task"]).headline.name
     return f"test_{name}", row["metrics"]["test"][name]
 
 
@@ -89,18 +107,21 @@ def write_runs(name: str, rows: list[dict[str, Any]], given: argparse.Namespace)
     configuration = rows[0].pop("configuration")
     for row in rows[1:]:
         row.pop("configuration")
-    metric, values = measured(rows[0])[0], [measured(row)[1] for row in rows]
-    spread = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    from rgcn.runs.spread import Spread
+
+    metric, spread = measured(rows[0])[0], Spread.of([measured(row)[1] for row in rows])
+    common = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}
+    common = {key: value for key, value in common.items() if key not in ("seed", "seconds", "metrics")}
     content = {
         "runs_at_a_time": given.jobs,
-        metric: {"mean": statistics.mean(values), "standard_error": spread, "runs": len(values)},
+        metric: asdict(spread),
         "configuration": configuration,
-        "runs": rows,
+        "every_run": common,
     }
     path = given.out / f"{name.replace('/', '-')}{given.tag}.json"
-    write_result(path, content)
-    mean = statistics.mean(values)
-    print(f"{name}: {metric} {mean:.4f} ± {spread or 0:.4f} over {len(values)} → {path.name}", flush=True)
+    write_result(path, content, [{key: row[key] for key in row if key not in common} for row in rows])
+    error = spread.standard_error or 0
+    print(f"{name}: {metric} {spread.mean:.4f} ± {error:.4f} over {spread.runs} → {path.name}", flush=True)
 
 
 if __name__ == "__main__":

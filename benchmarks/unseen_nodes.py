@@ -2,6 +2,7 @@
 
     python benchmarks/unseen_nodes.py --split valid     # what choices were made on
     python benchmarks/unseen_nodes.py --seeds 5         # the test split, once
+    python benchmarks/unseen_nodes.py --seeds 100 --sets world    # one set alone, into unseen-nodes-world.json
 
 Links: a model is trained on the graph of an inductive data set (inductive/fb237_v1, inductive/WN18RR_v1 in the
 mirror) and asked about another graph, `_ind`, that shares its relations and none of its nodes. It is given that graph's
@@ -22,15 +23,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import rgcn  # isort: skip  before PyTorch
+
 import numpy as np
 import torch
 from _about import write_result
 
-import rgcn
 from rgcn.data.sources import mirror_folder
-from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples, splits_up_to
+from rgcn.nn.link_network import VectorScorer
 from rgcn.predict.unseen import joined
-from rgcn.ranking import FilterIndex, rank_triples, summarize
+from rgcn.ranking import rank_triples, summarize
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
 from rgcn.tasks.extending import extended
@@ -61,7 +65,8 @@ def main() -> None:
             measured = classes(given.split, seed) if name == "world" else links(name, given.split, seed)
             rows.append({"data": name, "seed": seed, **measured})
             print(rows[-1], flush=True)
-    suffix = "" if given.split == "test" else "-valid"
+    some = [] if given.sets == [*INDUCTIVE, "world"] else given.sets
+    suffix = "".join(f"-{part}" for part in (*some, *(["valid"] if given.split == "valid" else [])))
     write_result(
         given.out / f"unseen-nodes{suffix}.json",
         {"split": given.split, "link_settings": LINK_SETTINGS, "runs": rows, "means": means(rows)},
@@ -90,7 +95,7 @@ def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dic
     """Ranks among the nodes of the unseen graph alone."""
     graph, decoder = model.graph_, model.network_.decoder
     relation = graph.relations.ids(unseen.relations)
-    nodes = model.encoded()[torch.from_numpy(graph.nodes.ids(unseen.nodes))]
+    nodes = model.scorer().nodes[torch.from_numpy(graph.nodes.ids(unseen.nodes))]
 
     def triples(of: str) -> torch.Tensor:
         rows = np.array(unseen.split_triples(of))
@@ -98,15 +103,8 @@ def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dic
         return torch.from_numpy(rows)
 
     size, asked = len(nodes), triples(split)
-    splits = SPLITS if split == "test" else ("train", "valid")  # no choice depends on test triples
-    index = FilterIndex.of(*map(triples, splits), num_nodes=size, num_relations=graph.num_relations)
-    ranks = rank_triples(
-        lambda s, r: decoder.score_objects(nodes[s], r, nodes),
-        lambda r, o: decoder.score_subjects(r, nodes[o], nodes),
-        asked,
-        size,
-        index,
-    )
+    index = KnownTriples.of(*map(triples, splits_up_to(split)), num_nodes=size, num_relations=graph.num_relations)
+    ranks = rank_triples(VectorScorer(decoder, nodes), asked, index)
     report = summarize(ranks).both.as_dict()
     subject, kind, object_ = asked.unbind(1)
     drawn = torch.randint(size, (2 * len(asked), 50), generator=torch.Generator().manual_seed(0))

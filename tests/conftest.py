@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import rgcn  # isort: skip  # noqa: F401  before PyTorch, so that its threads leave the cores to other tests
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

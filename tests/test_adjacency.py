@@ -112,6 +112,7 @@ def test_weights_stay_in_the_precision_they_came_in():
         ({"normalization": "row"}, ConfigError, "unknown normalization 'row'"),
         ({"aggregation": "max"}, ConfigError, "unknown aggregation 'max'"),
         ({"edge_weights": torch.ones(3)}, DataError, "1 edge weights are needed"),
+        ({"edge_weights": torch.ones(1, dtype=torch.int64)}, DataError, "floating-point"),
     ],
 )
 def test_wrong_choices_are_refused(arguments, error, words):
@@ -123,6 +124,47 @@ def test_triples_of_another_shape_or_type_are_refused():
     for triples in (torch.zeros(3, dtype=torch.int64), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 3)):
         with pytest.raises(DataError, match="int64"):
             RelationalAdjacency.from_triples(triples, 2, 1)
+
+
+@pytest.mark.parametrize("transient", [False, True])
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ((0, 2, 1), r"triple 2 is \(0, 2, 1\), but relations are numbered 0 to 1"),
+        ((0, -1, 1), r"triple 2 is \(0, -1, 1\), but relations are numbered 0 to 1"),
+        ((3, 0, 1), r"triple 2 is \(3, 0, 1\), but nodes are numbered 0 to 2"),
+        ((0, 0, 3), r"triple 2 is \(0, 0, 3\), but nodes are numbered 0 to 2"),
+        ((0, 0, -1), r"triple 2 is \(0, 0, -1\), but nodes are numbered 0 to 2"),
+        ((0, 0, 2**62), "nodes are numbered 0 to 2"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_its_row(row, words, transient):
+    triples = torch.tensor([(0, 0, 1), (2, 1, 2), row, (9, 9, 9)])
+    with pytest.raises(DataError, match=words):
+        RelationalAdjacency.from_triples(triples, 3, 2, transient=transient)
+
+
+def test_numbers_of_an_empty_graph():
+    none = torch.empty(0, 3, dtype=torch.int64)
+    assert RelationalAdjacency.from_triples(none, 0, 0).num_edges == 0
+    with pytest.raises(DataError, match="the graph has no relations"):
+        RelationalAdjacency.from_triples(torch.tensor([[0, 0, 0]]), 1, 0)
+    with pytest.raises(DataError, match="cannot have -1 nodes"):
+        RelationalAdjacency.from_triples(none, -1, 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_number_out_of_range_is_refused_on_a_gpu():
+    with pytest.raises(DataError, match=r"triple 1 is \(0, 5, 1\), but relations are numbered 0 to 1"):
+        RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [0, 5, 1]], device="cuda"), 2, 2)
+
+
+def test_weights_and_masks_of_another_length_are_refused():
+    adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1]]), 2, 1)
+    with pytest.raises(DataError, match="4 weights are needed, one an edge"):
+        adjacency.reweighted(torch.ones(3))
+    with pytest.raises(DataError, match="a mask has 3 entries"):
+        adjacency.masked(torch.ones(2))
 
 
 # -- restriction ---------------------------------------------------------------------------------------
@@ -151,10 +193,17 @@ def test_masking_a_restriction_equals_restricting_a_masked_operator(graph, data)
     near(other.masked(keep).to_dense(), one.to_dense())
 
 
-def test_a_target_named_twice_is_refused():
+def test_a_target_named_twice_or_not_there_is_refused():
     adjacency = operator_of(SmallGraph([(0, 0, 1)], 2, 1))
     with pytest.raises(DataError, match="named twice"):
         adjacency.restricted(torch.tensor([1, 1]))
+    for targets, words in (
+        ([0, -1], "target 1 is -1, but targets are numbered 0 to 1"),
+        ([2], "target 0 is 2"),
+        ([True, False], "must be int64"),
+    ):
+        with pytest.raises(DataError, match=words):
+            adjacency.restricted(torch.tensor(targets))
 
 
 def test_receptive_field_of_a_chain_walks_back_one_node_a_layer():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import pytest
 from pydantic import ValidationError
 
+import rgcn
+from rgcn.axis_tables import TASKS
 from rgcn.config import (
-    RUNS,
     DataConfig,
     LinkModelConfig,
     LinkPredictionRun,
@@ -23,7 +28,10 @@ from rgcn.config import (
 )
 from rgcn.config_section import FIELDS_ONLY, Origin, find_problems
 from rgcn.errors import ConfigError
+from rgcn.tasks.settings import LinkSettings, NodeSettings
+from rgcn.tasks.task import task_of
 
+RUNS = {name: task_of(name).run_config for name in TASKS.built_in}
 WORLD = {"data": {"dataset": "world"}}
 
 
@@ -223,7 +231,7 @@ class Recorder:
 
 
 def test_rules_read_only_the_fields_they_name():
-    names = ({"name": name} for name in ("rgcn", "e-rgcn", "c-rgcn", "distmult"))
+    names = ({"encoder": name} for name in ("rgcn", "e-rgcn", "c-rgcn", "none"))
     ways = [{"decomposition": way, "bases": 3, "blocks": 3} for way in ("none", "basis", "block", "diagonal")]
     models = [{**name, **way, **more} for name in names for way in ways for more in TWISTS]
     data = {"dataset": "world", "labels_from": "r", "prune": 1, "weight": 3}
@@ -280,12 +288,11 @@ def test_search_spaces_hold_valid_values_and_know_what_they_depend_on(kind):
 @pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS)
 def test_whatever_is_drawn_from_the_search_spaces_is_possible(kind):
     random = Random(0)
-    names = kind.sections()["model"].model_json_schema()["properties"]["name"]["enum"]
+    shorthands = kind.sections()["model"].shorthands
     for _ in range(300):
-        run = {"data": {"dataset": "world"}, "model": {"name": random.choice(names)}, "training": {}}
-        whole = {f"model.{k}": v for k, v in kind.sections()["model"]().model_dump().items()} | {
-            "model.name": run["model"]["name"]
-        }
+        meant = dict(random.choice(list(shorthands.values())))
+        run = {"data": {"dataset": "world"}, "model": meant, "training": {}}
+        whole = {f"model.{k}": v for k, v in kind.sections()["model"](**meant).model_dump().items()}
         for key, space in search_spaces(kind).items():
             drawn = random.choice(space.choices) if space.choices else random.uniform(space.low, space.high)
             value = (int(drawn) if space.integer else drawn) if space.applies(whole) else space.default
@@ -302,8 +309,8 @@ def test_search_spaces_stand_in_the_json_schema():
     assert (bases.integer, bases.log, dict(bases.when)) == (True, True, {"model.decomposition": "basis"})
     assert not bases.applies({"model.decomposition": "none"})
     layers = search_spaces(LinkPredictionRun)["model.layers"]
-    assert layers.applies({"model.name": "c-rgcn"})
-    assert not layers.applies({"model.name": "distmult"})
+    assert layers.applies({"model.encoder": "c-rgcn"})
+    assert not layers.applies({"model.encoder": "none"})
 
 
 @pytest.mark.parametrize("space", [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}])
@@ -324,6 +331,45 @@ def test_every_setting_is_described():
         for section in (s for s in sections if issubclass(s, Section)):
             for name, setting in section.model_fields.items():
                 assert setting.description, f"{section.__name__}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sections"),
+    [(NodeSettings, (NodeModelConfig, NodeTrainingConfig)), (LinkSettings, (LinkModelConfig, LinkTrainingConfig))],
+)
+def test_what_type_checkers_know_of_the_estimators_is_what_the_configuration_has(settings, sections):
+    fields = [name for section in sections for name in section.model_fields if name != "name"]
+    assert list(settings.__annotations__) == fields
+    assert len(set(fields)) == len(fields)  # flat, two sections must not share a name
+
+
+def test_a_misspelled_setting_is_a_type_error_as_it_is_an_error(tmp_path):
+    expected = {
+        "rgcn.NodeClassifier(hiden=3)": 'Unexpected keyword argument "hiden"',
+        "rgcn.LinkPredictor(embedding='wide')": 'has incompatible type "str"; expected "int"',
+        "rgcn.LinkPredictor('c-rgcn', decoder=rgcn.nn.Basis)": 'expected "str | type[Decoder]"',
+    }
+    (tmp_path / "own.py").write_text("import rgcn\n" + "\n".join(expected) + "\n")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "silent", str(tmp_path / "own.py")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        env={**os.environ, "MYPYPATH": str(Path(__file__).parents[1] / "src")},
+    )
+    for words in expected.values():
+        assert words in checked.stdout
+    with pytest.raises(ConfigError, match="NodeClassifier has no setting 'hiden'; did you mean 'hidden'"):
+        rgcn.NodeClassifier(hiden=3)
+
+
+def test_shorthands_stand_for_axes_and_what_is_said_itself_comes_first():
+    assert (LinkModelConfig(name="distmult").encoder, LinkModelConfig(name="distmult").title) == ("none", "distmult")
+    assert LinkModelConfig(name="distmult", encoder="c-rgcn").title == "c-rgcn"
+    assert "name" not in LinkModelConfig(name="c-rgcn").model_dump()
+    assert LinkModelConfig(encoder="none", decoder="mypackage.decoders:Mine").title == "Mine"
+    assert NodeModelConfig(head="linear").title == "rgcn+linear"
 
 
 def test_a_configuration_cannot_be_changed_afterwards():

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.nn.link_network import VectorNetwork
+from rgcn.predict import OpenModel
+from rgcn.runs.report.link_evaluation import evaluate_links
 from rgcn.tasks import LinkPredictor
 
 TRAIN, VALID, TEST = 0, 1, 2
@@ -103,22 +110,15 @@ def test_messages_come_from_training_triples_only():
     assert sorted(rows.tolist()) == sorted(kg.split_triples("train").tolist())
 
 
-def test_the_graph_is_not_encoded_again_for_every_evaluation_batch():
+def test_the_graph_is_not_encoded_again_for_every_evaluation_batch(monkeypatch):
     predictor = LinkPredictor(epochs=4, evaluate_every=2, **SMALL).prepare(ring())
     calls = []
     predictor.network_.encoder.register_forward_hook(lambda *_: calls.append(predictor.network_.training))
     predictor.evaluate(split="test", memory_budget=1)
     assert calls == [False]
-    trained = LinkPredictor(epochs=4, evaluate_every=2, **SMALL)
-    encodings = []
-    encode = trained.encoded
-
-    def spy():
-        encodings.append(1)
-        return encode()
-
-    trained.encoded = spy
-    trained.fit(ring())
+    encodings, make = [], VectorNetwork.make_scorer
+    monkeypatch.setattr(VectorNetwork, "make_scorer", lambda *given: encodings.append(1) or make(*given))
+    LinkPredictor(epochs=4, evaluate_every=2, **SMALL).fit(ring())
     assert len(encodings) == 2  # once for each measurement
 
 
@@ -142,9 +142,42 @@ def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking
     assert predictor.evaluate(split="test", filtered=False)["by_direction"]["object"]["mrr"] == pytest.approx(1 / 3)
 
 
+def validation_figures(predictor):
+    """Every figure on validation triples that somebody may choose by."""
+    ranks = predictor.ranks(split="valid")
+    report = evaluate_links(predictor, "valid").as_dict()
+    calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
+    return {
+        "history": [epoch["valid_mrr"] for epoch in predictor.history_],
+        "evaluate": predictor.evaluate(split="valid"),
+        "rank": predictor.rank(split="valid").as_dict(),
+        "ranks": [ranks.rank(side).tolist() for side in ("object", "subject")],
+        "after training": predictor.measure()["valid"],
+        "report": {name: value for name, value in report.items() if name != "repeated_across_splits"},
+        "calibration": calibration.as_dict(),
+    }
+
+
+def test_no_validation_figure_depends_on_test_triples():
+    kg = ring()
+    is_test = kg.triple_splits == TEST
+    # In the place of test triples, answers to the very questions that validation triples ask: a filter would drop them.
+    asked = np.resize(kg.split_triples("valid"), (int(is_test.sum()), 3))
+    triples = np.array(kg.triples)
+    triples[is_test] = np.stack([asked[:, 0], asked[:, 1], (asked[:, 2] + 11) % kg.num_nodes], axis=1)
+    other = replace(kg, triples=triples)
+    first, second = (LinkPredictor(epochs=6, evaluate_every=2, **SMALL).fit(graph) for graph in (kg, other))
+    assert validation_figures(first) == validation_figures(second)
+    every = [predictor.ranks(split="valid", known=("train", "valid", "test")) for predictor in (first, second)]
+    assert not torch.equal(every[0].rank("object"), every[1].rank("object"))  # it would have been seen
+    assert first.evaluate(split="test") == first.evaluate(split="test", kg=kg)
+    whole, told = first.ranks(split="test"), first.ranks(split="test", known=("train", "valid", "test"))
+    assert torch.equal(whole.rank("object"), told.rank("object"))
+
+
 @pytest.mark.parametrize("sampling", ["neighborhood", "uniform"])
 def test_a_sampler_returns_when_the_graph_is_smaller_than_the_batch(sampling):
     rows = [("a", "r", "b"), ("c", "r", "d"), ("e", "r", "e")]  # disconnected, and one node alone with itself
     kg = KnowledgeGraph.from_triples(rows)
-    predictor = LinkPredictor(epochs=3, batch_edges=30_000, sampling=sampling, **SMALL).fit(kg)
+    predictor = LinkPredictor(epochs=3, batch_edges=30_000, sampler=sampling, **SMALL).fit(kg)
     assert all(np.isfinite(epoch.loss) for epoch in predictor.history_)

@@ -1,4 +1,4 @@
-"""Write the result tables of the README and of docs/performance.md from the files under results/.
+"""Write the result tables of the README, docs/performance.md and docs/results.md from the files under results/.
 
     python tools/readme_tables.py           # rewrite them
     python tools/readme_tables.py --check   # exit 1 if they are not what the results say
@@ -16,6 +16,7 @@ from typing import Any
 from result_files import ROOT, place, result, result_file
 from rgcn.runs.reproduction.published import ACCURACY, RANKING
 from rgcn.runs.reproduction.rendering import published_text
+from rgcn.runs.spread import Spread
 from rgcn.words import duration, memory
 
 # configuration: what it is
@@ -45,7 +46,8 @@ def main() -> None:
         "link-h200": link_step_table(),
         "kernels-h200": kernel_table(),
     }
-    for path, tables in ((ROOT / "README.md", readme), (ROOT / "docs" / "performance.md", performance)):
+    pages = {"README.md": readme, "docs/performance.md": performance, "docs/results.md": {"spread": spread_table()}}
+    for path, tables in ((ROOT / name, tables) for name, tables in pages.items()):
         before = after = path.read_text(encoding="utf-8")
         for name, table in tables.items():
             pattern = re.compile(rf"(<!-- results: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -57,19 +59,46 @@ def main() -> None:
 
 
 def node_table() -> str:
-    lines = ["| | the paper, % | ours, % | runs | parameters (as the paper counts) | seconds a run | results |"]
-    lines.append("|---|---:|---:|---:|---:|---:|---|")
+    head = ["", "the paper, %", "ours, %", "deviation", "lowest to highest", "runs"]
+    head += ["parameters (as the paper counts)", "seconds a run", "results"]
+    lines = [f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in head)}|", f"|---|{'---:|' * 7}---|"]
     for name, what in NODE.items():
         published = published_text(ACCURACY[name][0], "percent", 2) if name in ACCURACY else ""
         data = result(name)
         if data is None:
             continue
-        mean, error = 100 * data["test_accuracy"]["mean"], 100 * data["test_accuracy"]["standard_error"]
-        runs = data["runs"]
+        runs, values = data["runs"], accuracies(data)
+        spread = Spread.of(values)
         seconds = statistics.median(run["seconds"] for run in runs)
         lines.append(
-            f"| {what} | {published} | **{mean:.2f}** ± {error:.2f} | {len(runs)} | {runs[0]['parameters']:,} "
-            f"| {seconds:.1f} | {link(name)} |"
+            f"| {what} | {published} | **{spread.mean:.2f}** ± {spread.standard_error:.2f} "
+            f"| {spread.standard_deviation:.2f} | {min(values):.1f} to {max(values):.1f} | {len(runs)} "
+            f"| {runs[0]['parameters']:,} | {seconds:.1f} | {link(name)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def accuracies(data: dict[str, Any]) -> list[float]:
+    """Percent of the test nodes right, a figure a run, in the order of the seeds."""
+    return [100 * run["metrics"]["test"]["accuracy"] for run in sorted(data["runs"], key=lambda run: run["seed"])]
+
+
+def spread_table() -> str:
+    """How the runs of each node classifier are spread, and how far ten of them can be from all."""
+    head = ["lowest", "quarter", "median", "three quarters", "highest", "means of ten seeds", "of 0 to 9"]
+    lines = [f"| | {' | '.join(head)} | test nodes right (runs) |", f"|---|{'---:|' * len(head)}---|"]
+    for name, what in NODE.items():
+        data = result(name)
+        if data is None:
+            continue
+        values, nodes = accuracies(data), data["runs"][0]["test_nodes"]
+        points = [min(values), *statistics.quantiles(values, n=4, method="inclusive"), max(values)]
+        tens = [statistics.fmean(values[at : at + 10]) for at in range(0, len(values), 10)]
+        right = [round(value * nodes / 100) for value in values]
+        counts = ", ".join(f"{k} ({right.count(k)})" for k in sorted(set(right)))
+        lines.append(
+            f"| {what} | {' | '.join(f'{point:.1f}' for point in points)} "
+            f"| {min(tens):.2f} to {max(tens):.2f} | {tens[0]:.2f} | {counts}, of {nodes} |"
         )
     return "\n".join(lines) + "\n"
 

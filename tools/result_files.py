@@ -17,9 +17,14 @@ def result_file(name: str) -> str:
 
 
 def result(name: str) -> dict[str, Any] | None:
-    """What was measured; None where nobody has."""
+    """What was measured; None where nobody has. What is said once of every run is said of each."""
     path = ROOT / result_file(name)
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if "every_run" in data:
+        data["runs"] = [{**data["every_run"], **run} for run in data["runs"]]
+    return data
 
 
 def place(data: dict[str, Any]) -> str:

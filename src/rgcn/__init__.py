@@ -11,7 +11,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from rgcn.threads import wait_passively
+
+__version__ = "0.2.0"
+
+wait_passively()  # heard only if said before PyTorch is loaded
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
 # only when it is first used.
@@ -22,6 +26,7 @@ _ROOMS = {
     "NodeLabels": "rgcn.graph",
     "RelationalAdjacency": "rgcn.adjacency",
     "RgcnError": "rgcn.errors",
+    "allow": "rgcn.axes",
     "load": "rgcn.data",
     "load_model": "rgcn.tasks",
     "open_model": "rgcn.predict",
@@ -46,6 +51,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from rgcn import nn
     from rgcn.adjacency import RelationalAdjacency
+    from rgcn.axes import allow
     from rgcn.data import load, read
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
@@ -60,6 +66,7 @@ __all__ = [
     "RelationalAdjacency",
     "RgcnError",
     "__version__",
+    "allow",
     "load",
     "load_model",
     "nn",

@@ -59,7 +59,8 @@ class Axis(Generic[T]):
             return None if issubclass(choice, self._interface()) else self._not_one(choice)
         if not isinstance(choice, str):
             return f"a {self.kind} is a name or a class, not {choice!r}"
-        if choice in self.names() or _DOTTED.fullmatch(choice):
+        # Built-in names first: to know those of installed packages, all of them have to be looked through.
+        if choice in self.built_in or _DOTTED.fullmatch(choice) or choice in self.names():
             return None
         close = close_matches(choice, self.names())
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"

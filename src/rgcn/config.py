@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from rgcn.axis_tables import DECODERS, ENCODERS, HEADS, OBJECTIVES, READERS, SAMPLERS, TRACKERS
+from rgcn.config_choices import OnAxis
 from rgcn.config_search import SearchSpace, search, search_spaces
 from rgcn.config_section import Section, impossible, validated
 
+if TYPE_CHECKING:
+    from rgcn.nn.description import Description
+
 __all__ = [
-    "RUNS",
     "CheckpointConfig",
+    "ClassificationByLinksRun",
     "DataConfig",
     "LinkModelConfig",
     "LinkPredictionRun",
     "LinkTrainingConfig",
+    "ModelSection",
     "NodeClassificationRun",
     "NodeModelConfig",
     "NodeTrainingConfig",
@@ -31,6 +37,7 @@ __all__ = [
     "SearchSpace",
     "Section",
     "Tracker",
+    "TrainingSection",
     "search",
     "search_spaces",
     "validated",
@@ -46,7 +53,12 @@ Scheme = Literal[
 ]
 
 
-CONVOLVES = {"model.name": ("rgcn", "c-rgcn")}  # distmult passes no messages
+CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
+Encoder = Annotated[str, OnAxis(ENCODERS)]
+Decoder = Annotated[str, OnAxis(DECODERS)]
+Objective = Annotated[str, OnAxis(OBJECTIVES)]
+Sampler = Annotated[str, OnAxis(SAMPLERS)]
+Head = Annotated[str, OnAxis(HEADS)]
 
 
 class DataConfig(Section):
@@ -62,7 +74,9 @@ class DataConfig(Section):
     )
     inverse: str | None = Field(None, description="The inverse of `labels_from`, which would give the answer away.")
     features: str | None = Field(None, description="Table of node names and their numbers, for `path`.")
-    format: str | None = Field(None, description="Format of `path` where its name does not tell.")
+    format: Annotated[str, OnAxis(READERS, closed=False)] | None = Field(
+        None, description="Format of `path` where its name does not tell, or the reader to use: package.module:Class."
+    )
     columns: list[str | int] | None = Field(
         None, description="Subject, relation and object in a table: names, or positions from 0."
     )
@@ -128,6 +142,11 @@ class DataConfig(Section):
         return self.dataset or str(self.path)
 
 
+def _short(choice: str) -> str:
+    """A member of an axis as a word: a class from outside by its own name."""
+    return choice.rpartition(":")[2].rpartition(".")[2]
+
+
 def _goes_with(knob: str, decomposition: str, example: int) -> Any:
     """The rule that `bases` (or `blocks`) is given where its decomposition is, and nowhere else."""
 
@@ -156,13 +175,48 @@ def _undivided(blocks: int, **widths: int) -> str | None:
     return None
 
 
-class NodeModelConfig(Section):
+class ModelSection(Section):
+    """What the section of a model says of it; a task's own derives from it."""
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return type(self).__name__
+
+    def described(self, features: bool = False) -> Description:
+        """What it is made of, and what it cannot do for that reason, for people; as its classes tell it.
+
+        features  whether the nodes of its graph have any
+        """
+        from rgcn.nn.description import Description
+
+        return Description({"Architecture": self.title})
+
+
+class TrainingSection(Section):
+    """What the section of a training says of it; a task's own derives from it, and has `epochs` and `device`."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights with the best validation figure (`watch`) are kept, rather than the last ones."""
+        return False
+
+
+class NodeModelConfig(ModelSection):
     """The network that classifies nodes."""
 
-    name: Literal["rgcn", "e-rgcn"] = Field(
+    shorthands: ClassVar = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
+
+    name: Literal["rgcn", "e-rgcn"] | None = Field(None, exclude=True, description="Shorthand for the encoder.")
+    encoder: Encoder = Field(
         "rgcn",
         description="rgcn: convolutions over one-hot nodes (or given features). e-rgcn: learned embeddings, a diagonal "
         "first convolution, then full ones; about a tenth of the parameters.",
+    )
+    head: Head = Field(
+        "convolution",
+        description="How states become classes. convolution: the last convolution gives a number for each class. "
+        "linear: it gives hidden states, and a matrix turns them into classes.",
     )
     layers: int = Field(
         2,
@@ -174,13 +228,13 @@ class NodeModelConfig(Section):
         16,
         ge=1,
         description="Width of the states between convolutions.",
-        json_schema_extra=search(choices=[8, 16, 32, 64], when={"model.name": "rgcn"}),
+        json_schema_extra=search(choices=[8, 16, 32, 64], when={"model.encoder": "rgcn"}),
     )
     embedding: int = Field(
         32,
         ge=1,
         description="Width of e-rgcn's node embeddings and of its first convolution.",
-        json_schema_extra=search(choices=[16, 32, 64, 128], when={"model.name": "e-rgcn"}),
+        json_schema_extra=search(choices=[16, 32, 64, 128], when={"model.encoder": "e-rgcn"}),
     )
     input: Literal["auto", "one-hot", "features"] = Field(
         "auto", description="What rgcn's nodes bring: the graph's features where it has any (auto), or one-hot vectors."
@@ -212,7 +266,9 @@ class NodeModelConfig(Section):
     )
     inverse: bool = Field(True, description="Also send messages against the direction of triples.")
     self_loops: bool = Field(True, description="Let each node hear itself.")
-    bias: bool = Field(True, description="Add a learned bias in each convolution.")
+    bias: bool = Field(
+        True, description="Add a learned bias in each convolution; e-rgcn's diagonal one never has one, as published."
+    )
     dropout: float = Field(
         0.0,
         ge=0,
@@ -230,22 +286,35 @@ class NodeModelConfig(Section):
         "initial weights).",
     )
     embedding_init: Scheme = Field("kaiming-normal", description="How e-rgcn's embeddings begin.")
+    embedding_gain: float = Field(
+        math.sqrt(2), gt=0, description="Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."
+    )
+    options: dict[str, Any] = Field({}, description="Settings of classes from outside, by name.")
+
+    @property
+    def title(self) -> str:
+        return _short(self.encoder) if self.head == "convolution" else f"{_short(self.encoder)}+{_short(self.head)}"
+
+    def described(self, features: bool = False) -> Description:
+        from rgcn.nn.description import described
+
+        return described(self.encoder, lambda encoder: encoder.describe_nodes(self, features))
 
     _bases = _goes_with("bases", "basis", 30)
     _blocks = _goes_with("blocks", "block", 4)
 
-    @impossible("blocks", "hidden", "embedding", "layers", "name", "decomposition")
+    @impossible("blocks", "hidden", "embedding", "layers", "encoder", "decomposition")
     def _blocks_divide_widths(self) -> str | None:
         if self.decomposition != "block" or self.blocks is None:
             return None
-        widths = {"hidden": self.hidden} if self.layers > 1 else {}
-        if self.name == "e-rgcn":  # its first convolution is diagonal, and keeps the embedding's width
+        widths = {"hidden": self.hidden} if self.layers > 1 or self.head != "convolution" else {}
+        if self.encoder == "e-rgcn":  # its first convolution is diagonal, and keeps the embedding's width
             widths = {"embedding": self.embedding, **({"hidden": self.hidden} if self.layers > 2 else {})}
         return _undivided(self.blocks, **widths)
 
-    @impossible("input", "name")
+    @impossible("input", "encoder")
     def _own_inputs(self) -> str | None:
-        if self.name == "e-rgcn" and self.input != "auto":
+        if self.encoder == "e-rgcn" and self.input != "auto":
             return "e-rgcn learns its own inputs: `input` goes with rgcn; leave it at auto"
         return None
 
@@ -257,9 +326,9 @@ class NodeModelConfig(Section):
             )
         return None
 
-    @impossible("decomposition", "name", "layers", "embedding", "hidden")
+    @impossible("decomposition", "encoder", "layers", "embedding", "hidden")
     def _diagonal_keeps_the_width(self) -> str | None:
-        inner = self.name == "e-rgcn" and self.layers > 2
+        inner = self.encoder == "e-rgcn" and self.layers > 2
         if self.decomposition == "diagonal" and inner and self.embedding != self.hidden:
             return (
                 f"diagonal weights keep the width, and embedding = {self.embedding} is not hidden = {self.hidden}: "
@@ -268,7 +337,7 @@ class NodeModelConfig(Section):
         return None
 
 
-class NodeTrainingConfig(Section):
+class NodeTrainingConfig(TrainingSection):
     """How the network learns."""
 
     epochs: int = Field(
@@ -316,8 +385,9 @@ class NodeTrainingConfig(Section):
         description="Share of training labels held out for validation where the data has no such split.",
     )
     patience: int | None = Field(
-        None, ge=1, description="Stop after so many epochs without a better validation loss, and go back to the best."
+        None, ge=1, description="Stop after so many epochs without a better validation figure, and go back to the best."
     )
+    watch: Literal["loss", "accuracy"] = Field("loss", description="The validation figure that patience watches.")
     device: str = Field("auto", description="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
     deterministic: bool = Field(
         False,
@@ -325,24 +395,38 @@ class NodeTrainingConfig(Section):
         "bits; on the CPU this is always so.",
     )
 
+    @property
+    def keeps_best(self) -> bool:
+        return self.patience is not None
+
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
         return _known_device(value)
 
 
-class LinkModelConfig(Section):
+class LinkModelConfig(ModelSection):
     """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
 
-    name: Literal["rgcn", "c-rgcn", "distmult"] = Field(
+    shorthands: ClassVar = {
+        "rgcn": {"encoder": "rgcn"},
+        "c-rgcn": {"encoder": "c-rgcn"},
+        "distmult": {"encoder": "none", "decoder": "distmult"},
+    }
+
+    name: Literal["rgcn", "c-rgcn", "distmult"] | None = Field(
+        None, exclude=True, description="Shorthand for encoder and decoder; distmult is encoder none with DistMult."
+    )
+    encoder: Encoder = Field(
         "rgcn",
         description="rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes "
-        "around it. distmult: the embedding alone.",
+        "around it. none: the embedding alone.",
     )
+    decoder: Decoder = Field("distmult", description="How triples are scored.")
     layers: int = Field(
         1,
         ge=1,
-        description="Number of convolutions; distmult has none.",
+        description="Number of convolutions; encoder none has none.",
         json_schema_extra=search(low=1, high=2, when=CONVOLVES),
     )
     embedding: int = Field(
@@ -355,7 +439,7 @@ class LinkModelConfig(Section):
         16,
         ge=1,
         description="Width of c-rgcn's convolutions.",
-        json_schema_extra=search(choices=[8, 16, 32], when={"model.name": "c-rgcn"}),
+        json_schema_extra=search(choices=[8, 16, 32], when={"model.encoder": "c-rgcn"}),
     )
     input: Literal["embedding", "one-hot"] = Field(
         "embedding", description="What rgcn's nodes bring: learned embeddings, or one-hot vectors."
@@ -363,7 +447,7 @@ class LinkModelConfig(Section):
     activated_input: bool = Field(
         True,
         description="Pass rgcn's embeddings, with a bias, through ReLU before the first convolution.",
-        json_schema_extra=search(choices=[True, False], when={"model.name": "rgcn", "model.input": "embedding"}),
+        json_schema_extra=search(choices=[True, False], when={"model.encoder": "rgcn", "model.input": "embedding"}),
     )
     decomposition: Literal["none", "basis", "block"] = Field(
         "none",
@@ -424,25 +508,36 @@ class LinkModelConfig(Section):
         "as the published code counts them.",
         json_schema_extra=search(choices=["matrix", "published"], when={"model.decomposition": "block"}),
     )
-    decoder: Literal["distmult"] = Field("distmult", description="How triples are scored.")
     decoder_biases: bool = Field(False, description="Add biases of subject, relation and object to the score.")
+    options: dict[str, Any] = Field({}, description="Settings of classes from outside, by name.")
+
+    @property
+    def title(self) -> str:
+        """What the model is called: by its encoder, or by its decoder where there is none."""
+        encoder, decoder = _short(self.encoder), _short(self.decoder)
+        return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
+
+    def described(self, features: bool = False) -> Description:
+        from rgcn.nn.description import described
+
+        return described(self.encoder, lambda encoder: encoder.describe_links(self))
 
     _bases = _goes_with("bases", "basis", 2)
     _blocks = _goes_with("blocks", "block", 4)
 
-    @impossible("blocks", "embedding", "bottleneck", "name", "decomposition")
+    @impossible("blocks", "embedding", "bottleneck", "encoder", "decomposition")
     def _blocks_divide_the_width(self) -> str | None:
         if self.decomposition != "block" or self.blocks is None:
             return None
-        compressed = self.name == "c-rgcn"
+        compressed = self.encoder == "c-rgcn"
         return _undivided(
             self.blocks, **({"bottleneck": self.bottleneck} if compressed else {"embedding": self.embedding})
         )
 
-    @impossible("input", "name")
+    @impossible("input", "encoder")
     def _one_hot_is_for_rgcn(self) -> str | None:
-        if self.input == "one-hot" and self.name != "rgcn":
-            return f"{self.name} learns embeddings: `input: one-hot` goes with rgcn; set input to embedding"
+        if self.input == "one-hot" and self.encoder in ("none", "c-rgcn"):
+            return f"{self.title} learns embeddings: `input: one-hot` goes with rgcn; set input to embedding"
         return None
 
     @impossible("separate_inverse_bases", "decomposition", "inverse", "input")
@@ -478,7 +573,7 @@ class LinkModelConfig(Section):
         return None
 
 
-class LinkTrainingConfig(Section):
+class LinkTrainingConfig(TrainingSection):
     """How the link predictor learns."""
 
     epochs: int = Field(
@@ -488,8 +583,12 @@ class LinkTrainingConfig(Section):
         json_schema_extra=search(low=500, high=10000, log=True),
     )
     batch_edges: int | None = Field(None, ge=1, description="Positive edges a step; null: the whole graph.")
-    sampling: Literal["neighborhood", "uniform"] = Field(
+    sampler: Sampler = Field(
         "neighborhood", description="How a batch is drawn: growing along edges as in the original, or uniformly."
+    )
+    objective: Objective = Field(
+        "sampled-bce",
+        description="What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy.",
     )
     negatives: int = Field(
         10, ge=1, description="False triples for each true one.", json_schema_extra=search(low=1, high=32, log=True)
@@ -536,16 +635,26 @@ class LinkTrainingConfig(Section):
     step_factor: float = Field(0.5, gt=0, le=1, description="With schedule: step, factor of each fall.")
     weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay, on every parameter.")
     clip: float | None = Field(None, gt=0, description="Scale gradients down to this norm.")
+    objective_options: dict[str, Any] = Field(
+        {}, description="Settings of an objective or sampler from outside, by name."
+    )
     evaluate_every: int | None = Field(
         None, ge=1, description="Measure on the validation triples every so many steps, and keep the best weights."
     )
     patience: int | None = Field(None, ge=1, description="Stop after so many measurements without a better one.")
+    watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"] = Field(
+        "mrr", description="The validation figure by which the best weights are told, and which patience watches."
+    )
     device: str = Field("auto", description="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
     deterministic: bool = Field(
         False,
         description="On a GPU, use only operations whose sums have a fixed order, so that the same seed gives the same "
         "bits; on the CPU this is always so.",
     )
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.evaluate_every is not None
 
     @field_validator("device")
     @classmethod
@@ -559,6 +668,20 @@ class LinkTrainingConfig(Section):
         return None
 
 
+class ClassLinkTrainingConfig(LinkTrainingConfig):
+    """How a link predictor learns that is asked for classes."""
+
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of training labels held out for validation where the data has no such split.",
+    )
+    watch: Literal["accuracy"] = Field(  # type: ignore[assignment]
+        "accuracy", description="The validation figure by which the best weights are told, and which patience watches."
+    )
+
+
 class CheckpointConfig(Section):
     """When a run that is kept in a folder is saved, so that it can go on from there."""
 
@@ -569,29 +692,43 @@ class CheckpointConfig(Section):
     )
 
 
-Tracker = Literal["tensorboard", "mlflow", "wandb"]
+Tracker = Annotated[str, OnAxis(TRACKERS)]
 
 
-@impossible("trackers")
-def _each_once(run: NodeClassificationRun | LinkPredictionRun) -> str | None:
-    twice = sorted(name for name in set(run.trackers) if run.trackers.count(name) > 1)
-    return f"{twice[0]!r} is named twice: keep one" if twice else None
+class RunConfig(Section):
+    """A whole run: what `rgcn train` reads. A task's own has its name, and the sections of its model and training."""
+
+    task: str
+    seed: int = Field(0, ge=0, lt=2**63, description="Every random choice follows from it.")
+    data: DataConfig = Field(description="Which graph to learn from.", examples=[{"dataset": "world"}])
+    model: Any
+    training: Any
+    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
+    trackers: list[Tracker] = Field(
+        default_factory=list,
+        description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'. Your own is "
+        "package.module:Class.",
+    )
+
+    @impossible("trackers")
+    def _each_once(self) -> str | None:
+        twice = sorted(name for name in set(self.trackers) if self.trackers.count(name) > 1)
+        return f"{twice[0]!r} is named twice: keep one" if twice else None
+
+    def settings(self) -> dict[str, Any]:
+        """What an estimator takes of it, flat."""
+        return {"seed": self.seed, **self.model.model_dump(), **self.training.model_dump()}
 
 
-class NodeClassificationRun(Section):
+class NodeClassificationRun(RunConfig):
     """A whole run of node classification: what `rgcn train` reads."""
 
     task: Literal["node-classification"] = Field("node-classification", description="What to learn.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Every random choice follows from it.")
-    data: DataConfig = Field(description="Which graph to learn from.", examples=[{"dataset": "world"}])
     model: NodeModelConfig = Field(default_factory=NodeModelConfig, description="The network.")
     training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig, description="How the network learns.")
-    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
-    trackers: list[Tracker] = Field(
-        default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
-    )
 
-    _trackers = _each_once
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "prune": self.data.prune}
 
     @impossible("data.prune", "model.layers")
     def _pruned_no_nearer_than_heard(self) -> str | None:
@@ -610,20 +747,12 @@ class NodeClassificationRun(Section):
         return None
 
 
-class LinkPredictionRun(Section):
+class LinkPredictionRun(RunConfig):
     """A whole run of link prediction: what `rgcn train` reads."""
 
     task: Literal["link-prediction"] = Field("link-prediction", description="What to learn.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Every random choice follows from it.")
-    data: DataConfig = Field(description="Which graph to learn from.", examples=[{"dataset": "world"}])
     model: LinkModelConfig = Field(default_factory=LinkModelConfig, description="The network.")
     training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig, description="How the network learns.")
-    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
-    trackers: list[Tracker] = Field(
-        default_factory=list, description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'."
-    )
-
-    _trackers = _each_once
 
     @impossible("data.prune")
     def _nothing_to_prune(self) -> str | None:
@@ -641,7 +770,7 @@ class LinkPredictionRun(Section):
     @impossible(
         "training.self_loop_dropout_on",
         "training.self_loop_dropout",
-        "model.name",
+        "model.encoder",
         "model.input",
         "model.self_loops",
         "model.self_loop_apart",
@@ -649,9 +778,9 @@ class LinkPredictionRun(Section):
     )
     def _messages_to_drop_from(self) -> str | None:
         model, training = self.model, self.training
-        if training.self_loop_dropout_on == "edge" or not training.self_loop_dropout or model.name == "distmult":
+        if training.self_loop_dropout_on == "edge" or not training.self_loop_dropout or model.encoder == "none":
             return None
-        if model.name == "rgcn" and model.input == "one-hot":
+        if model.encoder == "rgcn" and model.input == "one-hot":
             return "one-hot nodes have no self-loop message to drop numbers of: set self_loop_dropout_on to edge"
         if not model.self_loops:
             return "there are no self-loops to drop numbers of: set self_loop_dropout to 0, or model.self_loops to true"
@@ -663,19 +792,21 @@ class LinkPredictionRun(Section):
             )
         return None
 
-    @impossible("training.batch_edges", "data.weight", "model.name")
+    @impossible("training.batch_edges", "data.weight", "model.encoder")
     def _sampled_edges_carry_no_weights(self) -> str | None:
-        sampled = self.training.batch_edges is not None and self.model.name != "distmult"
+        sampled = self.training.batch_edges is not None and self.model.encoder != "none"
         if sampled and self.data.weight is not None:
             return "sampled edges carry no weights: set batch_edges to null, or data.weight to null"
         return None
 
 
-RunConfig = NodeClassificationRun | LinkPredictionRun
-RUNS: dict[str, type[Section]] = {
-    "node-classification": NodeClassificationRun,
-    "link-prediction": LinkPredictionRun,
-}
+class ClassificationByLinksRun(LinkPredictionRun):
+    """A whole run of classification by links: a link model that hears labels as triples, and is asked for the class."""
+
+    task: Literal["classification-by-links"] = Field("classification-by-links", description="What to learn.")  # type: ignore[assignment]
+    training: ClassLinkTrainingConfig = Field(
+        default_factory=ClassLinkTrainingConfig, description="How the network learns."
+    )
 
 
 def _known_device(value: str) -> str:

@@ -34,7 +34,7 @@ class SearchSpace:
     default: Any = None
 
     def applies(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the setting means anything beside these, given as {"model.name": "rgcn", ...}."""
+        """Whether the setting means anything beside these, given as {"model.encoder": "rgcn", ...}."""
         return all(
             settings.get(key) in (wanted if isinstance(wanted, tuple) else (wanted,))
             for key, wanted in self.when.items()
@@ -53,8 +53,8 @@ def search(
 
     >>> search(low=0.001, high=0.1, log=True)
     {'search': {'low': 0.001, 'high': 0.1, 'log': True}}
-    >>> search(choices=[8, 16], when={"model.name": "rgcn"})
-    {'search': {'choices': [8, 16], 'when': {'model.name': 'rgcn'}}}
+    >>> search(choices=[8, 16], when={"model.encoder": "rgcn"})
+    {'search': {'choices': [8, 16], 'when': {'model.encoder': 'rgcn'}}}
     """
     if bool(choices) == (low is not None and high is not None):
         raise ValueError("a search space is an interval, low and high, or choices")

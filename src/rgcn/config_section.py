@@ -10,7 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -36,9 +36,21 @@ def impossible(*keys: str) -> Callable[[Callable[[Any], str | None]], Rule]:
 
 
 class Section(BaseModel):
-    """A part of a configuration: frozen, strict about names, and never in an impossible state."""
+    """A part of a configuration: frozen, strict about names, and never in an impossible state.
+
+    shorthands  {value of `name`: settings it stands for}; a setting that is given itself comes first
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,))
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, values: Any) -> Any:
+        name = values.get("name") if isinstance(values, Mapping) else None
+        if not isinstance(name, str) or name not in cls.shorthands:
+            return values
+        return {**cls.shorthands[name], **{key: value for key, value in values.items() if key != "name"}}
 
     @classmethod
     def rules(cls) -> list[Rule]:
@@ -262,6 +274,8 @@ def accepted(schema: Mapping[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         names = [repr(choice) for choice in _choices(schema)]
         return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    if "examples" in schema:
+        return f"text such as {schema['examples'][0]!r}"
     kind = schema.get("type")
     if kind == "array":
         return f"a list of {accepted(schema.get('items', {}))}"
@@ -278,10 +292,11 @@ def accepted(schema: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[Any]:
-    """The values a schema names, its own or its items'."""
+    """The values a schema names: its own, its items', or those of one of its kinds."""
     if "const" in schema:
         return [schema["const"]]
-    return list(schema.get("enum") or schema.get("items", {}).get("enum", []))
+    inner = [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]
+    return [*schema.get("enum", []), *(choice for part in inner for choice in _choices(part))]
 
 
 def dotted(path: Path) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_MEANT = 5
+
 
 class RgcnError(Exception):
     """Base of every error this package raises on purpose; the command line prints it without a traceback."""
@@ -35,11 +37,24 @@ class UnknownNameError(RgcnError, KeyError):
         """suggestions: where somebody knows better than to compare letters."""
         self.kind, self.name = kind, name
         self.suggestions = close_matches(name, known) if suggestions is None else suggestions
-        hint = f" Did you mean {', '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
-        super().__init__(f"unknown {kind} {name!r}.{hint}")
+        self.hint = f" Did you mean {', '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
+        super().__init__(f"unknown {kind} {name!r}.{self.hint}")
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
+
+
+class AmbiguousNameError(DataError):
+    """What several are called.
+
+    names  theirs, by which they can be told apart
+    """
+
+    def __init__(self, kind: str, name: str, names: list[str]) -> None:
+        self.kind, self.name, self.names = kind, name, names
+        shown = ", ".join(map(repr, names[:MOST_MEANT]))
+        more = f" and {len(names) - MOST_MEANT:,} more" if len(names) > MOST_MEANT else ""
+        super().__init__(f"{name!r} may be any of {len(names):,} {kind}s: give the whole name, {shown}{more}")
 
 
 class StoppedError(RgcnError):

@@ -17,7 +17,8 @@ from rgcn.errors import ConfigError
 def test_a_tiny_graph_is_measured_in_processes_of_their_own(tmp_path):
     out = tmp_path / "out.json"
     words = ["bench", "random-200", "--model", "rgcn", "--device", "cpu", "--peer", "none", "--steps", "2"]
-    command = [sys.executable, "-c", "from rgcn.cli import main; main()", *words, "--rounds", "1", "--json", str(out)]
+    command = [sys.executable, "-c", "from rgcn.cli import main; main()", *words]
+    command += ["--rounds", "1", "--threads", "1", "--json", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "random-200" in done.stdout
@@ -28,7 +29,7 @@ def test_a_tiny_graph_is_measured_in_processes_of_their_own(tmp_path):
     assert result["command"].startswith("rgcn bench random-200 --model rgcn")
     (row,) = result["rows"]
     assert "failed" not in row, row
-    assert (row["graph"], row["side"], row["steps"]) == ("random-200", "rgcn", 2)
+    assert (row["graph"], row["side"], row["steps"], row["threads"]) == ("random-200", "rgcn", 2, 1)
     assert row["seconds"] > 0
     assert row["floor"]["bytes"] > 0
     assert result["speeds"]["cpu"]["bandwidth"] > 0

@@ -54,7 +54,7 @@ def test_diff_shows_both_sides_and_never_fails_for_a_difference():
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split() for line in done.stdout.splitlines()] == [
         ["rgcn/nc-aifb", "e-rgcn/nc-aifb"],
-        ["model.name", "rgcn", "e-rgcn"],
+        ["model.encoder", "rgcn", "e-rgcn"],
         ["training.weight_decay", "0.0", "0.005"],
     ]
     assert rgcn("config", "diff", "rgcn/nc-aifb", "rgcn/nc-aifb").stdout == "no difference\n"

@@ -9,8 +9,8 @@ import torch
 from in_process import rgcn
 
 import rgcn as package
+from rgcn.answers.links import triple_probabilities
 from rgcn.predict import open_model
-from rgcn.predict.links import triple_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_a_probability_is_that_of_a_prediction_and_a_ruled_out_triple_says_so(mo
         asked = "--subject", subject, "--relation", "capital", "--object", object_
         said = json.loads(rgcn("explain", models / "links", *asked, "--draws", 1, "--json").stdout)
         ids = torch.tensor([[opened.node(subject), opened.relation("capital"), opened.node(object_)]])
-        nodes = opened.predictor.encoded()
-        scores = opened.predictor.network_.decoder.score(nodes[ids[:, 0]], ids[:, 1], nodes[ids[:, 2]]).detach()
+        nodes = opened.model.scorer().nodes
+        scores = opened.model.network_.decoder.score(nodes[ids[:, 0]], ids[:, 1], nodes[ids[:, 2]]).detach()
         assert said["probability"] == pytest.approx(float(triple_probabilities(opened, ids, scores)[0]), rel=1e-4)
         assert said["ruled_out"] is out
         text = rgcn("explain", models / "links", *asked, "--draws", 1).stdout

@@ -77,8 +77,8 @@ def test_a_person_sees_figures_and_answers_by_name_whatever_the_names(rgcn, spli
     out = split_files / "run"
     done = rgcn("train", split_files / "mine.yaml", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert "mrr" in done.stdout
-    assert "4 filtered queries" in done.stdout
+    assert "MRR" in done.stdout
+    assert "4 filtered questions" in done.stdout
     assert "[p10] —r[/]→ ?" in done.stdout
     assert "[/q1]" in done.stdout
     assert "epoch 4/4  loss" in done.stderr

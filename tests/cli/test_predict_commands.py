@@ -168,25 +168,31 @@ def test_how_far_probabilities_can_be_trusted(runs):
 
 
 def test_missing_triples_of_a_relation(runs, tmp_path):
-    done = rgcn("complete", runs / "lp", "--relation", "exports_to", "--min-score", "0.6", "--out", tmp_path / "new.nt")
+    asked = ("complete", runs / "lp", "--relation", "exports_to", "--min-probability", "0.0005")
+    done = rgcn(*asked, "--out", tmp_path / "new.nt")
     assert done.returncode == 0, done.stderr
     triples = triples_of(tmp_path / "new.nt")
     assert len(triples) > 10
     assert {triple.predicate.value for triple in triples} == {"urn:rgcn:relation:exports_to"}
-    scores = [float(line.split("# score ")[1].split(",")[0]) for line in (tmp_path / "new.nt").read_text().splitlines()]
+    said = [
+        line.split("# score ")[1].split(", probability ") for line in (tmp_path / "new.nt").read_text().splitlines()
+    ]
+    scores, probabilities = ([float(pair[i]) for pair in said] for i in (0, 1))
     assert scores == sorted(scores, reverse=True)
-    assert scores[-1] >= 0.6
+    assert probabilities[-1] >= 0.0005
+    refused(rgcn("complete", runs / "lp", "--min-score", "0.9"), "--min-score is gone", "Use --min-probability")
 
 
 def test_completion_as_a_table_and_as_json(runs, tmp_path):
-    done = rgcn("complete", runs / "lp", "--limit", "50", "--only-seen", "--out", tmp_path / "new.parquet", "--json")
+    most = ("--limit", "50", "--min-probability", "0")
+    done = rgcn("complete", runs / "lp", *most, "--only-seen", "--out", tmp_path / "new.parquet", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     frame = pl.read_parquet(tmp_path / "new.parquet")
     assert told["written"] == told["found"] == frame.height == 50
     known = set(library.load("world").named())
     assert not known & set(frame.select("subject", "relation", "object").iter_rows())
-    shown = rgcn("complete", runs / "lp", "--limit", "50", "--any-node")
+    shown = rgcn("complete", runs / "lp", *most, "--any-node")
     assert "and 30 more answers" in shown.stdout
 
 
@@ -196,7 +202,6 @@ def test_nothing_good_enough_is_said_and_an_empty_file_written(runs, tmp_path):
     assert "0 missing triples" in done.stdout
     assert "The best has probability" in done.stdout
     assert "below --min-probability 1: lower that" in done.stdout
-    assert "below --min-score 1:" in rgcn("complete", runs / "lp", "--min-score", "1").stdout
     assert pl.read_csv(tmp_path / "none.csv").height == 0
 
 
@@ -218,7 +223,7 @@ def test_interrupted_nothing_is_left_and_the_shell_is_told(runs, tmp_path):
         "    for line in rows(*a):\n"
         "        print('writing', file=sys.stderr, flush=True); time.sleep(60); yield line\n"
         "t.link_triples = slowly\n"
-        "sys.argv = ['rgcn', 'complete', 'lp', '--limit', '5', '--out', 'new.nt']\n"
+        "sys.argv = ['rgcn', 'complete', 'lp', '--limit', '5', '--min-probability', '0', '--out', 'new.nt']\n"
         "main()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stderr=subprocess.PIPE, text=True)

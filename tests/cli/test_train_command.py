@@ -78,3 +78,13 @@ def test_mistakes_are_said_in_a_sentence_without_a_traceback(arguments, words):
 
 def test_configurations_are_listed():
     assert "e-rgcn/nc-am" in rgcn("configs").stdout
+
+
+@pytest.mark.parametrize(("number", "more"), [(1, ()), (3, ("--runs", 2, "--jobs", 2))])
+def test_threads_are_as_many_as_asked_for_in_the_command_and_in_its_processes(number, more, graph_files):
+    out = graph_files / "run"
+    done = rgcn("train", graph_files / "mine.yaml", "--out", out, "--threads", number, *more)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in out.rglob("environment.json")]
+    used = [session["hardware"]["threads"] for record in records for session in record]
+    assert used == [number] * (2 if more else 1)

@@ -7,6 +7,7 @@ import gzip
 import socket
 from pathlib import Path
 
+import polars as pl
 import pytest
 import zstandard
 
@@ -156,6 +157,166 @@ def test_deeply_nested_triple_terms_do_not_overflow_the_stack(tmp_path: Path) ->
     (tmp_path / "g.ttl").write_text(f"<x:a> <x:p> {nested} .")
     with pytest.raises(ParseError, match="RDF-star"):
         read(tmp_path / "g.ttl")
+
+
+# -- depth -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"x:p":' * 5000 + '"x"' + "}" * 5000,
+        '{"x:p":[' * 5000 + '"x"' + "]}" * 5000,
+        '{"@id":"x:a","x:p":' + "[" * 5000 + "1" + "]" * 5000 + "}",
+        '{"x:unused":' * 50_000,
+        '{"]}":"]}]}","x:p":' * 5000,
+        '{"\\\\\\"]}":' * 5000,
+        "\n" * 65_533 + '{"\\"}":' + '{"x:p":' * 5000,  # the escape is cut by the end of a piece
+    ],
+)
+def test_deeply_nested_json_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "g.jsonld").write_text(text)
+    with pytest.raises(DataError, match="nested more than 500 deep"):
+        read(tmp_path / "g.jsonld")
+
+
+def test_brackets_in_json_strings_are_text(tmp_path: Path) -> None:
+    nodes = ",".join(f'{{"@id":"x:{i}","x:p":"[[[[{{\\"{{{{\\\\"}}' for i in range(5000))
+    (tmp_path / "g.jsonld").write_text(f"[{nodes}]")
+    assert len(read(tmp_path / "g.jsonld")) == 5000
+
+
+XML_NEST = "<e:a><e:b>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        XML_HEAD + XML_NEST * 50_000,
+        XML_HEAD + '<e:a><e:b rdf:parseType="Resource">' * 1000,
+        XML_HEAD + (XML_NEST + "<!-- </e:b></e:a> -->") * 1000,
+        XML_HEAD + (XML_NEST + "<![CDATA[</e:b></e:a>]]>") * 1000,
+        XML_HEAD + (XML_NEST + "<?x </e:b></e:a>?>") * 1000,
+        XML_HEAD + "<e:a e:x='/>'><e:b e:x=\"></e:b\">" * 1000,
+        XML_HEAD + "<e:a e:x='\"'><e:b e:x=\"'/>\">" * 1000,
+        XML_HEAD + "<e:a>/><e:b>/>" * 1000,
+        "<!-- " + "x" * 65_530 + " -->" + XML_HEAD + XML_NEST * 1000,
+    ],
+)
+def test_deeply_nested_xml_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "g.rdf").write_text(text)
+    with pytest.raises(DataError, match="nested more than 500 deep"):
+        read(tmp_path / "g.rdf")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'<!DOCTYPE x "<!--">{XML_HEAD}{XML_NEST * 1000}',
+        f'<!DOCTYPE x [ <!ENTITY a "<?"> ]>{XML_HEAD}{XML_NEST * 1000}',
+        XML_HEAD + (XML_NEST + '<!DOCTYPE x "</e:b></e:a>">') * 1000,
+    ],
+)
+def test_a_document_type_that_would_hide_elements_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "g.rdf").write_text(text)
+    with pytest.raises(DataError, match="a document type"):
+        read(tmp_path / "g.rdf")
+
+
+def test_an_element_of_many_attributes_is_refused(tmp_path: Path) -> None:
+    for quote in "\"'":
+        attributes = " ".join(f"e:a{i}={quote}1{quote}" for i in range(1001))
+        (tmp_path / "g.rdf").write_text(f"{XML_HEAD}<e:a {attributes}/></rdf:RDF>")
+        with pytest.raises(DataError, match="more than 1,000 attributes"):
+            read(tmp_path / "g.rdf")
+    (tmp_path / "g.rdf").write_text(f'{XML_HEAD}<e:a e:b="{"1" * (2 << 20)}')
+    with pytest.raises(DataError, match="a tag is longer than 1024 KiB"):
+        read(tmp_path / "g.rdf")
+
+
+@pytest.mark.parametrize(
+    "filler", [" ", "<!-- <e:x> -->", "<e:p><![CDATA[<e:x>]]></e:p>", "<e:p><e:c e:q='a>b'/></e:p><e:p>it's > 1</e:p>"]
+)
+def test_many_elements_that_are_not_nested_are_read(tmp_path: Path, filler: str) -> None:
+    doctype = '<!DOCTYPE r [\n<!-- names -->\n<!ENTITY e "http://e/">\n]>'
+    body = "".join(f'<e:a rdf:about="&e;{i}">{filler}<e:b rdf:resource="x:/{i}"/></e:a>\n' for i in range(3000))
+    (tmp_path / "g.rdf").write_text(f'<?xml version="1.0"?>\n{doctype}\n{XML_HEAD}\n{body}</rdf:RDF>')
+    assert len(read(tmp_path / "g.rdf")) >= 6000
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[ <x:p> ", " ]"), ("( ", " )")])
+def test_deeply_nested_turtle_is_read(tmp_path: Path, opening: str, closing: str) -> None:
+    (tmp_path / "g.ttl").write_text(f"<x:a> <x:p> {opening * 20_000}<x:b>{closing * 20_000} .")
+    assert len(read(tmp_path / "g.ttl")) > 20_000
+
+
+# -- length ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["g.nt", "g.nq", "g.ttl", "g.trig", "g.jsonld"])
+def test_a_literal_longer_than_the_parser_holds(tmp_path: Path, name: str) -> None:
+    long = "a " * (9 << 20)
+    text = f'{{"@id":"x:a","x:p":"{long}"}}' if name == "g.jsonld" else f'{GOOD}<x:a> <x:p> "{long}" .\n{GOOD}'
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ParseError, match="a literal or name longer than the parser holds"):
+        read(tmp_path / name)
+    if name in ("g.nt", "g.nq"):
+        graph = read(tmp_path / name, skip_bad_lines=True)
+        assert (len(graph), graph.metadata["skipped_lines"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["g.ttl", "g.trig"])
+def test_an_endless_word_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(GOOD + "a" * (5 << 20))
+    with pytest.raises(ParseError, match="a name or a literal of more than 4 MiB without a space"):
+        read(tmp_path / name)
+
+
+def test_parquet_of_one_row_many_times(tmp_path: Path) -> None:
+    row = pl.DataFrame({"s": ["a"], "r": ["r"], "o": ["b"]})
+    row.select(pl.all().repeat_by(2_000_000).explode()).write_parquet(tmp_path / "g.parquet", row_group_size=2_000_000)
+    with pytest.raises(DataError, match="2,000,000 rows in"):
+        read(tmp_path / "g.parquet")
+
+
+def test_quotes_that_are_never_closed(tmp_path: Path) -> None:
+    file = tmp_path / "g.csv"
+    file.write_text('a,r,"' + "b" * 200_000 + "\na,r,b\n")
+    with pytest.raises(ParseError, match="a quote is not closed within 128 KiB"):
+        read(file)
+    with pytest.raises(ParseError, match="a quote is not closed within 128 KiB"):
+        read(file, header=True)
+    assert len(read(file, skip_bad_lines=True)) == 1
+    file.write_text('a","\n' * 600_000)
+    with pytest.raises(ParseError, match="rows cannot be told apart"):
+        read(file, skip_bad_lines=True)
+
+
+def test_escaped_quotes_that_open_no_string_take_no_quadratic_time(tmp_path: Path) -> None:
+    (tmp_path / "g.nt").write_text('<x:a> <x:p> <<"' + '\\"' * 300_000)
+    with pytest.raises(ParseError, match="RDF-star"):
+        read(tmp_path / "g.nt")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("g.nt", GOOD), ("g.nq", GOOD), ("g.tsv", "a\tr\tb\n"), ("g.csv", "a,r,b\n")]
+)
+def test_blank_lines_are_passed_over_and_counted(tmp_path: Path, name: str, line: str) -> None:
+    (tmp_path / name).write_text("\n" * (9 << 20) + line + "\n\n" + line + "\nbad\n")
+    with pytest.raises(ParseError) as caught:
+        read(tmp_path / name)
+    assert caught.value.line == (9 << 20) + 6
+    graph = read(tmp_path / name, skip_bad_lines=True)
+    assert (len(graph), graph.metadata["skipped_lines"]) == (1, 1)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
+@pytest.mark.parametrize("name", ["g.nt", "g.ttl", "g.rdf", "g.jsonld", "g.tsv"])
+def test_a_bomb_of_newlines_is_refused_before_it_is_large(tmp_path: Path, name: str, suffix: str) -> None:
+    compress = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstandard.ZstdCompressor().compress}[suffix]
+    (tmp_path / f"{name}.{suffix}").write_bytes(compress(b"\n" * (24 << 20)))
+    with pytest.raises(DataError, match="expands more than 250-fold"):
+        read(tmp_path / f"{name}.{suffix}")
 
 
 def test_nothing_is_fetched_for_a_remote_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

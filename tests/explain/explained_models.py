@@ -9,6 +9,7 @@ import torch
 
 import rgcn
 from rgcn.adjacency import ReceptiveField
+from rgcn.answers.calibration import Calibration
 from rgcn.explain.question import ClassQuestion, LinkQuestion, frozen
 from rgcn.explain.reach import Reach
 from rgcn.graph import KnowledgeGraph
@@ -58,14 +59,14 @@ def opened(model, folder):
 def class_question(model, node, class_=0, dtype=torch.float64):
     network = frozen(model.network_).to(dtype)
     reach = Reach.of(model._adjacency.to(dtype), model.graph_.triples, [node], len(network.layers))
-    return ClassQuestion(reach, network, class_, lambda logits: torch.softmax(logits, 1))
+    return ClassQuestion(reach, Calibration("classes", True, ""), model, network, node, class_)
 
 
 def link_question(model, subject, relation, object_, dtype=torch.float64):
     network = frozen(model.network_).to(dtype)
     triples = model.graph_.split_triples("train")
     reach = Reach.of(model._adjacency.to(dtype), triples, [subject, object_], model.model.layers)
-    return LinkQuestion(reach, network, subject, relation, object_, torch.sigmoid)
+    return LinkQuestion(reach, Calibration("links", True, ""), network, subject, relation, object_)
 
 
 def only_these(graph, numbers):

@@ -158,10 +158,10 @@ def test_the_mask_begins_at_the_same_place_every_time():
 
 def test_a_frozen_network_shares_its_weights_and_leaves_the_original_alone():
     model = predictor()
-    model.encoded()
+    model.scorer()
     cold = frozen(model.network_)
     pairs = list(zip(cold.parameters(), model.network_.parameters(), strict=True))
     assert all(one.data_ptr() == other.data_ptr() for one, other in pairs)
     assert all(not one.requires_grad and other.requires_grad for one, other in pairs)
-    assert model.network_._encoded is not None
-    assert cold._encoded is None
+    assert model.network_._scorer is not None
+    assert cold._scorer is None

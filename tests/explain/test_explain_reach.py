@@ -9,7 +9,7 @@ from explained_models import class_question, classifier, field_of, link_question
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.link_encoders import PlainEmbedding
+from rgcn.nn.encoders.plain import PlainEncoder
 
 ENCODERS = [
     {"model": "rgcn", "layers": 1},
@@ -37,7 +37,7 @@ def test_vectors_of_a_few_nodes_are_those_of_the_whole_graph(settings, nodes):
 
 def test_plain_embeddings_need_no_field():
     network = predictor("distmult").network_
-    assert isinstance(network.encoder, PlainEmbedding)
+    assert isinstance(network.encoder, PlainEncoder)
     assert torch.equal(network.encoder.at(None, torch.tensor([3, 1])), network.encoder()[[3, 1]])
 
 

@@ -12,10 +12,11 @@ import torch
 from explained_models import classifier, field_of, neighbors_graph, only_these, opened, predictor, readers
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.answers.links import answer_links, triple_probabilities
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import METHODS, explain_class, explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.links import predict_links, triple_probabilities
+from rgcn.scoring import Questions
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -40,10 +41,13 @@ def test_a_class_is_explained(reading, method):
     assert all(edge.importance > 0 for edge in why.edges)
     assert all(edge.importance < 0 for edge in why.against)
     assert 0 < sum(edge.share for edge in (*why.edges, *why.against)) <= 1 + 1e-9
-    assert why.probability > 0.9
+    assert why.probability is None  # nothing was held out to calibrate on
+    assert "no probability" in why.as_text()
     assert (why.own_share is None) == (method == "edge-mask")
     assert why.neighbors[0].node["title"] == "book1"
-    assert why.fidelity.without.named > 3 * abs(why.fidelity.without.random)
+    assert why.fidelity.probability is None
+    assert why.fidelity.strength.without.named > 3 * abs(why.fidelity.strength.without.random)
+    assert "the log-odds fall from" in why.fidelity.words
 
 
 def test_a_path_is_a_sentence_whose_arrows_run_as_the_triples_do(reading):
@@ -94,13 +98,16 @@ def test_the_dictionary_is_plain_and_says_the_same_every_time(reading, linking):
         "fidelity",
         "considered",
     } <= set(json.loads(json.dumps(classes())))
-    assert set(classes()["fidelity"]) >= {"edges", "draws", "without", "only", "words"}
+    assert set(classes()["fidelity"]) == {
+        "edges", "draws", "strength", "probability", "evidence", "by_score", "words"
+    }  # fmt: skip
+    assert set(classes()["fidelity"]["strength"]) == {"name", "full", "without", "only"}
     assert set(classes()["edges"][0]) == {"subject", "relation", "object", "importance", "share", "hop", "itself"}
 
 
 def test_another_class_than_the_predicted_one_is_said_to_be_so(reading):
     why = explain_class(reading, reading.node("p3"), reading.class_("reader0"), draws=1)
-    assert why.probability < 0.1
+    assert why.fidelity.strength.full < -2
     assert "The model itself says reader1." in why.as_text()
     assert "Its own answer is reader1." in why.as_page()
 
@@ -161,9 +168,10 @@ def test_a_class_without_its_triples_and_with_only_them_is_that_of_graphs_built_
     for key, kept in {"without": np.setdiff1d(np.arange(len(model.graph_)), named), "only": named}.items():
         with torch.no_grad():
             logits = model.network_(field_of(rebuilt(model, kept), [node], 2))
-        found[key] = float(torch.softmax(logits, 1)[0, class_])
-    assert why.probability - why.fidelity.without.named == pytest.approx(found["without"], abs=1e-5)
-    assert why.probability - why.fidelity.only.named == pytest.approx(found["only"], abs=1e-5)
+        found[key] = float(torch.logit(torch.softmax(logits.double(), 1)[0, class_]))
+    strength = why.fidelity.strength
+    assert strength.left(strength.without.named) == pytest.approx(found["without"], abs=1e-4)
+    assert strength.left(strength.only.named) == pytest.approx(found["only"], abs=1e-4)
     assert abs(found["without"] - found["only"]) > 0.1
 
 
@@ -177,10 +185,9 @@ def test_a_link_without_its_triples_and_with_only_them_is_that_of_graphs_built_s
             nodes = model.network_.encode(rebuilt(model, kept))
             score = model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]])
         scores[key] = float(score)
-        left = why.fidelity.probability - getattr(why.fidelity, key).named
-        assert left == pytest.approx(float(torch.sigmoid(score)), abs=1e-5)
-        left = why.score - getattr(why.fidelity, f"{key}_strength").named
-        assert left == pytest.approx(scores[key], abs=1e-4)
+        strength = why.fidelity.strength
+        assert strength.full == why.score
+        assert strength.left(getattr(strength, key).named) == pytest.approx(scores[key], abs=1e-4)
     assert abs(scores["without"] - scores["only"]) > 1e-3
 
 
@@ -203,9 +210,10 @@ def one_way(tmp_path_factory):
 def asked_by_hand(known, triple):
     """What a prediction and a scoring say: (probability, or None where it is left out of the answers; probability)."""
     subject, relation, object_ = triple
-    answers = predict_links(known, torch.tensor([subject]), torch.tensor([relation]), True, known.graph.num_nodes)
+    asked = Questions(torch.tensor([subject]), torch.tensor([relation]))
+    answers = answer_links(known, asked, known.graph.num_nodes)
     at = torch.nonzero(answers.node[0] == object_).flatten().tolist()
-    nodes = known.model.encoded()
+    nodes = known.model.scorer().nodes
     score = known.model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]]).detach()
     scored = float(triple_probabilities(known, torch.tensor([triple]), score)[0])
     return (float(answers.probability[0, at[0]]) if at else None), scored
@@ -220,7 +228,7 @@ def test_a_known_and_an_unknown_triple_have_the_probability_of_a_prediction(one_
         predicted, scored = asked_by_hand(one_way, triple)
         assert why.probability == pytest.approx(predicted, rel=1e-4)
         assert why.probability == pytest.approx(scored, rel=1e-4)
-        assert why.fidelity.probability == pytest.approx(why.probability, rel=1e-6)
+        assert why.fidelity.probability.full == pytest.approx(why.probability, rel=1e-6)
         assert not why.ruled_out
         assert "uled out" not in why.as_text() + why.as_page()
         assert "score alone" not in why.as_text() + why.as_page()
@@ -235,8 +243,8 @@ def test_a_triple_that_examples_rule_out_has_the_probability_of_a_scoring_and_sa
     assert predicted is None
     assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
     by_score = float(one_way.calibration.link_probabilities(torch.tensor(why.score)))
-    assert why.fidelity.probability == pytest.approx(by_score, rel=1e-6)
-    assert why.fidelity.probability > 2 * why.probability
+    assert why.fidelity.probability.full == pytest.approx(by_score, rel=1e-6)
+    assert why.fidelity.probability.full > 2 * why.probability
     assert why.as_dict()["ruled_out"]
     assert why.as_dict()["fidelity"]["by_score"]
     for written in (why.as_text(), why.as_page()):
@@ -245,14 +253,14 @@ def test_a_triple_that_examples_rule_out_has_the_probability_of_a_scoring_and_sa
         assert "By its score alone the triple would have a probability of" in written
 
 
-def test_without_a_calibration_a_ruled_out_triple_keeps_the_probability_of_its_score(tmp_path):
+def test_without_a_calibration_a_ruled_out_triple_has_its_score_alone(tmp_path):
     triples = [(f"n{i}", "below", f"n{i + 1}") for i in range(20)]
     known = opened(predictor(graph=KnowledgeGraph.from_triples(triples)), tmp_path)
     why = explain_link(known, known.node("n1"), 0, known.node("n0"), edges=2, draws=1)
     assert why.ruled_out
     assert not why.fidelity.by_score
-    assert why.probability == pytest.approx(asked_by_hand(known, (1, 0, 0))[1], rel=1e-4)
-    assert why.fidelity.probability == pytest.approx(why.probability)
+    assert why.probability is why.fidelity.probability is None
+    assert why.score == pytest.approx(float(known.scorer().triple_scores(torch.tensor([[1, 0, 0]]))), rel=1e-4)
     assert "Predictions leave it out" in why.as_text()
 
 

@@ -76,7 +76,8 @@ def test_the_callers_arrays_stay_the_callers():
     ("attributes", "words"),
     [
         ({"triples": [[0, 0, 9]]}, "no name"),
-        ({"triples": [[0, 9, 0]]}, "no name"),
+        ({"triples": [[0, 0, 1], [0, 9, 0]]}, r"no name: triple 1 \(from 0\) is \(0, 9, 0\)"),
+        ({"triples": [[0, 0, 0.9]]}, "whole numbers, not float64"),
         ({"triples": [[-1, 0, 0]]}, "no name"),
         ({"triples": [[0, 0]]}, r"shape \[T, 3\]"),
         ({"node_kinds": [0]}, "node_kinds has 1 rows where 4"),

@@ -1,12 +1,13 @@
-"""Readable names: where they come from, and how a person's words find a node."""
+"""Readable names: where they come from."""
 
 from __future__ import annotations
 
 import pytest
 
-from rgcn.errors import DataError, UnknownNameError
+from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeKind
-from rgcn.graph.titles import LONGEST, AmbiguousNameError, Titles, literal_text
+from rgcn.graph.lookup import NameLookup
+from rgcn.graph.titles import LONGEST, Titles, literal_text
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
@@ -35,7 +36,7 @@ def test_a_label_in_the_graph_comes_before_the_tail_of_an_iri_and_english_before
     assert of["http://x.org/8"] == "Norway"
     assert of["http://x.org/9"] == "9"
     assert of['"Schweiz"@de'] == "Schweiz"
-    assert titles.node("norway") == kg.nodes["http://x.org/8"]
+    assert NameLookup(titles).node("norway") == kg.nodes["http://x.org/8"]
 
 
 def test_what_is_given_comes_before_what_the_graph_says():
@@ -44,44 +45,12 @@ def test_what_is_given_comes_before_what_the_graph_says():
     assert (titles.of(0), titles.description(0), titles.description(1)) == ("Helvetia", "a country", None)
 
 
-def test_an_exact_name_wins_over_a_title():
-    kg = KnowledgeGraph.from_triples([("a", "r", "b")])
-    assert Titles(kg, {0: "b"}).node("b") == 1
-
-
-def test_several_nodes_of_one_title_are_named_and_not_guessed():
-    kg = KnowledgeGraph.from_triples([(f"http://x.org/{i}/smith", "r", "http://x.org/rest") for i in range(8)])
-    with pytest.raises(AmbiguousNameError, match=r"any of 8 nodes.*http://x.org/0/smith.*and 3 more"):
-        Titles(kg).node("Smith")
-
-
-def test_case_decides_where_it_can():
-    kg = KnowledgeGraph.from_triples([("http://x.org/Apple", "r", "http://x.org/apple")])
-    assert [Titles(kg).node(text) for text in ("Apple", "apple")] == [0, 1]
-    with pytest.raises(AmbiguousNameError):
-        Titles(kg).node("APPLE")
-
-
-@pytest.mark.parametrize("text", ["exports_to", "Exports To", "_exports_to", "<exports_to>", " exports  to "])
-def test_relations_are_found_as_people_type_them(text):
-    kg = KnowledgeGraph.from_triples([("a", "imports_from", "b"), ("a", "exports_to", "b")])
-    assert Titles(kg).find_relation(text) == 1
-
-
-def test_unknown_names_offer_the_closest_titles_and_names():
-    kg = KnowledgeGraph.from_triples([("http://x.org/7", "http://x.org/worksAt", "http://x.org/8")])
-    with pytest.raises(UnknownNameError, match="Did you mean 'Ada Lovelace'"):
-        Titles(kg, {0: "Ada Lovelace"}).node("Ada Lovelance")
-    with pytest.raises(UnknownNameError, match="worksAt"):
-        Titles(kg).find_relation("workAt")
-
-
 def test_classes_and_their_absence():
     kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "http://x.org/Big", "b": "http://x.org/Small"})
     titles = Titles(kg)
-    assert (titles.class_(0), titles.find_class("small")) == ("Big", 1)
+    assert (titles.class_(0), NameLookup(titles).class_("small")) == ("Big", 1)
     with pytest.raises(DataError, match="none of its nodes is labelled"):
-        Titles(KnowledgeGraph.from_triples([("a", "r", "b")])).find_class("small")
+        NameLookup(Titles(KnowledgeGraph.from_triples([("a", "r", "b")]))).class_("small")
 
 
 def test_a_class_that_is_a_node_is_called_as_the_node():
@@ -92,9 +61,9 @@ def test_a_class_that_is_a_node_is_called_as_the_node():
 def test_odd_names_do_no_harm():
     kg = rdf(("http://x.org/Seven", LABEL, '"Siebtes"@de'), ("http://x.org/Seven", LABEL, '"Seventh"@en-GB'))
     assert Titles(kg).of(0) == "Seventh"
-    assert Titles(kg).node("HTTP://X.ORG/SEVEN") == 0  # in any case, also where it has a title
+    assert NameLookup(Titles(kg)).node("HTTP://X.ORG/SEVEN") == 0  # in any case, also where it has a title
     with pytest.raises(DataError, match="an empty name is no node's"):
-        Titles(kg).node(" ")
+        NameLookup(Titles(kg)).node(" ")
     from dataclasses import replace
 
     import numpy as np

@@ -435,12 +435,11 @@ def test_small_products_are_compiled_and_large_ones_are_not():
 
 
 def test_every_kernel_named_to_be_compiled_ahead_is_one():
-    from rgcn.config import NodeModelConfig
+    from rgcn.axis_tables import ENCODERS
     from rgcn.kernels.ahead import compile_ahead
-    from rgcn.tasks.node_network import kernels_of
 
-    for model in ({}, {"decomposition": "basis", "bases": 2}, {"name": "e-rgcn"}):
-        thread = compile_ahead(*kernels_of(NodeModelConfig(**model)))
+    for encoder, decomposition in (("rgcn", "none"), ("rgcn", "basis"), ("e-rgcn", "none"), ("e-rgcn", "basis")):
+        thread = compile_ahead(*ENCODERS.find(encoder).kernels(decomposition))
         assert thread is not None
         thread.join(60)
         assert not thread.is_alive()

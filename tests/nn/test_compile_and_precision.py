@@ -16,7 +16,7 @@ from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.kernels import compiled, operations, primitives
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
-from rgcn.nn.encoder import OneHotInput
+from rgcn.nn.inputs import OneHotInput
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern
 

@@ -12,7 +12,7 @@ from naive import naive_adjacency, naive_layer, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, Initializer, RelationalEncoder, RelationalGraphConv
-from rgcn.nn.encoder import EmbeddingInput, FeatureInput, OneHotInput
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput, OneHotInput
 from rgcn.nn.rows import RowTable
 
 CLASSES = 4

@@ -7,11 +7,12 @@ import torch
 
 from naive import SmallGraph, naive_adjacency, naive_layer
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.axis_tables import ENCODERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, RelationalGraphConv
 from rgcn.nn.decoders import DistMult
-from rgcn.tasks.link_network import build_link_network
+from rgcn.nn.link_network import LinkPlan
 
 GRAPH = SmallGraph([(0, 0, 1), (1, 1, 2), (3, 0, 1), (2, 1, 2), (0, 1, 3)], 5, 2)
 FAST = {"epochs": 1, "device": "cpu"}
@@ -25,7 +26,8 @@ def network_of(name, seed=0, graph=GRAPH, training=None, **settings):
     model = LinkModelConfig(name=name, embedding=6, bottleneck=4, **settings)
     schedule = LinkTrainingConfig(**{**FAST, **(training or {})})
     sizes = graph.num_nodes, graph.num_relations
-    return build_link_network(model, schedule, *sizes, operator_of(graph), seed).eval()
+    plan = LinkPlan(model, schedule, *sizes, operator_of(graph), torch.Generator().manual_seed(seed))
+    return ENCODERS.find(model.encoder).for_links(plan).eval()
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -130,11 +132,19 @@ def test_the_same_seed_gives_the_same_network_and_another_seed_another():
 def test_published_fans_and_normal_coefficients():
     graph = SmallGraph([], 10, 112)
     model = LinkModelConfig(name="rgcn", embedding=50, decomposition="block", blocks=10, fans="published")
-    layer = build_link_network(model, LinkTrainingConfig(), 10, 112, operator_of(graph), 0).encoder.layers[0]
+    layer = (
+        ENCODERS.find("rgcn")
+        .for_links(LinkPlan(model, LinkTrainingConfig(), 10, 112, operator_of(graph), torch.Generator().manual_seed(0)))
+        .encoder.layers[0]
+    )
     assert float(layer.weights.blocks.detach().std()) == pytest.approx(3 / (112 + 5) ** 0.5, rel=0.02)
     assert float(layer.self_loop.detach().std()) == pytest.approx(3 / (112 + 5) ** 0.5, rel=0.05)
     model = LinkModelConfig(name="rgcn", embedding=8, decomposition="basis", bases=20, coefficient_init="normal")
-    layer = build_link_network(model, LinkTrainingConfig(), 10, 112, operator_of(graph), 0).encoder.layers[0]
+    layer = (
+        ENCODERS.find("rgcn")
+        .for_links(LinkPlan(model, LinkTrainingConfig(), 10, 112, operator_of(graph), torch.Generator().manual_seed(0)))
+        .encoder.layers[0]
+    )
     assert float(layer.weights.coefficients.detach().std()) == pytest.approx(1.0, rel=0.05)
 
 

@@ -51,13 +51,14 @@ def test_rows_for_tables_and_for_json(opened):
     node = opened.node("Switzerland")
     chunk = next(predict_classes(opened, [node, int(np.setdiff1d(np.arange(2363), opened.graph.labels.nodes)[0])]))
     flat, nested = class_frame(opened, chunk), class_frame(opened, chunk, nested=True)
-    names = opened.classifier.classes_
-    assert flat.columns[:7] == ["node", "title", "class", "class_title", "probability", "label", "label_split"]
-    assert flat.columns[7:] == [f"p({name})" for name in names]
+    names = opened.model.classes_
+    first = ["node", "title", "class", "class_title", "score", "probability", "label", "label_split"]
+    assert flat.columns == [*first, *[f"score({name})" for name in names], *[f"p({name})" for name in names]]
     row = nested.row(0, named=True)
     assert row["node"] == "Switzerland"
     assert sum(row["probabilities"].values()) == pytest.approx(1.0, abs=1e-5)
     assert row["probabilities"][row["class"]] == pytest.approx(row["probability"])
+    assert row["scores"][row["class"]] == row["score"] == max(row["scores"].values())
     assert nested.row(1, named=True)["label"] is None
     assert json.loads(nested.write_ndjson().splitlines()[0])["label_split"] in ("train", "valid", "test")
 
@@ -70,7 +71,19 @@ def test_as_rdf(opened):
     triples = list(parse("\n".join(lines).encode(), format=RdfFormat.N_TRIPLES))
     assert len(triples) == 40
     assert triples[0].predicate.value == "http://example.org/in"
-    assert float(lines[0].rsplit("# ", 1)[1]) == pytest.approx(float(chunk.probability[0]), abs=1e-3)
+    assert lines[0].rsplit("# ", 1)[1] == f"score {chunk.score[0]:.4g}, probability {chunk.probability[0]:.4g}"
+
+
+def test_without_validation_labels_there_are_scores_and_no_probabilities(tmp_path):
+    kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
+    rgcn.NodeClassifier(epochs=1).fit(kg).save(str(tmp_path))
+    opened = open_model(tmp_path)
+    chunk = next(predict_classes(opened, nodes_to_classify(opened)))
+    assert chunk.probability is chunk.probabilities is None
+    assert class_frame(opened, chunk)["probability"].to_list() == [None] * 3
+    nested = json.loads(class_frame(opened, chunk, nested=True).write_ndjson().splitlines()[0])
+    assert (nested["probability"], nested["probabilities"], set(nested["scores"])) == (None, None, {"x", "y"})
+    assert "probability" not in next(iter(class_triples(opened, chunk, "<urn:p>")))
 
 
 def test_the_relation_of_labels_is_told_where_it_is_known(opened):

@@ -34,11 +34,12 @@ def own_run(tmp_path: Path) -> Path:
 
 def test_a_run_is_opened_with_what_it_is(own_run):
     opened = open_model(own_run)
-    assert (opened.name, opened.task) == ("run", "node-classification")
+    assert (opened.name, opened.task.name) == ("run", "node-classification")
     assert opened.describe(opened.node("N0")) == {"name": "n0", "title": "n0", "description": None, "kind": "iri"}
     assert opened.result is not None
     assert opened.config is not None
-    assert opened.classifier is opened.model
+    assert opened.answers("classes")
+    assert not opened.answers("links")
 
 
 def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_path):
@@ -47,7 +48,7 @@ def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_pa
     model.save(str(tmp_path / "saved"))
     opened = open_model(tmp_path / "saved")
     assert (opened.about, opened.result, opened.config) == ({}, None, None)
-    assert opened.classifier.predict(["n0"]) == model.predict(["n0"])
+    assert opened.model.predict(["n0"]) == model.predict(["n0"])
 
 
 def test_a_part_of_a_name_is_no_name_but_says_which_are_near(tmp_path):
@@ -59,7 +60,7 @@ def test_a_part_of_a_name_is_no_name_but_says_which_are_near(tmp_path):
 
 def test_the_wrong_task_is_refused_with_what_the_run_can_do(own_run):
     with pytest.raises(DataError, match="classifies nodes; a question about triples needs"):
-        _ = open_model(own_run).predictor
+        open_model(own_run).must_answer("links")
 
 
 @pytest.mark.parametrize("changed", ["graph.tsv", "labels.tsv"])
@@ -109,6 +110,8 @@ def test_what_is_no_model_is_refused(tmp_path):
         open_model(tmp_path / "nothing")
     with pytest.raises(DataError, match="not a run"):
         open_model(tmp_path)
-    (tmp_path / "model.json").write_text('{"format": "rgcn-model", "version": 1, "kind": "oracle"}')
-    with pytest.raises(DataError, match="an unknown kind of model, 'oracle'"):
+    (tmp_path / "model.json").write_text(
+        '{"format": "rgcn-model", "version": 2, "task": "oracle", "settings": {}, "graph": ""}'
+    )
+    with pytest.raises(DataError, match="a model of an unknown task, 'oracle'"):
         rgcn.load_model(tmp_path)

@@ -26,7 +26,7 @@ def test_answers_for_a_country_that_is_new(opened, tmp_path):
     new.write_text("Atlantis\tborders\tPortugal\nAtlantis\tmember_of\tCERN\nLemuria\tborders\tAtlantis\n")
     larger = with_new_triples(opened, new)
     assert [larger.titles.of(node) for node in larger.new_nodes] == ["Atlantis", "Lemuria"]
-    assert len(larger.predictor.predict(subject="Atlantis", relation="borders", k=3)) == 3
+    assert len(larger.model.predict(subject="Atlantis", relation="borders", k=3)) == 3
     assert larger.calibration is opened.calibration
     assert not opened.new_nodes
     assert "Atlantis" not in opened.graph.nodes

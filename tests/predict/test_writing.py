@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from small_models import random_graph, with_whole_numbers
 
 from rgcn.errors import ConfigError, DataError, ParseError
 from rgcn.predict.node_lists import read_table, resolve_nodes
 from rgcn.predict.questions import read_questions
 from rgcn.predict.writing import format_of, predicate_term, write_lines, write_table
+from small_models import random_graph, with_whole_numbers
 
 # -- reading ----------------------------------------------------------------------------------------------
 
@@ -78,13 +78,13 @@ def test_tables_of_questions(tmp_path):
     opened = with_whole_numbers(random_graph(0))
     path = tmp_path / "q.csv"
     path.write_text("relation,object\nr1,n4\nr0,n5\n")
-    asked = read_questions(opened, path)
-    assert (asked.given.tolist(), asked.relation.tolist(), asked.for_objects.any().item()) == ([4, 5], [1, 0], False)
+    asked = read_questions(opened, path).questions
+    assert (asked.node.tolist(), asked.relation.tolist(), asked.for_objects) == ([4, 5], [1, 0], False)
     path = tmp_path / "q.txt"
     path.write_text("n4\tr2\nwho\tr0\nn6\tr1\n")
-    asked = read_questions(opened, path, skip_unknown=True)
-    assert (asked.given.tolist(), asked.relation.tolist(), asked.for_objects.all().item()) == ([4, 6], [2, 1], True)
-    assert asked.skipped == 1
+    asked, skipped = read_questions(opened, path, skip_unknown=True)
+    assert (asked.node.tolist(), asked.relation.tolist(), asked.for_objects) == ([4, 6], [2, 1], True)
+    assert skipped == 1
     path.write_text("n4\n")
     with pytest.raises(DataError, match="1 row without a relation, the first in line 1"):
         read_questions(opened, path)

@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.known import KnownTriples
 from rgcn.nn.decoders import DistMult
-from rgcn.ranking import FilterIndex, Ranks, rank_metrics, rank_triples, summarize
+from rgcn.nn.link_network import VectorScorer
+from rgcn.ranking import Ranks, rank_metrics, rank_triples, summarize
 from rgcn.ranking import ranks as ranks_module
+from rgcn.scoring import Questions
+from tabled import TableScorer
 
 TIES = ("optimistic", "pessimistic", "realistic")
 Triple = tuple[int, int, int]
 
 
-def rank_table(table: Tensor, triples: Tensor, filter: FilterIndex | None, **options: Any) -> Ranks:
+def rank_table(table: Tensor, triples: Tensor, filter: KnownTriples | None, **options: Any) -> Ranks:
     """Ranks under scores looked up in a table [subject, relation, object]."""
-    return rank_triples(lambda s, r: table[s, r], lambda r, o: table[:, r, o].T, triples, len(table), filter, **options)
+    return rank_triples(TableScorer(table), triples, filter, **options)
 
 
 def naive_rank(scores: list[float], target: int, others: set[int], ties: str) -> float:
@@ -66,7 +70,7 @@ def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPa
     @given(cases())
     def check(case: tuple[Tensor, list[Triple], list[Triple], int]) -> None:
         table, triples, known, budget = case
-        filter = FilterIndex.of(
+        filter = KnownTriples.of(
             torch.tensor(known, dtype=torch.int64).view(-1, 3), num_nodes=len(table), num_relations=table.shape[1]
         )
         ranks = rank_table(table, torch.tensor(triples), filter, memory_budget=budget)
@@ -83,7 +87,7 @@ def test_metrics_equal_pykeens() -> None:
     recorded = json.loads((Path(__file__).parent / "pykeen_fixture.json").read_text(encoding="utf-8"))
     table = torch.tensor(recorded["scores"], dtype=torch.float32)
     train, valid, test = (torch.tensor(recorded[split]) for split in ("train", "valid", "test"))
-    filter = FilterIndex.of(train, valid, test, num_nodes=len(table), num_relations=table.shape[1])
+    filter = KnownTriples.of(train, valid, test, num_nodes=len(table), num_relations=table.shape[1])
     ranks = rank_table(table, test, filter)
     for setting, by_ties in recorded["expected"].items():
         for ties, by_side in by_ties.items():
@@ -100,8 +104,8 @@ def test_a_validation_triple_missing_from_the_filter_is_counted_against_the_mode
     table = torch.tensor([[[0.0, 3.0, 2.0, 1.0]]]).expand(4, 1, 4)
     train, valid, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]]), torch.tensor([[0, 0, 3]])
     size = {"num_nodes": 4, "num_relations": 1}
-    whole = rank_table(table, test, FilterIndex.of(train, valid, test, **size))
-    without = rank_table(table, test, FilterIndex.of(train, test, **size))
+    whole = rank_table(table, test, KnownTriples.of(train, valid, test, **size))
+    without = rank_table(table, test, KnownTriples.of(train, test, **size))
     assert whole.rank("object").item() == 1.0
     assert without.rank("object").item() == 2.0
     assert whole.rank("object", filtered=False).item() == 3.0
@@ -111,7 +115,7 @@ def test_nodes_that_training_never_saw_are_ranked_and_ranked_against() -> None:
     train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 3], [3, 0, 1]])  # 2 and 3 are unseen
     table = torch.zeros(4, 1, 4)
     table[:, :, 2] = 1.0
-    ranks = rank_table(table, test, FilterIndex.of(train, test, num_nodes=4, num_relations=1))
+    ranks = rank_table(table, test, KnownTriples.of(train, test, num_nodes=4, num_relations=1))
     assert len(ranks) == 2
     assert summarize(ranks).both.count == 4
     # 2 is above 3; 0 ties with it; 1 is a known answer
@@ -121,7 +125,7 @@ def test_nodes_that_training_never_saw_are_ranked_and_ranked_against() -> None:
 
 def test_a_model_that_gives_every_node_the_same_score_is_not_rewarded() -> None:
     test = torch.tensor([[0, 0, 1]])
-    ranks = rank_table(torch.zeros(101, 1, 101), test, FilterIndex.of(test, num_nodes=101, num_relations=1))
+    ranks = rank_table(torch.zeros(101, 1, 101), test, KnownTriples.of(test, num_nodes=101, num_relations=1))
     assert ranks.rank("object").item() == 51.0
 
 
@@ -132,13 +136,13 @@ def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
     triples[:, 2] = torch.randint(30, (200,), generator=generator)
     asked: list[tuple[int, int]] = []
 
-    def score_objects(s: Tensor, r: Tensor) -> Tensor:
-        assert s.numel() * 30 * 4 <= 1000
-        asked.extend(zip(s.tolist(), r.tolist(), strict=True))
-        return table[s, r]
+    def hear(questions: Questions) -> None:
+        assert questions.size * 30 * 4 <= 1000
+        if questions.for_objects is True:
+            asked.extend(zip(questions.node.tolist(), questions.relation.tolist(), strict=True))
 
-    filter = FilterIndex.of(triples, num_nodes=30, num_relations=2)
-    small = rank_triples(score_objects, lambda r, o: table[:, r, o].T, triples, 30, filter, memory_budget=1000)
+    filter = KnownTriples.of(triples, num_nodes=30, num_relations=2)
+    small = rank_triples(TableScorer(table, hear), triples, filter, memory_budget=1000)
     assert set(asked) == {(s, r) for s, r, _ in triples.tolist()}
     asked.clear()
     monolithic = rank_table(table, triples, filter)
@@ -147,12 +151,8 @@ def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
 
     calls: list[int] = []
 
-    def count_rows(s: Tensor, r: Tensor) -> Tensor:
-        calls.append(s.numel())
-        return table[s, r]
-
-    rank_triples(count_rows, lambda r, o: table[:, r, o].T, triples, 30, filter)
-    assert calls == [4]  # 200 triples, but two subjects and two relations
+    rank_triples(TableScorer(table, lambda questions: calls.append(questions.size)), triples, filter)
+    assert calls[0] == 4  # 200 triples, but two subjects and two relations
 
 
 # -- metrics ----------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_the_report_splits_by_direction_and_relation() -> None:
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(6, 4, 6, generator=generator)
     triples = torch.tensor([[0, 0, 1], [1, 0, 2], [3, 2, 4], [5, 2, 5], [2, 2, 0]])
-    ranks = rank_table(table, triples, FilterIndex.of(triples, num_nodes=6, num_relations=4))
+    ranks = rank_table(table, triples, KnownTriples.of(triples, num_nodes=6, num_relations=4))
     report = summarize(ranks, hits_at=(1, 100))
     by_object, by_subject = ranks.rank("object"), ranks.rank("subject")
     assert report.object.mrr == pytest.approx((1 / by_object).mean().item(), rel=1e-12)
@@ -187,30 +187,6 @@ def test_the_report_splits_by_direction_and_relation() -> None:
     assert report.by_relation[2].mean_rank == pytest.approx(both.mean().item(), rel=1e-12)
     assert report.both.hits[100] == 1.0  # k larger than the graph
     assert json.loads(json.dumps(report.as_dict()))["both"]["hits@100"] == 1.0
-
-
-# -- the filter -------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), max_size=30))
-def test_the_filter_knows_exactly_the_answers(known: list[Triple]) -> None:
-    cut = len(known) // 2
-    parts = [torch.tensor(part, dtype=torch.int64).view(-1, 3) for part in (known[:cut], known[cut:])]
-    filter = FilterIndex.of(*parts, num_nodes=5, num_relations=3)
-    queries = torch.cartesian_prod(torch.arange(5), torch.arange(3))
-    node, relation = queries.unbind(1)
-    row, answer = filter.objects_of(node, relation)
-    pairs = [(*queries[i].tolist(), a) for i, a in zip(row.tolist(), answer.tolist(), strict=True)]
-    assert pairs == sorted(set(known))
-    row, answer = filter.subjects_of(relation, node)
-    pairs = [(a, *queries[i].flip(0).tolist()) for i, a in zip(row.tolist(), answer.tolist(), strict=True)]
-    assert sorted(pairs) == sorted(set(known))
-    assert len(pairs) == len(set(known))
-
-
-def test_too_many_nodes_to_number_are_refused() -> None:
-    with pytest.raises(DataError, match="too many"):
-        FilterIndex.of(torch.zeros(0, 3, dtype=torch.int64), num_nodes=2**31, num_relations=3)
 
 
 # -- bad input --------------------------------------------------------------------------------------------
@@ -229,7 +205,7 @@ def test_nan_scores_are_an_error(compiled: bool, place: int, monkeypatch: pytest
 
 def test_what_cannot_be_ranked_is_refused() -> None:
     table = torch.zeros(3, 2, 3)
-    filter = FilterIndex.of(torch.tensor([[0, 0, 1]]), num_nodes=3, num_relations=2)
+    filter = KnownTriples.of(torch.tensor([[0, 0, 1]]), num_nodes=3, num_relations=2)
     with pytest.raises(DataError, match="no triples"):
         rank_table(table, torch.zeros(0, 3, dtype=torch.int64), filter)
     with pytest.raises(DataError, match="node outside"):
@@ -240,8 +216,10 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         rank_table(table, torch.tensor([[0, 0, 1]]).float(), filter)
     with pytest.raises(DataError, match="nodes"):
         rank_table(torch.zeros(4, 2, 4), torch.tensor([[0, 0, 1]]), filter)
+    wrong = TableScorer(table)
+    wrong.num_nodes = 4
     with pytest.raises(DataError, match="returned"):
-        rank_triples(lambda s, r: table[s, r, :2], lambda r, o: table[:, r, o].T, torch.tensor([[0, 0, 1]]), 3)
+        rank_triples(wrong, torch.tensor([[0, 0, 1]]))
 
 
 def test_unknown_choices_are_named() -> None:
@@ -269,16 +247,10 @@ def test_several_threads_count_the_same() -> None:
     nodes = torch.randn(9000, 8, generator=generator)
     decoder = DistMult(3, 8, generator=generator)
     triples = torch.stack([torch.randint(high, (300,), generator=generator) for high in (9000, 3, 9000)], dim=1)
-    filter = FilterIndex.of(triples, num_nodes=9000, num_relations=3)
+    filter = KnownTriples.of(triples, num_nodes=9000, num_relations=3)
 
     def ranks() -> Ranks:
-        return rank_triples(
-            lambda s, r: decoder.score_objects(nodes[s], r, nodes),
-            lambda r, o: decoder.score_subjects(r, nodes[o], nodes),
-            triples,
-            9000,
-            filter,
-        )
+        return rank_triples(VectorScorer(decoder, nodes), triples, filter)
 
     several, threads = ranks(), torch.get_num_threads()
     try:
@@ -295,7 +267,7 @@ def test_ranks_on_a_gpu_are_those_on_the_cpu() -> None:
     generator = torch.Generator().manual_seed(0)
     table = torch.randint(5, (20, 3, 20), generator=generator).float()
     triples = torch.stack([torch.randint(high, (50,), generator=generator) for high in (20, 3, 20)], dim=1)
-    filter = FilterIndex.of(triples, num_nodes=20, num_relations=3)
+    filter = KnownTriples.of(triples, num_nodes=20, num_relations=3)
     here = rank_table(table, triples, filter)
     there = rank_table(table.cuda(), triples.cuda(), filter)
     assert torch.equal(here.rank("object"), there.rank("object"))

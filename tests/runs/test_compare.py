@@ -24,7 +24,7 @@ def node_run(folder, accuracy=None, *, seed=0, fingerprint="a" * 64, valid=0.5, 
             "train_accuracy": i / 4,
             "valid_loss": 1 / i,
             "valid_accuracy": valid,
-            "seconds": 0.1,
+            "seconds": 0.1 * i,
         }
         for i in range(1, 5)
     ]
@@ -51,7 +51,7 @@ def keep(folder, config, metrics, measured, fingerprint):
 
 
 def figure(comparison, split, metric):
-    return next(row for row in comparison.figures() if (row.split, row.metric) == (split, metric))
+    return next(row for row in comparison.figures() if (row.split, row.metric.name) == (split, metric))
 
 
 def test_only_settings_that_differ_are_shown(tmp_path):
@@ -61,7 +61,7 @@ def test_only_settings_that_differ_are_shown(tmp_path):
     assert comparison.settings() == {"training.learning_rate": [0.01, 0.5]}
     test = figure(comparison, "test", "accuracy")
     assert test.best == {1}
-    assert [test.words(i) for i in (0, 1)] == ["80.0%", "90.0%"]
+    assert [test.words(i) for i in (0, 1)] == ["80.0 %", "90.0 %"]
     assert figure(comparison, "valid", "accuracy").best == frozenset()  # equal: none stands out
     assert any("single run" in warning for warning in comparison.warnings())
 
@@ -71,7 +71,7 @@ def test_a_lower_mean_rank_is_better(tmp_path):
     comparison = compare_runs(runs)
     assert figure(comparison, "test", "mrr").best == {0}
     assert figure(comparison, "test", "mean_rank").best == {1}
-    assert all(row.metric != "count" for row in comparison.figures())
+    assert all(row.metric.name != "count" for row in comparison.figures())
 
 
 def test_a_series_counts_as_mean_and_standard_error(tmp_path):
@@ -84,7 +84,7 @@ def test_a_series_counts_as_mean_and_standard_error(tmp_path):
     spread = figure(comparison, "test", "accuracy").spreads[0]
     assert (spread.mean, spread.runs) == (pytest.approx(0.8), 3)
     assert spread.standard_error == pytest.approx(0.1 / 3**0.5)
-    assert figure(comparison, "test", "accuracy").words(0) == "80.0% ± 5.8"
+    assert figure(comparison, "test", "accuracy").words(0) == "80.0 % ± 5.8"
     assert comparison.settings() == {"seed": ["0, 1, 2, 10", "0, 1"]}
     assert any("3 of 4 runs" in warning for warning in comparison.warnings())
     assert any("less than two standard errors" in warning for warning in comparison.warnings())
@@ -152,7 +152,7 @@ def test_the_page_is_whole_and_closed_to_the_outside(tmp_path):
     text = comparison_page(compare_runs(runs))
     checker = checked(text)
     assert "b" not in checker.tags
-    assert "★ 60.0%" in "".join(checker.words)
+    assert "★ 60.0 %" in "".join(checker.words)
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path):

@@ -5,15 +5,17 @@ import warnings
 import pytest
 import yaml
 
-from rgcn.config import RUNS, NodeClassificationRun
+from rgcn.axis_tables import TASKS
+from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
-from rgcn.runs import old_keys as old_keys_module
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences
 from rgcn.runs.configuration_schema import run_schema
-from rgcn.runs.old_keys import CHANGED_KEYS, ChangedKey
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
+from rgcn.tasks.task import task_of
+
+RUNS = {name: task_of(name).run_config for name in TASKS.names()}
 
 
 def written(tmp_path, text, name="mine.yaml"):
@@ -31,7 +33,7 @@ def refusal(name, *changes, **overrides):
 @pytest.mark.parametrize("name", shipped_configurations())
 def test_every_shipped_configuration_is_valid_and_makes_a_model(name):
     config = load_configuration(name)
-    assert config.model.name == name.split("/")[0]
+    assert config.model.title == name.split("/")[0]
     assert make_model(config).seed == config.seed
 
 
@@ -260,48 +262,6 @@ def test_a_byte_order_mark_is_no_character(tmp_path):
 
 
 # -- what older versions wrote -------------------------------------------------------------------------
-
-OLD = (
-    ChangedKey("optimizer.lr", "0.2.0", now="training.learning_rate"),
-    ChangedKey("model.width", "0.2.0", now="model.hidden", task="node-classification"),
-    ChangedKey("training.fast", "0.3.0", words="every run is; remove it", ignorable=(True,)),
-)
-
-
-def test_a_key_that_moved_still_works_with_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(old_keys_module, "CHANGED_KEYS", OLD)
-    path = written(tmp_path, "data: {dataset: world}\noptimizer:\n  lr: 0.5\ntraining:\n  fast: true\n")
-    with pytest.warns(UserWarning, match=r"is called|is gone") as told:
-        config = load_configuration(path, ["model.width=8"])
-    assert (config.training.learning_rate, config.model.hidden) == (0.5, 8)
-    words = [str(warning.message) for warning in told]
-    assert words[0].endswith("mine.yaml, line 3: optimizer.lr: is called training.learning_rate since 0.2.0; "
-                             "it was read as such")  # fmt: skip
-    assert words[1].startswith("--set model.width=8: model.width: is called model.hidden since 0.2.0")
-    assert "line 5: training.fast: is gone since 0.3.0, and True is what always holds now" in words[2]
-
-
-def test_a_key_that_is_gone_or_given_twice_is_refused_in_exact_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(old_keys_module, "CHANGED_KEYS", OLD)
-    path = written(tmp_path, "data: {dataset: world}\nmodel:\n  width: 3\n  hidden: 4\ntraining:\n  fast: 1\n")
-    message = refusal(path)
-    assert "line 3: model.width: is called model.hidden since 0.2.0, which is given too" in message
-    assert "line 6: training.fast: is gone since 0.3.0: every run is; remove it" in message
-
-
-def test_a_moved_value_that_is_wrong_is_shown_where_it_was_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(old_keys_module, "CHANGED_KEYS", OLD)
-    path = written(tmp_path, "data: {dataset: world}\noptimizer:\n  lr: -1\n")
-    with pytest.warns(UserWarning, match="is called"):
-        message = refusal(path)
-    assert "line 3: training.learning_rate: must be a number, above 0 (got -1)" in message
-
-
-def test_the_table_of_changed_keys_names_keys_that_are_gone_and_places_that_are_there():
-    known = {f"{name}.{key}" for run in RUNS.values() for name, s in run.sections().items() for key in s.model_fields}
-    for entry in CHANGED_KEYS:
-        assert entry.key not in known
-        assert entry.now in known if entry.now is not None else entry.words
 
 
 def test_a_configuration_saved_before_checkpoints_and_trackers_loads_with_their_defaults(tmp_path):

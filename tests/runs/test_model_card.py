@@ -12,8 +12,9 @@ import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
 from rgcn.runs import RunFolder, train
-from rgcn.runs.model_card import model_card, text
-from rgcn.runs.report.figures import decimal
+from rgcn.runs.model_card import model_card
+from rgcn.runs.report.markdown import text
+from rgcn.tasks.link_prediction import RANKING
 
 HOSTILE = "x|y **bold** [link](http://evil.example) <script>alert(1)</script>\n# heading `code` www.evil.example @all"
 
@@ -65,9 +66,11 @@ def test_figures_are_those_the_run_wrote_down(node_run):
     metrics = json.loads((node_run / "result.json").read_text())["metrics"]
     table = rows(sections["Results"])
     assert [row[0] for row in table] == ["training", "validation", "test"]
-    assert [row[1] for row in table] == [f"{metrics[split]['accuracy']:.1%}" for split in ("train", "valid", "test")]
+    assert [row[1] for row in table] == [
+        f"{100 * metrics[split]['accuracy']:.1f} %" for split in ("train", "valid", "test")
+    ]
     # always answering the more frequent class is right for the three quarters that belong to it
-    assert [row[2:] for row in table] == [["75.0%", "20"], ["70.0%", "10"], ["80.0%", "10"]]
+    assert [row[2:] for row in table] == [["75.0 %", "20"], ["70.0 %", "10"], ["80.0 %", "10"]]
     found = front["model-index"][0]["results"][0]["metrics"]
     assert found == [{"type": "accuracy", "value": round(metrics["test"]["accuracy"], 4), "name": "test accuracy"}]
     assert front["library_name"] == "rgcn"
@@ -96,7 +99,7 @@ def test_it_has_every_section_and_says_how_it_was_made(node_run):
     assert "model.hidden: 4\ntraining.epochs: 5" in sections["Training"]
     assert "Seed: 0" in sections["Training"]
     assert f"torch {rgcn.runs.environment.environment()['versions']['torch']}" in sections["Training"]
-    assert "one-hot" in sections["What it cannot do"]
+    assert "a row for every (relation, node)" in sections["What it cannot do"]
     assert "rgcn predict RUN --nodes" in sections["How to use it"]
     assert "10 test nodes: one node more or less is 10.0 points" in sections["Read with care"]
     assert "not known to this program" in sections["Data"]
@@ -131,16 +134,16 @@ def test_a_link_predictor_beside_a_choice_at_random(link_run):
     assert table[1] == [
         "test",
         f"{test['mrr']:.3f}",
-        *(f"{test[name]:.1%}" for name in ("hits@1", "hits@3", "hits@10")),
-        decimal(test["mean_rank"]),
+        *(f"{100 * test[name]:.1f} %" for name in ("hits@1", "hits@3", "hits@10")),
+        RANKING[-1].words(test["mean_rank"]),
         "12",
     ]
     expected = np.mean(1 / np.arange(1, 21))
-    assert table[2] == ["at random", f"{expected:.2g}", "5.0%", "15.0%", "50.0%", "10.5", ""]
+    assert table[2] == ["at random", f"{expected:.2g}", "5.0 %", "15.0 %", "50.0 %", "10.5", ""]
     assert {figure["type"] for figure in front["model-index"][0]["results"][0]["metrics"]} >= {"mrr", "hits@10"}
     assert "WordNet 3.0 license" in sections["Data"]
     assert "Seed: 7" in sections["Training"]
-    assert "no message is passed" in sections["What it cannot do"]
+    assert "passes no messages" in sections["What it cannot do"]
     assert "alike: it cannot tell which way" in sections["What it cannot do"]
     assert "100% of these triples, a training triple links the same two nodes" in sections["Read with care"]
     assert "rgcn complete RUN" in sections["How to use it"]

@@ -8,7 +8,8 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from rgcn.runs.processes import THREAD_VARIABLES, Died, WorkerProcess, hear_from, stop, thread_limits
+from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
+from rgcn.threads import NUMBERS, WAITING
 
 
 def obey(line: Connection) -> None:
@@ -21,16 +22,17 @@ def obey(line: Connection) -> None:
             os._exit(3)
         if word == "sleep":
             time.sleep(600)
-        line.send({name: os.environ[name] for name in THREAD_VARIABLES})
+        line.send({name: os.environ[name] for name in (*NUMBERS, WAITING)})
 
 
 def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv(WAITING, "PASSIVE")
     processes = [WorkerProcess(obey, threads=7) for _ in range(3)]
     raising, dying, sleeping = processes
     try:
         assert raising.send("hello")
-        assert list(hear_from(processes)) == [(raising, dict.fromkeys(THREAD_VARIABLES, "2"))]
+        assert list(hear_from(processes)) == [(raising, {**dict.fromkeys(NUMBERS, "2"), WAITING: "PASSIVE"})]
         for process, word in ((raising, "raise"), (dying, "die"), (sleeping, "sleep")):
             process.send(word)
         deaths = dict[WorkerProcess, Died]()
@@ -47,23 +49,3 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
         stop(processes)
     assert not any(each.process.is_alive() for each in processes)
     assert os.environ["OMP_NUM_THREADS"] == "2"
-
-
-@pytest.mark.parametrize(
-    ("given", "threads", "expected"),
-    [
-        ({}, 4, ["4", "4"]),
-        ({"OMP_NUM_THREADS": "2"}, 4, ["2", "2"]),
-        ({"OMP_NUM_THREADS": "8,2", "MKL_NUM_THREADS": "1"}, 4, ["4", "1"]),
-        ({"OMP_NUM_THREADS": "many", "MKL_NUM_THREADS": "0"}, 4, ["4", "4"]),
-    ],
-)
-def test_threads_are_limited_but_never_raised_above_what_the_user_set(
-    given: dict[str, str], threads: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in THREAD_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    limits = thread_limits(threads)
-    assert [limits["OMP_NUM_THREADS"], limits["MKL_NUM_THREADS"]] == expected

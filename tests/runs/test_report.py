@@ -27,8 +27,9 @@ from rgcn.runs.report.charts import (
     nice_ticks,
     thinned,
 )
-from rgcn.runs.report.evaluation import evaluate_links, evaluate_nodes
+from rgcn.runs.report.link_evaluation import evaluate_links
 from rgcn.runs.report.markup import named, short_name, tag
+from rgcn.runs.report.node_evaluation import evaluate_nodes
 from rgcn.runs.trained import load_trained
 
 VOID = {"meta", "br", "wbr", "hr", "col"}
@@ -156,7 +157,7 @@ NODE_METRICS = [
         "train_accuracy": 0.5,
         "valid_loss": abs(i - 3) + 0.1,
         "valid_accuracy": 0.5,
-        "seconds": 0.1,
+        "seconds": 0.1 * i,
     }
     for i in range(1, 5)
 ]
@@ -191,6 +192,8 @@ def test_a_report_of_node_classification_has_everything(node_run):
     path, report = write_report(node_run)
     assert path == node_run / "report.html"
     text = words(path.read_text(encoding="utf-8"))
+    sections = node_config().model_dump().values()
+    settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1  # the task is no choice
     for expected in (
         "test accuracy",
         "without learning",
@@ -203,7 +206,7 @@ def test_a_report_of_node_classification_has_everything(node_run):
         "Parameters as the paper counts",
         "one seed (0)",
         "5 test nodes: one node more or less is 20.0 points",
-        "All 4",  # settings
+        f"All {settings} settings",
         "interrupted",
         "1.5 s, all sessions together",
     ):
@@ -251,6 +254,7 @@ def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
         "Relation by relation",
         "Held-out triples by name",
         "They should agree",
+        "No probabilities, only scores: 6 validation triples are too few",
     ):
         assert expected in text, expected
     assert told[-1] == (12, 12)  # two questions a triple
@@ -299,10 +303,10 @@ def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_pat
 def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path):
     killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
     nodes = keep(tmp_path / "nodes", node_config(), metrics=NODE_METRICS, sessions=[killed])
-    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # every epoch says its own
+    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # the last epoch says it for all
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": None, "seconds": 1.5 * i} for i in (1, 2)]
     links = keep(tmp_path / "links", link_config(), metrics=metrics, sessions=[killed])
-    assert make_report(links).values["seconds"] == 3.0  # the last says it for all
+    assert make_report(links).values["seconds"] == 3.0
     assert make_report(keep(tmp_path / "none", link_config())).values["seconds"] is None
 
 
@@ -407,12 +411,29 @@ def test_node_figures_agree_with_the_model(classifier):
     labels = classifier.graph_.labels
     most = np.bincount(labels.of("train")[1]).argmax()
     assert measured.majority_accuracy == pytest.approx((labels.of("test")[1] == most).mean())
-    assert [node.probability for node in measured.most_certain] == sorted(
-        (node.probability for node in measured.most_certain), reverse=True
-    )
     assert all(not node.right for node in measured.surest_mistakes)
     by_class = measured.by_class()
     assert sum(figures.nodes for figures in by_class) == measured.count
+    scores = {one.node: one.score for one in classifier.predict([node.node for node in measured.most_certain])}
+    assert {node.node: node.score for node in measured.most_certain} == pytest.approx(scores)
+    assert all(node.probability is None for node in measured.most_certain)  # nothing to calibrate on
+
+
+def test_probabilities_are_calibrated_or_not_there(tmp_path):
+    people = [f"p{i}" for i in range(60)]
+    graph = rgcn.KnowledgeGraph.from_triples([(p, "reads", f"book{i % 7 % 2}") for i, p in enumerate(people)])
+    splits = {"train": people[:20], "valid": people[20:40], "test": people[40:]}
+    labels = {split: {p: f"class{int(p[1:]) % 2}" for p in some} for split, some in splits.items()}
+    model = rgcn.NodeClassifier(epochs=3, device="cpu").fit(graph.with_labels(labels))
+    measured = make_report(keep(tmp_path / "run", node_config(), model, result=NODE_RESULT))
+    nodes = measured.values["measured"]["most_certain"]
+    told = {one.node: (one.score, one.probability) for one in model.predict([node["node"] for node in nodes])}
+    assert {node["node"]: (node["score"], node["probability"]) for node in nodes} == {
+        node: pytest.approx(numbers) for node, numbers in told.items()
+    }
+    assert [node["probability"] for node in nodes] == sorted((node["probability"] for node in nodes), reverse=True)
+    assert "Calibrated on 20 validation nodes" in words(measured.html)
+    assert "scoreprobability" in words(measured.html)
 
 
 def test_a_class_that_is_never_predicted_has_no_precision(classifier):

@@ -198,7 +198,7 @@ def test_a_signal_while_measuring_is_obeyed_and_nothing_is_lost(config, world, t
         raise AssertionError("the signal was ignored")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rgcn.runs.training.measure", measure)
+        patched.setattr("rgcn.tasks.estimator.Estimator.measure", measure)
         with pytest.raises(StoppedError, match="at step 3 of 3, and saved") as caught:
             train(config, world, tmp_path / "run")
     assert caught.value.exit_code == 128 + number
@@ -250,15 +250,15 @@ def test_runs_are_listed_without_pytorch(finished, tmp_path):
 def test_of_an_unfinished_run_the_best_figure_so_far_is_listed(finished):
     (finished.path / "result.json").unlink()
     rows = [
-        {"number": 1, "loss": 1.0, "valid_mrr": 0.2, "seconds": 1.0},
-        {"number": 2, "loss": 0.9, "valid_mrr": 0.4, "seconds": 2.0},
-        {"number": 3, "loss": 0.8, "valid_mrr": None, "seconds": 3.0},
+        {"number": 1, "loss": 1.0, "valid_accuracy": 0.2, "seconds": 1.0},
+        {"number": 2, "loss": 0.9, "valid_accuracy": 0.4, "seconds": 2.0},
+        {"number": 3, "loss": 0.8, "valid_accuracy": None, "seconds": 3.0},
     ]
     half = '{"number": 4, "lo'
     (finished.path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n" + half)
     (line,), complaints = list_runs(finished.path)
     assert complaints == []
-    assert (line.metric, line.value, line.epoch, line.seconds) == ("valid mrr", 0.4, 3, 3.0)
+    assert (line.metric, line.value, line.epoch, line.seconds) == ("valid accuracy", 0.4, 3, 3.0)
 
 
 @pytest.mark.parametrize("edit", [("seed: 0", "seed: 5"), ("epochs: 3", "epochs: 9"), ("hidden: 4", "hidden: 5")])

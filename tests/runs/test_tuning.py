@@ -29,16 +29,18 @@ from rgcn.config import RunConfig
 from rgcn.config_search import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
+from rgcn.graph.blind import without_test_labels, without_test_triples
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.runs.tuning import study as studies
-from rgcn.runs.tuning.blind import without_test_labels, without_test_triples
-from rgcn.runs.tuning.objective import Evaluation, Objective, blinded, evaluate, for_trials
+from rgcn.runs.tuning.objective import Evaluation, Objective, evaluate, for_trials
 from rgcn.runs.tuning.result import configuration_of
 from rgcn.runs.tuning.spaces import draw, draw_own, own_values
 from rgcn.runs.tuning.trials import StoppedEarly
-from rgcn.tasks.node_training import Epoch
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.node_classification import ACCURACY, LOSS
+from rgcn.tasks.task import Metric, task_of
 
 pytest.importorskip("optuna")
 SEARCH = ["training.learning_rate=0.001:0.1:log", "model.hidden=4,8"]
@@ -294,7 +296,8 @@ def test_trials_fail_if_a_test_label_can_be_read(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(NodeClassifier, "fit", watched)
     import rgcn
 
-    evaluate(for_trials(config), blinded(config, rgcn.load("world")), Objective("accuracy", 2, 0), lambda p, v: None)
+    graph = task_of(config.task).blinded(rgcn.load("world"))
+    evaluate(for_trials(config), graph, Objective(ACCURACY, 2, 0), lambda p, v: None)
     assert len(seen) == 2
     assert all(kg.labels is not None and "test" not in kg.labels.counts() for kg in seen)
 
@@ -308,13 +311,16 @@ def test_test_triples_and_their_nodes_are_gone() -> None:
     assert (list(seen.nodes), list(seen.relations), len(seen)) == (["a", "b", "c"], ["r"], 3)
 
 
-def test_link_prediction_is_judged_by_validation_mrr(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("metric", "title"), [(None, "MRR"), ("hits@10", "hits@10"), ("mean_rank", "mean rank")])
+def test_link_prediction_is_judged_by_any_figure_it_reports(metric: str | None, title: str, tmp_path: Path) -> None:
     config = load_configuration("distmult/lp-world", ["training.epochs=20", "training.evaluate_every=null"])
     spaces = choose_spaces(config, ["training.learning_rate=0.01:0.1:log"], ["all"])
-    plan = Plan("distmult/lp-world", config, spaces, check_objective(config, None, None, 0), tmp_path / "study")
+    plan = Plan("distmult/lp-world", config, spaces, check_objective(config, metric, None, 0), tmp_path / "study")
     result = tune(plan, 2)
-    assert result.metric == "validation MRR"
+    assert result.metric == f"validation {title}"
     assert result.best is not None
+    values = [trial.value for trial in result.trials if trial.state == "finished" and trial.value is not None]
+    assert result.best.value == (min if metric == "mean_rank" else max)(values)
     assert result.best.epoch in range(2, 21, 2)
     found = load_configuration(str(tmp_path / "study" / "best.yaml"))
     assert (found.training.epochs, found.training.evaluate_every) == (20, 2)
@@ -324,7 +330,7 @@ def test_a_graph_without_validation_triples_is_refused() -> None:
     config = load_configuration("distmult/lp-world")
     kg = KnowledgeGraph.from_triples([("a", "r", "b")])
     with pytest.raises(DataError, match="needs validation triples"):
-        blinded(config, kg)
+        task_of(config.task).blinded(kg)
 
 
 Course = list[tuple[float, float]]  # validation accuracy and loss of each epoch
@@ -339,12 +345,12 @@ def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = Non
             if before is not None:
                 before()
             for number, (accuracy, loss) in enumerate(next(turns), 1):
-                on_epoch(Epoch(number, 1.0, 1.0, valid_loss=loss, valid_accuracy=accuracy, seconds=0.1))
+                on_epoch(Epoch(number, 1.0, 0.1, {"valid_loss": loss, "valid_accuracy": accuracy}))
 
     monkeypatch.setattr("rgcn.runs.tuning.objective.make_model", lambda config: Scripted())
 
 
-def _best(monkeypatch: pytest.MonkeyPatch, metric: str, *courses: Course) -> tuple[int, list[float]]:
+def _best(monkeypatch: pytest.MonkeyPatch, metric: Metric, *courses: Course) -> tuple[int, list[float]]:
     _script(monkeypatch, *courses)
     config = load_configuration("rgcn/nc-world", ["training.epochs=4"])
     found = evaluate(config, _labelled(), Objective(metric, len(courses), 0), lambda point, value: None)
@@ -356,15 +362,15 @@ def test_the_best_epoch_is_where_the_mean_is_best_then_where_the_loss_is_lowest(
 ) -> None:
     short = [(0.5, 3.0), (0.8, 2.0), (0.9, 1.0)]  # lost patience after three epochs
     long = [(0.5, 3.0), (0.9, 2.0), (0.8, 1.0), (0.9, 1.0)]
-    assert _best(monkeypatch, "accuracy", long, short) == (4, [0.9, 0.9])
+    assert _best(monkeypatch, ACCURACY, long, short) == (4, [0.9, 0.9])
     long[3] = (0.8, 1.0)
-    assert _best(monkeypatch, "accuracy", long, short) == (3, [0.8, 0.9])  # as good as 2, with a lower loss
-    assert _best(monkeypatch, "loss", [(0.5, 0.4), (0.4, 0.3)]) == (2, [0.3])
+    assert _best(monkeypatch, ACCURACY, long, short) == (3, [0.8, 0.9])  # as good as 2, with a lower loss
+    assert _best(monkeypatch, LOSS, [(0.5, 0.4), (0.4, 0.3)]) == (2, [0.3])
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+@pytest.mark.parametrize("metric", [ACCURACY, LOSS], ids=["accuracy", "loss"])
 def test_a_validation_figure_that_is_not_finite_is_a_failed_trial(
-    metric: str, people: Path, monkeypatch: pytest.MonkeyPatch
+    metric: Metric, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _script(monkeypatch, [(0.5, 1.0)], [(0.9, 1.0), (0.9, math.nan)], [(0.9, math.inf)])
     plan = replace(_plan(people), objective=Objective(metric, 1, 0))
@@ -477,5 +483,5 @@ def test_own_values_outside_a_space_are_not_forced_into_it() -> None:
 
 
 def test_a_plan_can_be_written_as_json() -> None:
-    plan = Plan("x", _aifb(), choose_spaces(_aifb()), Objective("accuracy", 3, 0), Path("x"))
+    plan = Plan("x", _aifb(), choose_spaces(_aifb()), Objective(ACCURACY, 3, 0), Path("x"))
     assert json.loads(json.dumps(plan.identity("data"))) == plan.identity("data")

@@ -1,17 +1,18 @@
 """run.json as a training writes it, for folders that tests make by hand."""
 
 import rgcn
+from rgcn.runs.folder import FORMAT_VERSION
 
 
 def about_run(config, data, sessions=()):
     return {
         "format": "rgcn-run",
-        "version": 1,
+        "version": FORMAT_VERSION,
         "rgcn": rgcn.__version__,
         "created": "2026-11-15T12:00:00Z",
         "task": config.task,
         "dataset": config.data.title,
-        "model": config.model.name,
+        "model": config.model.title,
         "seed": config.seed,
         "epochs": config.training.epochs,
         "data": data,

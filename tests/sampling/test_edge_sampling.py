@@ -185,7 +185,7 @@ def test_neighborhoods_of_a_larger_graph_agree_with_a_simulation_of_the_original
 
 
 def test_uniform_edges_are_uniform_in_every_order() -> None:
-    sampler = UniformEdges(triples_of([(0, 1)] * 5), size=3, seed=2)
+    sampler = UniformEdges(triples_of([(0, 1)] * 5), num_nodes=2, size=3, seed=2)
     orders = list(itertools.permutations(range(5), 3))
     assert deviation(drawn(sampler, 40_000), dict.fromkeys(orders, 1 / len(orders))) < 4.0
 
@@ -211,7 +211,7 @@ def test_every_edge_continues_from_a_seen_node_if_one_can(graph: tuple[int, Ends
 
 @given(graphs, st.integers(1, 30), st.integers(0, 2**64 - 1))
 def test_uniform_batches_are_distinct(graph: tuple[int, Ends], size: int, seed: int) -> None:
-    sampler = UniformEdges(triples_of(graph[1]), size)
+    sampler = UniformEdges(triples_of(graph[1]), graph[0], size)
     for batch in (sampler.sample(seed), sampler.sample()):
         assert len(batch) == min(size, len(graph[1])) == len(set(batch.tolist()))
         assert ((batch >= 0) & (batch < len(graph[1]))).all()
@@ -219,7 +219,7 @@ def test_uniform_batches_are_distinct(graph: tuple[int, Ends], size: int, seed: 
 
 def both(ends: Ends, num_nodes: int, size: int, seed: int = 0) -> list[EdgeSampler]:
     triples = triples_of(ends)
-    return [UniformEdges(triples, size, seed), NeighborhoodEdges(triples, num_nodes, size, seed)]
+    return [UniformEdges(triples, num_nodes, size, seed), NeighborhoodEdges(triples, num_nodes, size, seed)]
 
 
 def test_a_graph_smaller_than_the_batch_gives_all_its_edges() -> None:
@@ -241,13 +241,13 @@ def test_tensors_are_taken_as_well_as_arrays() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one edge"):
-        UniformEdges(triples_of([(0, 1)]), size=0)
+        UniformEdges(triples_of([(0, 1)]), num_nodes=2, size=0)
     with pytest.raises(DataError, match="node outside"):
         NeighborhoodEdges(triples_of([(0, 3)]), 3, size=1)
     with pytest.raises(DataError, match="shape"):
-        UniformEdges(np.zeros((3, 2), dtype=np.int64), size=1)
+        UniformEdges(np.zeros((3, 2), dtype=np.int64), num_nodes=2, size=1)
     with pytest.raises(ConfigError, match="state"):
-        UniformEdges(triples_of([(0, 1)]), size=1).set_state({"pcg": 1})
+        UniformEdges(triples_of([(0, 1)]), num_nodes=2, size=1).set_state({"pcg": 1})
 
 
 # -- reproducibility --------------------------------------------------------------------------------------

@@ -11,14 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.sampling import KnownTriples, corrupt, negatives, prefetched
+from rgcn.known import KnownTriples
+from rgcn.sampling import corrupt, negatives, prefetched
 
-Triple = tuple[int, int, int]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
 
@@ -29,21 +27,6 @@ def seeded(seed: int, device: str = "cpu") -> torch.Generator:
 def some_triples(count: int, nodes: int, relations: int = 3, seed: int = 0) -> Tensor:
     columns = [torch.randint(high, (count,), generator=seeded(seed)) for high in (nodes, relations, nodes)]
     return torch.stack(columns, dim=1)
-
-
-triple_lists = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), max_size=25)
-
-
-@given(triple_lists, triple_lists)
-def test_known_triples_are_a_set(known: list[Triple], asked: list[Triple]) -> None:
-    index = KnownTriples.of(torch.tensor(known, dtype=torch.int64).view(-1, 3), num_nodes=5, num_relations=3)
-    answers = index.contains(torch.tensor(asked, dtype=torch.int64).view(-1, 3))
-    assert answers.tolist() == [triple in known for triple in asked]
-
-
-def test_too_many_nodes_to_number_are_refused() -> None:
-    with pytest.raises(DataError, match="too many"):
-        KnownTriples.of(torch.zeros(0, 3, dtype=torch.int64), num_nodes=2**31, num_relations=3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -81,7 +64,7 @@ def test_a_seed_gives_the_same_negatives() -> None:
 def test_filtered_negatives_are_never_known(redraw: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(negatives, "_redraw_some", getattr(negatives, redraw))
     positives = some_triples(150, 10, relations=2)
-    known = KnownTriples.of(positives, 10, 2)
+    known = KnownTriples.of(positives, num_nodes=10, num_relations=2)
     unfiltered = corrupt(positives, 10, generator=seeded(4))
     assert known.contains(unfiltered.triples(positives)).any()
     filtered = corrupt(positives, 10, generator=seeded(4), known=known, rounds=500)
@@ -96,16 +79,16 @@ def test_filtered_negatives_are_never_known(redraw: str, monkeypatch: pytest.Mon
 def test_filtering_ends_where_everything_is_true(redraw: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(negatives, "_redraw_some", getattr(negatives, redraw))
     everything = torch.cartesian_prod(torch.arange(3), torch.arange(1), torch.arange(3))
-    found = corrupt(everything, 3, generator=seeded(0), known=KnownTriples.of(everything, 3, 1))
+    found = corrupt(everything, 3, generator=seeded(0), known=KnownTriples.of(everything, num_nodes=3, num_relations=1))
     assert len(found) == 90
     one_node = torch.zeros(1, 3, dtype=torch.int64)
-    found = corrupt(one_node, 1, generator=seeded(0), known=KnownTriples.of(one_node, 1, 1))
+    found = corrupt(one_node, 1, generator=seeded(0), known=KnownTriples.of(one_node, num_nodes=1, num_relations=1))
     assert not found.triples(one_node).any()
 
 
 def test_no_positives_have_no_negatives() -> None:
     empty = torch.zeros(0, 3, dtype=torch.int64)
-    assert len(corrupt(empty, 4, generator=seeded(0), known=KnownTriples.of(empty, 4, 1))) == 0
+    assert len(corrupt(empty, 4, generator=seeded(0), known=KnownTriples.of(empty, num_nodes=4, num_relations=1))) == 0
 
 
 @pytest.mark.parametrize("options", [{"rate": 0}, {"head_probability": 1.5}, {"num_nodes": 0}])
@@ -118,7 +101,7 @@ def test_impossible_settings_are_refused(options: dict[str, float]) -> None:
 @pytest.mark.parametrize("filtered", [False, True])
 def test_nothing_waits_for_the_gpu(filtered: bool) -> None:
     positives = some_triples(100, 10).cuda()
-    known = KnownTriples.of(positives, 10, 3) if filtered else None
+    known = KnownTriples.of(positives, num_nodes=10, num_relations=3) if filtered else None
     generator = seeded(0, "cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:

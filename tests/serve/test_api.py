@@ -6,10 +6,18 @@ import json
 
 import pytest
 import torch
+from servers import asking
 
-from rgcn.predict.links import predict_links
-from rgcn.serve import answers
+from rgcn.answers.links import answer_links
+from rgcn.scoring import Questions
+from rgcn.serve import Limits, create_app
+from rgcn.serve.about import ModelDetails
+from rgcn.serve.api import Health, Models
+from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswers
 from rgcn.serve.facts import Facts
+from rgcn.serve.graph_endpoints import Found, Neighbors
+from rgcn.serve.link_endpoints import LinkAnswer, LinkAnswers, Scores
+from rgcn.serve.shapes import Error
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 
@@ -25,22 +33,23 @@ def checked(response, model):
 def refused(response, status, code):
     """The words of a refusal."""
     assert (response.status_code, response.json()["error"]["code"]) == (status, code), response.text
-    answers.Error.model_validate_json(response.content, strict=True)
+    Error.model_validate_json(response.content, strict=True)
     return response.json()["error"]
 
 
 def test_health_and_models(client):
-    health = checked(client.get("/api/health"), answers.Health)
+    health = checked(client.get("/api/health"), Health)
     assert health["models"] == ["classes-of-world", "links-of-world"]
-    lines = checked(client.get("/api/models"), answers.Models)["models"]
+    lines = checked(client.get("/api/models"), Models)["models"]
     assert [line["task"] for line in lines] == ["node-classification", "link-prediction"]
+    assert [line["answers"] for line in lines] == [["classes"], ["links"]]
     assert lines[0]["headline"].startswith("test accuracy")
     assert lines[1]["headline"].startswith("test MRR 0.")
 
 
 @pytest.mark.parametrize("address", [NC, LP])
 def test_details_of_a_model(client, models, address):
-    details = checked(client.get(address), answers.ModelDetails)
+    details = checked(client.get(address), ModelDetails)
     assert details["counts"]["nodes"] == models[0].graph.num_nodes
     assert sum(relation["count"] for relation in details["relations"]) == details["counts"]["triples"]
     assert details["explain_methods"] == ["integrated-gradients", "edge-mask"]
@@ -56,16 +65,16 @@ def test_a_card_in_markdown(client):
 
 
 def test_search(client, models):
-    found = checked(client.get(LP + "/search", params={"q": "swit"}), answers.Found)
+    found = checked(client.get(LP + "/search", params={"q": "swit"}), Found)
     assert (found["query"], found["nodes"][0]["name"]) == ("swit", "Switzerland")
     kg = models[1].graph
     assert found["nodes"][0]["degree"] == len({tuple(t) for t in kg.named() if "Switzerland" in (t[0], t[2])})
-    assert checked(client.get(LP + "/search", params={"q": ""}), answers.Found)["nodes"] == []
-    assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), answers.Found)["nodes"]) == 3
+    assert checked(client.get(LP + "/search", params={"q": ""}), Found)["nodes"] == []
+    assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), Found)["nodes"]) == 3
 
 
 def test_facts_come_in_pages_that_join(client, models):
-    whole = checked(client.get(LP + "/neighbors", params={"node": "Peru", "limit": 1000}), answers.Neighbors)
+    whole = checked(client.get(LP + "/neighbors", params={"node": "Peru", "limit": 1000}), Neighbors)
     known = models[1].graph.neighbors("Peru")
     facts = {(fact["relation"]["name"], fact["node"]["name"], fact["outgoing"]) for fact in whole["facts"]}
     assert facts == {tuple(fact) for fact in known}
@@ -83,15 +92,20 @@ def test_facts_come_in_pages_that_join(client, models):
 
 
 def test_the_class_of_a_node(client, models):
-    answer = checked(client.get(NC + "/class", params={"node": "switzerland"}), answers.ClassAnswer)
-    expected = models[0].opened.classifier.predict(["Switzerland"])[0]
+    answer = checked(client.get(NC + "/class", params={"node": "switzerland"}), ClassAnswer)
+    opened = models[0].opened
+    expected = opened.model.predict(["Switzerland"])[0]
     assert answer["class"]["name"] == expected.label
-    shares = [row["probability"] for row in answer["probabilities"]]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(1, abs=1e-4)
-    assert (answer["label"]["name"], answer["calibrated"]) == ("Europe", models[0].calibration.fitted)
+    scores = [row["score"] for row in answer["classes"]]
+    assert scores == sorted(scores, reverse=True)
+    assert scores == pytest.approx(sorted(expected.scores.values(), reverse=True), rel=1e-4)
+    shares = {row["class"]["name"]: row["probability"] for row in answer["classes"]}
+    assert shares == pytest.approx(expected.probabilities, rel=1e-4)
+    first = answer["classes"][0]
+    assert {key: answer[key] for key in first} == first
+    assert answer["label"]["name"] == "Europe"
     assert answer["label_split"] in ("train", "valid", "test")
-    many = checked(client.post(NC + "/classes", json={"nodes": ["Switzerland", "Peru"]}), answers.ClassAnswers)
+    many = checked(client.post(NC + "/classes", json={"nodes": ["Switzerland", "Peru"]}), ClassAnswers)
     assert many["predictions"][0] == answer
     unlabelled = client.get(NC + "/class", params={"node": "coffee"}).json()
     assert (unlabelled["label"], unlabelled["label_split"]) == (None, None)
@@ -102,19 +116,17 @@ def test_the_class_of_a_node(client, models):
 def test_links_are_those_of_the_model(client, models, known, end):
     opened = models[1].opened
     parameters = {end: "Peru", "relation": "exports_to", "k": 7, "known": known}
-    answer = checked(client.get(LP + "/links", params=parameters), answers.LinkAnswer)
+    answer = checked(client.get(LP + "/links", params=parameters), LinkAnswer)
     peru, exports = torch.tensor([opened.node("Peru")]), torch.tensor([opened.relation("exports_to")])
-    expected = predict_links(opened, peru, exports, end == "subject", 7, known)
+    expected = answer_links(opened, Questions(peru, exports, end == "subject"), 7, known)
     names = [opened.graph.nodes[i] for i in expected.node[0].tolist()]
     assert [link["node"]["name"] for link in answer["links"]] == names
     assert [link["known"] for link in answer["links"]] == expected.known[0].tolist()
-    assert [link["raw_score"] for link in answer["links"]] == pytest.approx(expected.score[0].tolist(), rel=1e-4)
-    between = expected.score[0].sigmoid().tolist()
-    assert [link["score"] for link in answer["links"]] == pytest.approx(between, rel=1e-4)
+    assert [link["score"] for link in answer["links"]] == pytest.approx(expected.score[0].tolist(), rel=1e-4)
     assert [link["probability"] for link in answer["links"]] == pytest.approx(
         expected.probability[0].tolist(), rel=1e-4
     )
-    assert all((link["split"] is None) == (not link["known"]) for link in answer["links"])
+    assert all((link["split"] == "train") == link["known"] for link in answer["links"])
     given = answer["query"].pop(end)
     assert given["name"] == "Peru"
     assert [answer["query"][other] for other in ("subject", "object") if other != end] == [None]
@@ -126,7 +138,7 @@ def test_many_links_at_once_are_the_single_ones(client):
         {"object": "Switzerland", "relation": "borders"},
         {"subject": "Norway", "relation": "exports_to"},
     ]
-    many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), answers.LinkAnswers)
+    many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), LinkAnswers)
     alone = [client.get(LP + "/links", params={**query, "k": 4}).json() for query in queries]
     nodes = [[link["node"] for link in answer["links"]] for answer in many["answers"]]
     assert nodes == [[link["node"] for link in answer["links"]] for answer in alone]
@@ -138,29 +150,50 @@ def test_scores_of_triples(client, models):
         {"subject": "Peru", "relation": "borders", "object": "Chile"},
         {"subject": "peru", "relation": "borders", "object": "Norway"},
     ]
-    answer = checked(client.post(LP + "/score", json={"triples": triples}), answers.Scores)
-    expected = models[1].opened.predictor.score(
-        [tuple(t.values()) for t in (triples[0], {**triples[1], "subject": "Peru"})]
+    answer = checked(client.post(LP + "/score", json={"triples": triples}), Scores)
+    named = [tuple(t.values()) for t in (triples[0], {**triples[1], "subject": "Peru"})]
+    expected = models[1].opened.model.score(named)
+    assert [row["score"] for row in answer["triples"]] == pytest.approx([one.score for one in expected], rel=1e-4)
+    assert [row["probability"] for row in answer["triples"]] == pytest.approx(
+        [one.probability for one in expected], rel=1e-4
     )
-    raw = torch.tensor([triple.score for triple in expected])
-    assert [row["raw_score"] for row in answer["triples"]] == pytest.approx(raw.tolist(), rel=1e-4)
-    assert [row["score"] for row in answer["triples"]] == pytest.approx(raw.sigmoid().tolist(), rel=1e-4)
-    assert [row["known"] for row in answer["triples"]] == [True, False]
+    assert [(row["known"], row["split"]) for row in answer["triples"]] == [(True, "train"), (False, None)]
+
+
+def test_a_triple_that_was_kept_from_the_model_is_not_known_to_it(models):
+    graph = models[1].graph
+    relation, kept = graph.relations.id("member_of"), graph.split_triples("test")
+    subject, held_out = (graph.nodes[end] for end in kept[kept[:, 1] == relation][0, [0, 2]])
+    asked, splits = {"subject": subject, "relation": "member_of", "k": graph.num_nodes}, {}
+    with asking(create_app(models, Limits(k=graph.num_nodes))) as client:
+        for known in ("mark", "drop"):
+            links = client.get(LP + "/links", params={**asked, "known": known}).json()["links"]
+            splits[known] = {link["node"]["name"]: link["split"] for link in links}
+        triple = {"subject": subject, "relation": "member_of", "object": held_out}
+        row = client.post(LP + "/score", json={"triples": [triple]}).json()["triples"][0]
+    assert (row["known"], row["split"], splits["drop"][held_out]) == (False, "test", "test")
+    assert {*splits["mark"].values()} == {None, "train", "valid", "test"}
+    assert splits["drop"] == {name: split for name, split in splits["mark"].items() if split != "train"}
 
 
 def test_long_requests_are_answered_in_order(client, models):
     names = list(models[1].graph.nodes)[:250]
-    nodes = checked(client.post(NC + "/classes", json={"nodes": names}), answers.ClassAnswers)["predictions"]
+    nodes = checked(client.post(NC + "/classes", json={"nodes": names}), ClassAnswers)["predictions"]
     assert [answer["node"]["name"] for answer in nodes] == names
     triples = [{"subject": name, "relation": "borders", "object": "Peru"} for name in names]
-    scored = checked(client.post(LP + "/score", json={"triples": triples}), answers.Scores)["triples"]
+    scored = checked(client.post(LP + "/score", json={"triples": triples}), Scores)["triples"]
     assert [row["subject"]["name"] for row in scored] == names
 
 
 def test_no_title_is_looked_up_for_the_first_time_while_others_wait(models):
     for served in models:
-        assert {"nodes_by_key", "relations_by_key"} <= vars(served.opened.titles).keys()
-    assert "classes_by_key" in vars(models[0].opened.titles)
+        kinds = [
+            served.names._nodes,
+            served.names._relations,
+            *([served.names._classes] if served.graph.labels else []),
+        ]
+        assert all({"by_key", "search"} <= vars(called).keys() for called in kinds)
+        assert all({"index", "whole", "well_known"} <= vars(called.search).keys() for called in kinds)
 
 
 def test_unknown_names_are_answered_with_near_ones(client):
@@ -176,12 +209,17 @@ def test_unknown_names_are_answered_with_near_ones(client):
     assert refused(client.get("/api/models/link-of-world"), 404, "unknown_model")["suggestions"][0] == "links-of-world"
 
 
-def test_a_model_of_the_other_task_says_what_it_can(client):
+def test_a_model_of_another_task_says_what_it_can_be_asked(client):
     error = refused(client.get(LP + "/class", params={"node": "Peru"}), 409, "wrong_task")
-    assert "predicts links" in error["message"]
+    assert "is for link-prediction and does not answer /class" in error["message"]
+    assert "ask it /card, /search, /neighbors, /explain, /links, /score, or ask another model" in error["message"]
     parameters = {"subject": "Peru", "relation": "borders"}
-    assert "classifies nodes" in refused(client.get(NC + "/links", params=parameters), 409, "wrong_task")["message"]
-    refused(client.get(NC + "/explain", params={**parameters, "object": "Chile"}), 409, "wrong_task")
+    error = refused(client.get(NC + "/links", params=parameters), 409, "wrong_task")
+    assert "/class, /classes" in error["message"]
+    error = refused(client.get(NC + "/explain", params={**parameters, "object": "Chile"}), 409, "wrong_task")
+    assert "does not answer why a triple is likely" in error["message"]
+    error = refused(client.get(LP + "/explain", params={"node": "Peru"}), 409, "wrong_task")
+    assert "does not answer why a node has a class" in error["message"]
 
 
 def test_the_page_and_its_files_come_from_memory(client):
@@ -271,7 +309,7 @@ def test_facts_of_a_graph_with_loops_and_repeats():
     kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "a"), ("a", "r", "b"), ("a", "r", "b")])
     facts = Facts.of(kg)
     assert (facts.total(0), facts.degree.tolist()) == (4, [3, 2])
-    assert [(fact.node, fact.outgoing) for fact in facts.page(0, 10, 0)] == [
+    assert [(node, outgoing) for _, node, outgoing, _ in facts.page(0, 10, 0)] == [
         (0, True),
         (1, True),
         (1, True),

@@ -11,7 +11,7 @@ import rgcn
 from rgcn.runs import load_configuration, train
 
 EXPLORER = Path(__file__).parents[2] / "src" / "rgcn" / "serve" / "explorer"
-CLASSIFIER, PREDICTOR = "classes", "links"
+CLASSIFIER, PREDICTOR, UNCALIBRATED = "classes", "links", "uncalibrated"
 SETTINGS = {
     CLASSIFIER: ("rgcn/nc-world", ["training.epochs=20"]),
     # Trained until facts that are known are among its first guesses.
@@ -38,11 +38,17 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def site(chromium, tmp_path_factory):
-    """Where two models of `world` are served; not made where there is no browser to look with."""
+    """Where two models of `world` are served, and one of a graph with nothing held out.
+
+    Not made where there is no browser to look with.
+    """
     here, kg = tmp_path_factory.mktemp("looked-at"), rgcn.load("world")
     for name, (configuration, changes) in SETTINGS.items():
         train(load_configuration(configuration, changes), kg, here / name)
-    with served([here / name for name in SETTINGS]) as url:
+    reading = rgcn.KnowledgeGraph.from_triples([(f"p{i}", "reads", f"book{i % 3}") for i in range(15)], name="reading")
+    small = rgcn.LinkPredictor("rgcn", embedding=8, epochs=5, device="cpu").fit(reading)
+    small.save(str(here / UNCALIBRATED))
+    with served([here / name for name in (*SETTINGS, UNCALIBRATED)]) as url:
         yield url
 
 
@@ -157,14 +163,20 @@ def test_a_walk_with_a_link_predictor(browser, site):
     browser.see(".about", "first ten guesses")
     browser.see(".sides", "Switzerland member of …?")
     assert len(browser.all(".links > li")) == 10
-    known = [row for row in browser.texts(".links > li") if "✓ known" in row]
+    rows = browser.texts(".links > li")
+    known, kept = ([row for row in rows if words in row] for words in ("✓ known", "✓ true, and kept from it"))
     assert known
+    assert kept
+    assert not set(known) & set(kept)
+    assert all("%" in row for row in kept)  # what it was told needs no guess, what was kept from it does
+    assert not any("%" in row for row in known)
     browser.whole_screenshot("links")
 
     browser.click("#hide-known")
     browser.until(lambda: not any("known" in row for row in browser.texts(".links > li")), "known ones hidden")
     assert len(browser.all(".links > li")) == 10
     before = browser.texts(".links > li")
+    assert [row for row in before if "kept from it" in row][: len(kept)] == kept
     browser.click(".more button", "More answers")
     browser.until(lambda: len(browser.all(".links > li")) == 25, "25 answers")
     assert browser.texts(".links > li")[:10] == before
@@ -198,6 +210,26 @@ def test_a_walk_with_a_link_predictor(browser, site):
     choose(browser, "model", CLASSIFIER)
     browser.see(".guess", "The data say: Europe")
     browser.settled("Switzerland")
+
+
+def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
+    browser.open(address(site, UNCALIBRATED, "p0"))
+    browser.settled("p0")
+    browser.see(".answers", "Not calibrated: the order counts, not the number.")
+    browser.see(".answers", "No probabilities, only scores")
+    browser.click("#hide-known")
+    browser.until(lambda: not any("known" in row for row in browser.texts(".links > li")), "known ones hidden")
+    values = browser.texts(".links > li > .value")
+    assert not any("%" in value for value in values)
+    assert [float(value) for value in values] == sorted(map(float, values), reverse=True)
+    widths = browser.run("return [...document.querySelectorAll('.links .track span')].map((e) => e.style.width)")
+    lengths = [float(width.rstrip("%")) for width in widths]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] == 100
+    browser.click(".links .why-button")
+    browser.see(".panel .fidelity", "score")
+    assert "%" not in browser.see(".panel .fidelity").text
+    browser.whole_screenshot("uncalibrated")
 
 
 def test_the_keyboard_alone_leads_everywhere(browser, site):
@@ -240,7 +272,7 @@ def test_facts_of_a_busy_thing_are_folded_and_come_in_pages(browser, site):
     assert browser.focused.tag_name == "a"
     browser.see(".more", "400 of")
     browser.click(".more button", "more")
-    browser.until(lambda: "400 of" not in browser.see("section + section").text, "the rest")
+    browser.until(lambda: "400 of" not in browser.see("[aria-labelledby=facts-title]").text, "the rest")
 
 
 @pytest.mark.parametrize("model", [CLASSIFIER, PREDICTOR])
@@ -400,6 +432,8 @@ def test_a_token_is_asked_for_and_names_stay_text(browser, guarded_site):
     browser.settled("<script>window.broken = 1</script>")
     browser.see("dt", "reads<i>")
     browser.see(".guess .bars", "<em>one</em>")
+    browser.see(".guess", "Not calibrated: the order counts, not the number.")
+    assert "sure" not in browser.see(".guess .lead").text
     browser.click("button.why-button")
     browser.see(".panel .fidelity")
     browser.whole_screenshot("hostile")

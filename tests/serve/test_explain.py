@@ -8,8 +8,8 @@ import pytest
 from servers import asking
 
 from rgcn.explain import METHODS
-from rgcn.serve import Limits, answers, create_app, explanations
-from rgcn.serve.explanations import Explanations, WhyAsked
+from rgcn.serve import Limits, create_app, explanations
+from rgcn.serve.explanations import Explained, Explanations, WhyAsked
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
@@ -20,17 +20,26 @@ def test_why_a_class(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)
     assert response.status_code == 200, response.text
-    answers.Explained.model_validate_json(response.content)
+    Explained.model_validate_json(response.content)
     why = response.json()
     assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
     assert (why["method"], len(why["edges"])) == (method, 4)
     assert why["svg"].startswith("<svg")
+    asked = client.get(NC + "/class", params={"node": "switzerland"}).json()
+    assert why["score"] == pytest.approx(asked["score"], rel=1e-3)
+    assert why["probability"] == pytest.approx(asked["probability"], rel=1e-3)
+    assert why["fidelity"]["probability"]["full"] == pytest.approx(why["probability"])
 
 
 def test_why_a_link(client):
     response = client.get(LP + "/explain", params=TRIPLE)
-    answers.Explained.model_validate_json(response.content)
-    assert response.json()["question"]["object"]["name"] == "Chile"
+    Explained.model_validate_json(response.content)
+    why = response.json()
+    assert why["question"]["object"]["name"] == "Chile"
+    scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
+    assert [why[key] for key in ("score", "probability")] == pytest.approx(
+        [scored["score"], scored["probability"]], rel=1e-4
+    )
 
 
 def test_asked_again_it_is_not_made_again(models, monkeypatch):
@@ -56,8 +65,8 @@ def test_only_so_many_are_remembered(models, monkeypatch):
             return "<svg/>"
 
     monkeypatch.setattr(explanations, "explain_class", Made)
-    kept = Explanations({model.name: model for model in models}, most=3)
-    asked = [WhyAsked("classes-of-world", "edge-mask", 5, node=node) for node in range(5)]
+    kept = Explanations({model.name: model for model in models}, None, most=3)
+    asked = [WhyAsked("classes-of-world", (node, None), "edge-mask", 5) for node in range(5)]
     kept.answer(asked)
     assert len(kept) == 3
     assert [kept.made(question) is not None for question in asked] == [False, False, True, True, True]

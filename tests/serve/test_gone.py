@@ -15,6 +15,7 @@ import uvicorn
 
 from rgcn.serve import Limits, create_app
 from rgcn.serve.explanations import Explanations
+from rgcn.serve.link_endpoints import LinkEndpoints
 from rgcn.serve.protocol import protocol_for
 
 LP = "/api/models/links-of-world"
@@ -25,6 +26,12 @@ BULK = (
     f"Content-Length: {len(MANY)}\r\n\r\n"
 ).encode() + MANY
 WHY = f"GET {LP}/explain?subject=Peru&relation=borders&object=Chile&edges=%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def lane_of_links(served):
+    """The lane in which the questions below wait."""
+    (group,) = (group for group in served.groups if isinstance(group, LinkEndpoints))
+    return group.lane("mark", 10)
 
 
 @contextmanager
@@ -82,7 +89,7 @@ def all_gone(port, requests):
 
 
 def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, caplog):
-    lane = models[1].links("mark", 10)
+    lane = lane_of_links(models[1])
     gated = Gated(lane.answer)
     monkeypatch.setattr(lane, "answer", gated)
     with caplog.at_level(logging.ERROR), listening(create_app(models)) as port:
@@ -116,7 +123,7 @@ ONE = f"GET {LP}/links?subject=Peru&relation=borders HTTP/1.1\r\nHost: localhost
 
 
 def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog):
-    lane = models[1].links("mark", 10)
+    lane = lane_of_links(models[1])
     gated = Gated(lane.answer)
     monkeypatch.setattr(lane, "answer", gated)
     with caplog.at_level(logging.DEBUG), listening(create_app(models)) as port:
@@ -133,7 +140,7 @@ def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog)
 
 
 def test_a_timer_that_fired_in_vain_is_armed_again(models, monkeypatch):
-    lane = models[1].links("mark", 10)
+    lane = lane_of_links(models[1])
     gated = Gated(lane.answer)
     monkeypatch.setattr(lane, "answer", gated)
     with (

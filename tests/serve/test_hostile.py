@@ -10,7 +10,7 @@ import pytest
 from servers import asking
 
 from rgcn.serve import Limits, create_app
-from rgcn.serve.answers import Error
+from rgcn.serve.shapes import Error
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 JSON = {"Content-Type": "application/json"}
@@ -235,4 +235,4 @@ def test_a_body_in_many_chunks_with_a_trailer_is_read(live_server):
         connection.sendall(TO_SCORE + b"Connection: close\r\n" + CHUNKED + chunks + b"0\r\nX-Sum: 1\r\n\r\n")
         answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 200"), answer[:300]
-    assert answer.count(b'"raw_score"') == 900
+    assert answer.count(b'"score"') == 900

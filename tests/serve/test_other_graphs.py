@@ -7,10 +7,11 @@ import pytest
 from servers import asking
 
 import rgcn
-from rgcn.graph.titles import Titles
-from rgcn.predict.search import NameSearch
-from rgcn.serve import answers, create_app, load_models
-from rgcn.serve.searching import IndexedSearch
+from rgcn.graph import name_search
+from rgcn.serve import create_app, load_models
+from rgcn.serve.about import ModelDetails
+from rgcn.serve.graph_endpoints import GraphEndpoints, Neighbors
+from rgcn.serve.link_endpoints import LinkAnswer
 
 ADA, BOB, TOWN = "http://x.org/people#ada", "http://x.org/people#bob", "http://x.org/town"
 STRANGE = '"a \\"quoted\\" text, ü, 日本, </script> and \\n a line"'
@@ -46,7 +47,7 @@ def test_names_of_every_kind_are_found(tiny):
     for name in (*NAMES, "bob", "BOB", f"<{BOB}>", "Town"):
         response = tiny.get(MODEL + "/neighbors", params={"node": name})
         assert response.status_code == 200, response.text
-        answers.Neighbors.model_validate_json(response.content, strict=True)
+        Neighbors.model_validate_json(response.content, strict=True)
     assert tiny.get(MODEL + "/neighbors", params={"node": STRANGE}).json()["node"]["kind"] == "literal"
 
 
@@ -58,12 +59,12 @@ def test_a_title_of_two_nodes_is_ambiguous(tiny):
 
 def test_links_search_and_card_of_a_saved_model(tiny):
     links = tiny.get(MODEL + "/links", params={"object": TOWN, "relation": "livesin", "k": 1000})
-    answers.LinkAnswer.model_validate_json(links.content, strict=True)
-    assert links.json()["calibrated"] is False
-    assert {link["split"] for link in links.json()["links"]} == {None}
+    LinkAnswer.model_validate_json(links.content, strict=True)
+    assert {(link["split"], link["probability"]) for link in links.json()["links"]} == {(None, None)}
+    assert {link["node"]["name"] for link in links.json()["links"] if link["known"]} == {BOB}
     assert tiny.get(MODEL + "/search", params={"q": "日本"}).json()["nodes"][0]["kind"] == "literal"
     details = tiny.get(MODEL)
-    answers.ModelDetails.model_validate_json(details.content, strict=True)
+    ModelDetails.model_validate_json(details.content, strict=True)
     assert details.json()["classes"] == []
     assert "saved outside a run" in tiny.get(MODEL + "/card").text
 
@@ -74,25 +75,19 @@ def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
     assert (response.status_code, response.json()["error"]["code"]) == (422, "cannot_explain")
 
 
-def test_the_index_finds_what_reading_everything_finds(models):
-    search = models[1].opened.search
-    indexed = IndexedSearch.over(search)
-    rng = np.random.default_rng(0)
-    titles = [models[1].opened.titles.of(node) for node in range(models[1].graph.num_nodes)]
-    queries = ["", " ", "a", "\x1e", "zzz", "of the", "é", "A_", "united states of america and then some"]
-    for _ in range(300):
-        title = titles[rng.integers(len(titles))]
-        begin = rng.integers(len(title))
-        queries.append(title[begin : begin + rng.integers(1, 9)])
-    for query in queries:
-        for limit in (1, 10):
-            assert indexed.find(query, limit) == search.find(query, limit), query
-
-
-def test_near_names_of_a_graph_with_strange_ones():
-    kg = rgcn.KnowledgeGraph.from_triples([("", "r", "日本"), ("__", "r", "Zürich"), ("a", "r", "\U0001f600 smile")])
-    search = IndexedSearch.over(NameSearch.of(kg, Titles(kg)))
-    assert [kg.nodes[i] for i in search.similar("Zurich")] == ["Zürich"]
-    assert [kg.nodes[i] for i in search.find("\U0001f600")] == ["\U0001f600 smile"]
-    assert search.similar("") == []
-    assert search.similar("x" * 10_000) == []
+def test_a_graph_too_large_for_an_index_is_searched_by_the_models_thread(monkeypatch, tmp_path):
+    monkeypatch.setattr(name_search, "LONGEST_TEXT", 30)
+    monkeypatch.setattr(name_search, "WELL_KNOWN", 30)
+    kg = rgcn.KnowledgeGraph.from_triples([("New Zealand", "near", "Zealandia"), ("Old Zealand", "near", "Zealandia")])
+    rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(str(tmp_path / "tiny"))
+    (served,) = load_models([tmp_path / "tiny"], device="cpu")
+    assert not served.names.finds_quickly
+    asked = []
+    (group,) = (group for group in served.groups if isinstance(group, GraphEndpoints))
+    monkeypatch.setattr(group.searches, "answer", lambda questions: asked.append(questions) or [[2]])
+    with asking(create_app([served])) as client:
+        found = client.get(MODEL + "/search", params={"q": "zea", "limit": 1}).json()["nodes"]
+        error = client.get(MODEL + "/neighbors", params={"node": "New Zeeland"}).json()["error"]
+    assert asked == [[("zea", 1)]]
+    assert [node["name"] for node in found] == ["Old Zealand"]
+    assert error["suggestions"][0] == "New Zealand"

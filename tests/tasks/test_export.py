@@ -88,7 +88,7 @@ def make(kind, name, graph):
 def expected(model):
     if isinstance(model, rgcn.NodeClassifier):
         return torch.from_numpy(model.embeddings(layer=-1))
-    return model.encoded()
+    return model.scorer().nodes
 
 
 CASES = [("node", name) for name in NODE_MODELS] + [("link", name) for name in LINK_MODELS]

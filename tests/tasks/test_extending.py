@@ -78,7 +78,7 @@ def test_known_nodes_far_from_the_new_ones_keep_their_answers(classifier, predic
     assert np.allclose(larger.predict_proba(far), classifier.predict_proba(far), atol=1e-6)
     links = extended(predictor, joined(predictor.graph_, NEW, "new"))
     ids = predictor.graph_.nodes.ids(far)
-    assert torch.allclose(links.encoded()[ids], predictor.encoded()[ids], atol=1e-6)
+    assert torch.allclose(links.scorer().nodes[ids], predictor.scorer().nodes[ids], atol=1e-6)
 
 
 def margin(model: rgcn.LinkPredictor) -> float:

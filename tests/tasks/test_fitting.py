@@ -26,7 +26,7 @@ LINK = {
     "uniform batches, a falling rate": {
         "embedding": 8,
         "batch_edges": 200,
-        "sampling": "uniform",
+        "sampler": "uniform",
         "schedule": "cosine",
         "warmup": 2,
     },
@@ -118,9 +118,9 @@ def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
 
 
 def test_a_state_of_another_model_or_device_is_refused(world):
-    with rgcn.NodeClassifier(epochs=2, hidden=4).fitting(world) as fitting:
+    with rgcn.NodeClassifier(epochs=2, hidden=4, device="cpu").fitting(world) as fitting:
         state = fitting.state()
-    wider, same = (rgcn.NodeClassifier(epochs=2, hidden=hidden).fitting(world) for hidden in (5, 4))
+    wider, same = (rgcn.NodeClassifier(epochs=2, hidden=hidden, device="cpu").fitting(world) for hidden in (5, 4))
     with wider, pytest.raises(DataError, match="another model"):
         wider.restore(state)
     with same, pytest.raises(DataError, match="taken on cuda"):
@@ -132,8 +132,8 @@ def test_predictions_follow_the_weights_that_were_put_back(world):
     predictor = rgcn.LinkPredictor("distmult", embedding=8, epochs=2, evaluate_every=1)
     with predictor.fitting(world) as fitting:
         for _ in fitting:
-            assert predictor.encoded().any()
+            assert predictor.scorer().nodes.any()
         assert fitting.best.weights is not None
         fitting.best.weights = {name: torch.zeros_like(tensor) for name, tensor in fitting.best.weights.items()}
         fitting.finish()
-    assert not predictor.encoded().any()
+    assert not predictor.scorer().nodes.any()

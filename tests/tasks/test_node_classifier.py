@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_classes_of_test_nodes_are_never_read_while_fitting(settings):
     assert not np.array_equal(garbage, kg.labels.classes)
     other = fitted(replace(kg, labels=replace(kg.labels, classes=garbage)), **settings)
     assert same_bits(honest, other)
-    assert [e.valid_loss for e in honest.history_] == [e.valid_loss for e in other.history_]
+    assert [e["valid_loss"] for e in honest.history_] == [e["valid_loss"] for e in other.history_]
 
 
 def test_fits_the_world():
@@ -111,13 +112,24 @@ def test_fits_the_world():
 # -- asking --------------------------------------------------------------------------------------------
 
 
-def test_predictions_carry_the_node_its_class_and_every_probability():
+def test_predictions_carry_the_node_its_class_and_every_score():
     classifier = fitted()
     one, two = classifier.predict(["item0", 2])
     assert (one.node, two.node) == ("item0", classifier.graph_.nodes[2])
-    assert one.label == max(one.probabilities, key=one.probabilities.get)
-    assert one.probability == pytest.approx(one.probabilities[one.label])
-    assert list(one.probabilities) == classifier.classes_ == list(shelf().labels.names)
+    assert one.label == max(one.scores, key=one.scores.get)
+    assert one.score == one.scores[one.label]
+    assert list(one.scores) == classifier.classes_ == list(shelf().labels.names)
+    assert one.probability is one.probabilities is None  # nothing was held out to calibrate on
+
+
+def test_probabilities_are_calibrated_on_validation_labels():
+    classifier = NodeClassifier(epochs=5).fit(load_world())
+    one = classifier.predict(["Peru"])[0]
+    assert classifier.calibration_.fitted
+    logits = np.array(list(one.scores.values())) / classifier.calibration_.temperature
+    shares = np.exp(logits - logits.max())
+    assert list(one.probabilities.values()) == pytest.approx(list(shares / shares.sum()), rel=1e-4)
+    assert one.probability == one.probabilities[one.label]
 
 
 def test_probabilities_sum_to_one_in_the_order_of_the_classes():
@@ -184,7 +196,7 @@ def test_epochs_are_reported_as_they_pass():
     classifier = NodeClassifier(epochs=3).fit(shelf(), on_epoch=seen.append)
     assert seen == classifier.history_
     assert [e.number for e in seen] == [1, 2, 3]
-    assert seen[0].valid_loss is None
+    assert seen[0]["valid_loss"] is None
 
 
 # -- settings ------------------------------------------------------------------------------------------
@@ -193,11 +205,11 @@ def test_epochs_are_reported_as_they_pass():
 def test_settings_come_back_as_they_went_in():
     classifier = NodeClassifier("e-rgcn", seed=5, prune=True, embedding=12, epochs=7, weight_decay=0.1)
     params = classifier.get_params()
-    assert (params["model"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
+    assert (params["encoder"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
     assert NodeClassifier(**params).get_params() == params
     changed = classifier.set_params(epochs=9, model="rgcn")
     assert changed is classifier
-    assert changed.get_params() == {**params, "epochs": 9, "model": "rgcn"}
+    assert changed.get_params() == {**params, "epochs": 9, "encoder": "rgcn"}
 
 
 def test_changed_settings_need_a_new_fit():
@@ -286,7 +298,7 @@ def test_the_validation_split_of_the_data_is_used_as_it_is():
     kg = load_world()
     classifier = NodeClassifier(epochs=1, validation=0.5).fit(kg)
     assert classifier.graph_.labels.counts() == kg.labels.counts()
-    assert classifier.history_[0].valid_loss is not None
+    assert classifier.history_[0]["valid_loss"] is not None
 
 
 def test_every_class_keeps_a_label_to_learn_from():
@@ -298,7 +310,7 @@ def test_early_stopping_goes_back_to_the_best_epoch():
     kg = load_world()
     settings = {"seed": 1, "learning_rate": 0.05}
     classifier = NodeClassifier(epochs=60, patience=4, **settings).fit(kg)
-    losses = [e.valid_loss for e in classifier.history_]
+    losses = [e["valid_loss"] for e in classifier.history_]
     best = int(np.argmin(losses))
     assert len(losses) < 60
     assert len(losses) == best + 1 + 4
@@ -458,6 +470,68 @@ def test_number_of_parameters_as_published_is_that_of_a_network_with_all_rows():
     ):
         with_features = NodeClassifier(**settings).prepare(featured)
         assert with_features.num_parameters_as_published_ == with_features.num_parameters_
+
+
+# -- e-RGCN as published -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_the_diagonal_layer_of_e_rgcn_has_no_bias_and_the_others_have(layers):
+    network = NodeClassifier("e-rgcn", layers=layers).prepare(shelf()).network_
+    assert [layer.bias is None for layer in network.layers] == [True] + [False] * (layers - 1)
+    assert [name for name, _ in network.layers[0].named_parameters()] == ["weights.scale"]
+
+
+def test_only_the_diagonal_layer_of_e_rgcn_goes_without():
+    kg = shelf()
+    single = NodeClassifier("e-rgcn", layers=1).prepare(kg)  # full matrices: nothing comes after it to mix
+    assert single.network_.layers[0].bias is not None
+    featured = replace(kg, features=np.ones((kg.num_nodes, 16)))
+    scaled = NodeClassifier(decomposition="diagonal").prepare(featured)
+    assert all(layer.bias is not None for layer in scaled.network_.layers)
+
+
+@pytest.mark.parametrize("width", [32, 50])
+def test_the_embeddings_of_e_rgcn_begin_as_torch_draws_kaiming_normal_by_fan_in(width):
+    network = NodeClassifier("e-rgcn", embedding=width, seed=3).prepare(load_world()).network_
+    ours = network.source.rows.values().detach()
+    theirs = torch.nn.init.kaiming_normal_(torch.empty_like(ours), mode="fan_in")
+    expected = math.sqrt(2) / math.sqrt(width)
+    few = 5 / math.sqrt(2 * ours.numel())  # five standard errors of a standard deviation
+    assert float(ours.std()) == pytest.approx(expected, rel=few)
+    assert float(theirs.std()) == pytest.approx(expected, rel=few)
+
+
+def test_the_gain_of_the_embeddings_can_be_chosen():
+    one, two = (
+        NodeClassifier("e-rgcn", embedding_gain=gain).prepare(shelf()).network_.source.rows.values() for gain in (1, 2)
+    )
+    torch.testing.assert_close(2 * one, two)
+
+
+def test_e_rgcn_is_the_equation_of_the_paper_and_learns_as_it_does():
+    kg = shelf()
+    classifier = NodeClassifier("e-rgcn", weight_decay=0.005)
+    network = classifier.prepare(kg).network_.double()
+    first, second = network.layers
+    begin = network.source.rows.values(), first.weights.scale, second.dense_weight(), second.bias
+    rows, scale, weight, bias = parameters = [value.detach().clone().requires_grad_() for value in begin]
+    adjacency = classifier._adjacency.to_dense().double()  # [relations, nodes, nodes]
+    nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
+    optimizer = torch.optim.Adam(parameters, lr=0.01, weight_decay=0.005)
+    step = classifier.training_step()
+    for _ in range(20):
+        # H = ReLU(Σ_r A_r E diag(w_r)), Y = Σ_r A_r H W_r + b
+        hidden = torch.relu(torch.einsum("rij, jd, rd -> id", adjacency, rows, scale))
+        logits = torch.einsum("rij, jd, rdc -> ic", adjacency, hidden, weight) + bias
+        loss = F.cross_entropy(logits[nodes], classes)
+        assert float(step()[0]) == pytest.approx(float(loss.detach()), rel=1e-9)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_labelled_nodes_nobody_speaks_to_can_still_be_trained_on():

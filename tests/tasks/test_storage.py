@@ -31,6 +31,14 @@ def test_a_loaded_classifier_gives_the_same_answers_bit_for_bit(settings, tmp_pa
     assert loaded.get_params() == {**classifier.get_params(), "device": "auto"}
 
 
+def test_a_model_of_an_earlier_version_is_refused_with_a_word_on_what_to_do(tmp_path):
+    rgcn.NodeClassifier(epochs=1).fit(load_world()).save(tmp_path)
+    about = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**about, "version": 1, "rgcn": "0.1.0"}))
+    with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*Train it anew"):
+        rgcn.load_model(tmp_path)
+
+
 def test_a_saved_graph_comes_back_with_its_fingerprint(tmp_path):
     kg = rgcn.KnowledgeGraph.from_triples(
         [("a\nb", "r", '"x\t"@en'), ("c", "r", "a\nb")],

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rgcn.adjacency.checks import refuse_numbers_out_of_range, refuse_targets_out_of_range
 from rgcn.adjacency.structure import EdgeStructure, edge_order
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum
@@ -80,6 +81,7 @@ class RelationalAdjacency:
             self_loops=self_loops,
             normalization=normalization,
             aggregation=aggregation,
+            checked=True,  # by the graph itself, when it was made
         )
 
     @classmethod
@@ -95,11 +97,21 @@ class RelationalAdjacency:
         normalization: Normalization = "relation",
         aggregation: Aggregation = "sum",
         transient: bool = False,
+        checked: bool = False,
     ) -> RelationalAdjacency:
-        """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only."""
+        """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only.
+
+        Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
+        the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
+        """
         _check_choices(normalization, aggregation)
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
+        if edge_weights is not None and (edge_weights.shape != (len(triples),) or not edge_weights.is_floating_point()):
+            got = f"{edge_weights.dtype} {list(edge_weights.shape)}"
+            raise DataError(f"{len(triples)} edge weights are needed, as floating-point numbers, not {got}")
+        if not checked:
+            refuse_numbers_out_of_range(triples, num_nodes, num_relations)
         subject, relation, object_ = triples.unbind(1)
         number = torch.arange(len(triples), device=triples.device)
         node = torch.arange(num_nodes if self_loops else 0, device=triples.device)
@@ -130,8 +142,6 @@ class RelationalAdjacency:
         )
         raw = torch.ones(structure.num_edges, device=triples.device)
         if edge_weights is not None:
-            if edge_weights.shape != (len(triples),):
-                raise DataError(f"{len(triples)} edge weights are needed, got shape {list(edge_weights.shape)}")
             raw = torch.cat([edge_weights, edge_weights.new_ones(num_nodes)])[structure.origin]
         return cls._normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
 
@@ -197,6 +207,8 @@ class RelationalAdjacency:
 
     def reweighted(self, raw: Tensor) -> RelationalAdjacency:
         """The same edges with other raw weights [E], normalized again. Differentiable in `raw`."""
+        if raw.shape != (self.num_edges,):
+            raise DataError(f"{self.num_edges} weights are needed, one an edge, not {list(raw.shape)}")
         return self._normalized(self.structure, raw, self.normalization, self.aggregation)
 
     def masked(self, keep: Tensor) -> RelationalAdjacency:
@@ -205,6 +217,9 @@ class RelationalAdjacency:
         A triple's edge and its inverse go together, and what is left is normalized again, so a dropped triple leaks
         through neither.
         """
+        size = self.structure.num_triples + self.structure.num_nodes
+        if keep.shape != (size,):
+            raise DataError(f"a mask has {size} entries, one a triple and one a node, not {list(keep.shape)}")
         return self.reweighted(self.raw * keep.to(self.raw.dtype)[self.structure.origin])
 
     def draw_mask(self, rate: float, self_loop_rate: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
@@ -225,6 +240,7 @@ class RelationalAdjacency:
         normalized among the edges of its own target, all of which stay.
         """
         structure = self.structure
+        refuse_targets_out_of_range(targets, structure.num_targets)
         position = torch.full((structure.num_targets,), -1, dtype=torch.int64, device=self.device)
         position[targets] = torch.arange(len(targets), device=self.device)
         if (position >= 0).sum() != len(targets):

@@ -24,7 +24,7 @@ from rgcn.errors import ConfigError
 if TYPE_CHECKING:
     from rgcn.bench.sides import Step
     from rgcn.graph import KnowledgeGraph
-    from rgcn.tasks import NodeClassifier
+    from rgcn.tasks import Estimator
 
 TINY_EDGES = 200
 FEWEST_STEPS = 3
@@ -128,7 +128,7 @@ def _measure(job: Job) -> dict[str, Any]:
     return found
 
 
-def _prepare(job: Job, graph: KnowledgeGraph) -> tuple[Step, NodeClassifier | None]:
+def _prepare(job: Job, graph: KnowledgeGraph) -> tuple[Step, Estimator | None]:
     from rgcn.bench.sides import our_step, peer_step
 
     if job.side == "ours":

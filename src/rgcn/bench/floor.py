@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from rgcn.adjacency import RelationalAdjacency
     from rgcn.nn import RelationalGraphConv
-    from rgcn.tasks import NodeClassifier
+    from rgcn.tasks import Estimator
 
 NUMBER = 4  # bytes of a float32, and of an index
 OPTIMIZER_NUMBERS = 6
@@ -66,11 +66,16 @@ def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
     return max(moving, computing), "bytes" if moving >= computing else "operations"
 
 
-def step_work(classifier: NodeClassifier) -> Work:
+def step_work(classifier: Estimator) -> Work:
     """The least that one training step of a prepared classifier must do."""
+    import torch
+
+    from rgcn.adjacency import ReceptiveField
+
     labels = classifier.graph_.labels
     assert labels is not None
-    field = classifier._field(labels.of("train")[0])
+    nodes = torch.from_numpy(labels.of("train")[0].copy()).to(classifier.adjacency_.device)
+    field = ReceptiveField.of(classifier.adjacency_, nodes, classifier.num_layers_)
     network = classifier.network_
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     total = Work(bytes=NUMBER * OPTIMIZER_NUMBERS * trained)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rgcn.cli import (
     bench,
@@ -25,9 +27,29 @@ from rgcn.cli import (
     train,
     tune,
 )
+from rgcn.cli.options import Allow
+
+
+class _Commands(TyperGroup):
+    """Commands that share `--allow`: whoever is told to add it adds it at the end of the line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        allowed: list[str] = []
+        rest: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":  # what follows are no options
+                rest += [word, *words]
+            elif word == "--allow":
+                allowed += [word, *islice(words, 1)]
+            else:
+                (allowed if word.startswith("--allow=") else rest).append(word)
+        return super().parse_args(ctx, [*allowed, *rest])
+
 
 app = typer.Typer(
     name="rgcn",
+    cls=_Commands,
     help="Learn from a knowledge graph with relational graph convolutional networks.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,8 +70,13 @@ def common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
+    allow: Allow = None,
 ) -> None:
     """Learn from a knowledge graph with relational graph convolutional networks."""
+    if allow:
+        from rgcn import axes
+
+        axes.allow(*allow)
 
 
 app.command("train")(train.train)

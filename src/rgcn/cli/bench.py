@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rgcn.cli.options import Quiet
+from rgcn.cli.options import Quiet, Threads
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -44,6 +44,7 @@ def bench(
     steps: Annotated[int, typer.Option(min=1, help="Steps to time in each round, fewer where they are slow.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Turns each side takes; the best one counts.")] = 3,
     budget: Annotated[float, typer.Option(help="Seconds for the timed steps of one measurement.")] = 20.0,
+    threads: Threads = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Width of rgcn's hidden states.")] = None,
     bases: Annotated[int | None, typer.Option(min=0, help="Bases of rgcn's weights; 0 for full matrices.")] = None,
     json_file: Annotated[

@@ -86,7 +86,7 @@ def _print_figures(console: Console, comparison: Comparison) -> None:
     table = _table(comparison, justify="right")
     for row in rows:
         cells = [f"[bold]{row.words(i)} *[/]" if i in row.best else row.words(i) for i in range(len(row.spreads))]
-        table.add_row(f"{row.split} {row.metric}", *cells)
+        table.add_row(f"{row.split} {row.metric.title}", *cells)
     console.print(table)
 
 

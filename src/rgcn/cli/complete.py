@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.opening import opened_run
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run, Threads
 
 if TYPE_CHECKING:
+    from rgcn.answers.by_example import Kinds
+    from rgcn.answers.completion import Completion
     from rgcn.predict import OpenModel
-    from rgcn.predict.by_example import Kinds
-    from rgcn.predict.completion import Completion
 
 
 def complete(
@@ -26,12 +26,17 @@ def complete(
     k: Annotated[
         int, typer.Option("-k", min=1, max=10_000, help="At most so many objects for each subject and relation.")
     ] = 10,
-    min_score: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Least score, the model's own number between 0 and 1.")
-    ] = 0.5,
     min_probability: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Least probability, calibrated on validation triples.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Least probability, calibrated on validation triples; 0.01 by default. A model that is not calibrated "
+            "has none.",
+            show_default=False,
+        ),
+    ] = None,
+    min_score: Annotated[float | None, typer.Option(hidden=True)] = None,
     limit: Annotated[
         int, typer.Option(min=1, max=100_000_000, help="At most so many triples, the best of all.")
     ] = 1_000_000,
@@ -54,6 +59,7 @@ def complete(
     with_features: NewFeatures = None,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -64,13 +70,17 @@ def complete(
 
     if out is not None:
         format_of(out)
+    if min_score is not None:
+        raise ConfigError(
+            "--min-score is gone: a score is the model's own number now, not one between 0 and 1. Use "
+            "--min-probability, which is calibrated"
+        )
     if only_seen and any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
     opened = opened_run(run, mirror, device, accept_changed_data, with_, with_features, quiet)
     settings = {
         "relations": [opened.relation(name) for name in relation] if relation else None,
         "k": k,
-        "min_score": min_score,
         "min_probability": min_probability,
         "limit": limit,
         "nodes": _kinds(only_seen, any_node),
@@ -85,7 +95,7 @@ def _kinds(only_seen: bool, any_node: bool) -> Kinds:
 
 
 def _completed(opened: OpenModel, settings: dict[str, Any], quiet: bool) -> Completion:
-    from rgcn.predict.completion import complete as search
+    from rgcn.answers.completion import complete as search
     from rgcn.progress import ProgressMeter, progress
 
     with ExitStack() as stack:
@@ -137,12 +147,10 @@ def _best_of_none(found: Completion, settings: dict[str, Any]) -> str:
 
     import torch
 
+    from rgcn.answers.completion import WORTH_ADDING
+
     if not math.isfinite(found.best):
         return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
-    score = 1 / (1 + math.exp(-found.best))
     probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
-    by_score = score < settings["min_score"]
-    bound = "--min-score" if by_score else "--min-probability"
-    least = settings["min_score" if by_score else "min_probability"]
-    what = f"score {score:.3g}" if by_score else f"probability {probability:.2g}"
-    return f"The best has {what}, below {bound} {least:g}: lower that to have some."
+    least = WORTH_ADDING if settings["min_probability"] is None else settings["min_probability"]
+    return f"The best has probability {probability:.2g}, below --min-probability {least:g}: lower that to have some."

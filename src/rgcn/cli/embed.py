@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, Quiet, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, Quiet, Run, Threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +74,7 @@ def embed(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Decides the map: the same one, the same page.")] = 0,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -93,7 +94,7 @@ def embed(
         _check_split(opened)
         split_looked_at(opened, split.value)
     chosen, skipped = _nodes(opened, nodes, skip_unknown)
-    said: dict[str, Any] = {"run": str(run), "task": opened.task, "nodes": len(chosen), "width": vectors.width}
+    said: dict[str, Any] = {"run": str(run), "task": opened.task.name, "nodes": len(chosen), "width": vectors.width}
     if out is not None:
         _write_nodes(vectors, chosen, out, quiet)
     if relations is not None:
@@ -128,7 +129,7 @@ def _check(out: Path | None, relations: Path | None, plot: Path | None) -> None:
 def _check_split(opened: OpenModel) -> None:
     from rgcn.errors import ConfigError
 
-    if opened.task != "node-classification":
+    if not opened.answers("classes"):
         raise ConfigError(
             f"--split says which nodes a classifier's mistakes are shown on; {opened.name} predicts links and has no "
             "classes to mistake: leave it out"

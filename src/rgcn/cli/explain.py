@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.opening import opened_run
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Run, Threads
 
 if TYPE_CHECKING:
     from rgcn.explain import Explanation
@@ -49,6 +49,7 @@ def explain(
     with_features: NewFeatures = None,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,10 +115,10 @@ def _explained(
     from rgcn.explain import explain_class, explain_link
 
     if node is not None:
-        _ = opened.classifier  # the wrong kind of run is said before a name is found unknown
+        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
         number = None if class_ is None else opened.class_(class_)
         return explain_class(opened, opened.node(node), number, **settings)
-    _ = opened.predictor
+    opened.must_answer("links")
     subject, relation, object_ = (part or "" for part in triple)
     ids = opened.node(subject), opened.relation(relation), opened.node(object_)
     return explain_link(opened, *ids, **settings)

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
+from rgcn.threads import use_threads
+
 # Beyond these a slip of the finger is likelier than a wish.
-MOST_JOBS, MOST_RUNS = 256, 10_000
+MOST_JOBS, MOST_RUNS, MOST_THREADS = 256, 10_000, 256
+
+
+def _use_threads(number: int | None) -> int | None:
+    if number is not None:
+        use_threads(number)
+    return number
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
@@ -17,7 +26,24 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, or auto.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: training.epochs=100. May be repeated.")
 ]
+# Obeyed while the command line is read, before anything loads PyTorch: a command takes it and has nothing to do.
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MOST_THREADS,
+        callback=_use_threads,
+        help="Threads of each process; by default one a core, with --jobs a share of them.",
+    ),
+]
 Jobs = Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many at a time, each in a process of its own.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PACKAGE",
+        help="Trust classes of this package where a saved model or a run names them. May be repeated, also at the end.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="Folder of a run; `rgcn runs` lists them.")]
 AcceptChangedData = Annotated[
     bool,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.opening import opened_run
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run
+from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run, Threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rgcn.predict import OpenModel
     from rgcn.predict.classes import ClassAnswers
     from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.predict.questions import Questions
+    from rgcn.predict.questions import QuestionTable
 
 QUERIES_AT_ONCE = 1024
 
@@ -64,7 +64,8 @@ KnownOnes = Annotated[
     ),
 ]
 MinProbability = Annotated[
-    float, typer.Option("--min-probability", min=0.0, max=1.0, help="Leave out what is less probable than this.")
+    float | None,
+    typer.Option("--min-probability", min=0.0, max=1.0, help="Leave out what is less probable than this."),
 ]
 AnyDirection = Annotated[
     bool,
@@ -95,7 +96,7 @@ def predict(
     queries: QueryFile = None,
     k: Most = 10,
     known: KnownOnes = None,
-    min_probability: MinProbability = 0.0,
+    min_probability: MinProbability = None,
     any_direction: AnyDirection = False,
     out: Out = None,
     predicate: Predicate = None,
@@ -105,6 +106,7 @@ def predict(
     with_features: NewFeatures = None,
     mirror: Mirror = None,
     device: Device = None,
+    threads: Threads = None,
     accept_changed_data: AcceptChangedData = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -118,6 +120,8 @@ def predict(
     about_links = subject is not None or object is not None or queries is not None or bool(relation)
     about_nodes = nodes is not None or bool(node)
     _check(opened, about_nodes, about_links, predicate, reliability)
+    if min_probability is not None:
+        _check_calibrated(opened)
     if reliability:
         _show_reliability(opened, as_json)
     elif about_links:
@@ -144,14 +148,21 @@ def _check(opened: OpenModel, about_nodes: bool, about_links: bool, predicate: s
     if about_nodes and about_links:
         raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
     if about_nodes or predicate is not None:
-        assert opened.classifier is not None
+        opened.must_answer("classes")
     if about_links:
-        assert opened.predictor is not None
-    elif opened.task == "link-prediction" and not reliability:
+        opened.must_answer("links")
+    elif not opened.answers("classes") and not reliability:
         raise ConfigError(
             f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
             "`rgcn complete` asks about everything"
         )
+
+
+def _check_calibrated(opened: OpenModel) -> None:
+    from rgcn.errors import ConfigError
+
+    if not opened.calibration.fitted:
+        raise ConfigError(f"--min-probability needs probabilities. {opened.calibration.words}")
 
 
 def _only_queries(subject: str | None, object: str | None, relation: list[str] | None) -> None:
@@ -188,16 +199,16 @@ def _chosen_nodes(
 
 
 def _classified(
-    opened: OpenModel, ids: NDArray[np.int64], drop_labelled: bool, min_probability: float, quiet: bool
+    opened: OpenModel, ids: NDArray[np.int64], drop_labelled: bool, min_probability: float | None, quiet: bool
 ) -> Iterator[ClassAnswers]:
     from rgcn.predict.classes import predict_classes
     from rgcn.progress import progress
 
     with progress("classifying", len(ids), "nodes", show=False if quiet else None) as meter:
         for chunk in predict_classes(opened, ids):
-            keep = chunk.probability >= min_probability
-            if drop_labelled:
-                keep &= chunk.label < 0
+            keep = chunk.label < (0 if drop_labelled else len(opened.model.classes_))
+            if min_probability is not None and chunk.probability is not None:
+                keep &= chunk.probability >= min_probability
             yield chunk.where(keep)
             meter.advance(len(chunk))
 
@@ -240,41 +251,40 @@ def _classes_out(
 
 def _answered(
     opened: OpenModel,
-    asked: Questions,
+    asked: QuestionTable,
     k: int,
     drop_known: bool,
     by_example: bool,
-    min_probability: float,
+    min_probability: float | None,
     quiet: bool,
 ) -> Iterator[ScoredTriples]:
+    from rgcn.answers.links import answer_links
     from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.predict.links import predict_links
     from rgcn.progress import progress
 
-    known = "drop" if drop_known else "mark"
-    with progress("asking", len(asked), "questions", show=False if quiet else None) as meter:
-        for part in asked.parts(QUERIES_AT_ONCE):
-            answers = predict_links(opened, *part, k, known, by_example=by_example)  # type: ignore[arg-type]
-            rows = ScoredTriples.of_answers(*part, answers)
-            yield rows[rows.probability >= min_probability]
-            meter.advance(len(part.given))
+    with progress("asking", asked.questions.size, "questions", show=False if quiet else None) as meter:
+        for part in asked.questions.parts(QUERIES_AT_ONCE):
+            answers = answer_links(opened, part, k, "drop" if drop_known else "mark", by_example=by_example)
+            rows = ScoredTriples.of_answers(part, answers)
+            yield rows if min_probability is None else rows.at_least(min_probability)
+            meter.advance(part.size)
 
 
 def _links_out(
-    opened: OpenModel, asked: Questions, answers: Iterator[ScoredTriples], out: Path | None, as_json: bool
+    opened: OpenModel, asked: QuestionTable, answers: Iterator[ScoredTriples], out: Path | None, as_json: bool
 ) -> None:
     from rgcn.cli.prediction_tables import MOST_ROWS, print_links
     from rgcn.predict.link_tables import link_frames, link_triples
     from rgcn.predict.writing import format_of, write_lines, write_table
 
-    about = _about(opened, asked=len(asked), skipped=asked.skipped)
+    about = _about(opened, asked=asked.questions.size, skipped=asked.skipped)
     if out is None:
         frames = [frame for rows in answers for frame in link_frames(opened, rows)]
         found = [row for frame in frames for row in frame.to_dicts()]
         if as_json:
             typer.echo(json.dumps({**about, "answers": found}))
         else:
-            most = len(found) if len(asked) == 1 else MOST_ROWS
+            most = len(found) if asked.questions.size == 1 else MOST_ROWS
             print_links(found[:most], len(found), opened.calibration)
             _say_skipped(asked.skipped)
         return
@@ -291,7 +301,7 @@ def _links_out(
 
 
 def _about(opened: OpenModel, **counts: int) -> dict[str, Any]:
-    return {"run": str(opened.path), "task": opened.task, **counts, "calibration": opened.calibration.as_dict()}
+    return {"run": str(opened.path), "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
 
 
 def _say_written(opened: OpenModel, about: dict[str, Any], out: Path, written: int, what: str, as_json: bool) -> None:
@@ -312,7 +322,7 @@ def _say_skipped(skipped: int) -> None:
 
 
 def _show_reliability(opened: OpenModel, as_json: bool) -> None:
-    from rgcn.predict.reliability import as_text
+    from rgcn.answers.reliability import as_text
 
     calibration = opened.calibration
     if as_json:

@@ -12,8 +12,8 @@ from rich.table import Table
 from rgcn.words import count
 
 if TYPE_CHECKING:
+    from rgcn.answers.calibration import Calibration
     from rgcn.predict import OpenModel
-    from rgcn.predict.calibration import Calibration
 
 MOST_ROWS = 20
 
@@ -21,26 +21,26 @@ MOST_ROWS = 20
 def print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
     """The first nodes with their classes, and what the probabilities mean."""
 
-    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.classifier.classes_)}
-    table = _table("node", "class", "probability", "known label", numbers=("probability",))
+    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
+    sure = ("probability", "score") if opened.calibration.fitted else ("score",)
+    table = _table("node", "class", *sure, "known label", numbers=sure)
     for row in rows[:MOST_ROWS]:
         label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
-        cells = (_named(row["title"], row["node"]), row["class_title"], f"{row['probability']:.2f}", label)
+        cells = (_named(row["title"], row["node"]), row["class_title"], *_numbers(row, sure), label)
         table.add_row(*map(escape, cells))
     _show(table, opened.calibration, len(rows), MOST_ROWS, "prediction")
 
 
 def print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
     """The first of the triples that were found."""
-    numbers = ("probability", "score")
-    table = _table("subject", "relation", "object", *numbers, "", numbers=numbers)
+    sure = ("probability", "score") if calibration.fitted else ("score",)
+    table = _table("subject", "relation", "object", *sure, "", numbers=sure)
     for row in rows:
         cells = (
             _named(row["subject_title"], row["subject"]),
             row["relation_title"],
             _named(row["object_title"], row["object"]),
-            _share(row["probability"]),
-            f"{row['score']:.3f}",
+            *_numbers(row, sure),
             "known" if row["known"] else "",
         )
         table.add_row(*map(escape, cells))
@@ -75,6 +75,11 @@ def _named(title: str, name: str) -> str:
     from rgcn.errors import local_name
 
     return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
+
+
+def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    """How sure the model is: a score is any number, a probability a share."""
+    return [_share(row[name]) if name == "probability" else f"{row[name]:.3g}" for name in names]
 
 
 def _share(value: float) -> str:

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rgcn.cli.options import AsJson, Mirror, Quiet, Run
+from rgcn.cli.options import AsJson, Mirror, Quiet, Run, Threads
 
 
 def resume(
     folder: Run,
     no_track: Annotated[bool, typer.Option("--no-track", help="Report to no tracker this time.")] = False,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -33,10 +34,12 @@ def resume(
     from rgcn.cli.train import show
     from rgcn.cli.training_progress import training_progress
     from rgcn.runs import resume as go_on
+    from rgcn.tasks.task import task_of
 
     if run.result() is not None and not quiet:
         typer.echo(f"{folder} is finished; nothing is left to do", err=True)
-    with training_progress(run.about()["epochs"], quiet) as progress:
+    about = run.about()
+    with training_progress(about["epochs"], quiet, task_of(about["task"]).headline) as progress:
         result = go_on(folder, mirror, progress.epoch, progress.step, track=not no_track)
     show(result, folder, as_json)
 
@@ -47,10 +50,11 @@ def evaluate(
         str | None,
         typer.Option(help="train, valid or test; by default test, or valid while the run is not finished."),
     ] = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation.
+    """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 
     Of a run that is not finished the best weights of its newest checkpoint are measured.
     """
@@ -78,28 +82,12 @@ def _resume_series(folder: Path, mirror: Path | None, as_json: bool, quiet: bool
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.box import SIMPLE
     from rich.console import Console
-    from rich.table import Table
 
-    from rgcn.errors import local_name
+    from rgcn.cli.outcome import Outcome
+    from rgcn.tasks.task import task_of
 
-    metrics = dict(found["metrics"])
-    directions, relations = metrics.pop("by_direction", {}), metrics.pop("by_relation", {})
     typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}, {found['split']} split")
-    if not directions:
-        typer.echo(f"accuracy {metrics['accuracy']:.2%} of {metrics['count']:,} nodes")
-        return
-    table = Table(box=SIMPLE)
-    table.add_column("", no_wrap=True)
-    names = list(metrics)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    rows = {"both directions": metrics, **{f"asking for the {d}": m for d, m in directions.items()}}
-    rows |= {local_name(relation): m for relation, m in sorted(relations.items(), key=lambda item: -item[1]["count"])}
-    for number, (label, values) in enumerate(rows.items()):
-        cells = [f"{values[n]:,}" if n == "count" else f"{values[n]:.3f}" for n in names]
-        table.add_row(label, *cells, end_section=number == 2)
     console = Console(highlight=False)
     console.width = max(console.width, 100)  # figures that are cut off tell nothing
-    console.print(table)
+    console.print(task_of(found["task"]).to(Outcome).evaluated(found["metrics"]))

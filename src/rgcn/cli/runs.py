@@ -44,6 +44,7 @@ def _print(lines: list[RunLine]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from rgcn.tasks.task import task_of
     from rgcn.words import duration
 
     table = Table(box=SIMPLE)
@@ -54,13 +55,12 @@ def _print(lines: list[RunLine]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for line in lines:
-        value = "" if line.value is None or line.metric is None else f"{_short(line.metric)} {line.value:.4f}"
         epochs = f"{line.epoch:,}" if line.epoch == line.epochs else f"{line.epoch:,} of {line.epochs:,}"
         table.add_row(
             escape(line.run),
-            {"node-classification": "nodes", "link-prediction": "links"}.get(line.task, line.task),
+            task_of(line.task).noun,
             escape(f"{line.model} on {line.dataset}, {line.seed}"),
-            value,
+            line.words(),
             epochs,
             "" if line.seconds is None else duration(line.seconds),
             f"[{COLORS.get(line.status, 'magenta')}]{line.status}[/]",
@@ -69,7 +69,3 @@ def _print(lines: list[RunLine]) -> None:
     if not console.is_terminal:
         console.width = max(console.width, 140)  # for a file or a pipe nothing needs to be folded
     console.print(table)
-
-
-def _short(metric: str) -> str:
-    return metric.replace("accuracy", "acc.").replace("mrr", "MRR")

@@ -23,7 +23,7 @@ def train_series(
     from rgcn.runs.series import run_series
 
     with series_progress(quiet) as progress:
-        progress.begin(config.model.name, runs, config.training.epochs)
+        progress.begin(config.model.title, runs, config.training.epochs)
         result = run_series(
             config, runs, folder=folder, jobs=jobs, mirror=mirror, on_run=progress.ran, on_epoch=progress.epoch
         )
@@ -43,7 +43,7 @@ def _print(result: SeriesResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{result.config.model.name} on {result.config.data.title}: {count(len(result.results), 'run')}"
+    title = f"{result.config.model.title} on {result.config.data.title}: {count(len(result.results), 'run')}"
     table = Table(title=title, title_justify="left", box=SIMPLE)
     table.add_column("split")
     table.add_column("metric")

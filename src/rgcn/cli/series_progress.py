@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rgcn.runs.series import SeriesListener, SeriesRow
+from rgcn.tasks.task import task_of
 from rgcn.words import duration
 
 if TYPE_CHECKING:
@@ -81,17 +82,16 @@ class _Bars(SeriesListener):
 def words(row: SeriesRow) -> str:
     """A seed and how it went, in a line.
 
-    >>> words(SeriesRow(3, "reused", {"metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}))
-    'seed 3: test accuracy 94.44 %, 520 ms (was there, not run again)'
+    >>> from rgcn.runs.configuration import DEFAULT_TASK
+    >>> result = {"task": DEFAULT_TASK, "metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}
+    >>> words(SeriesRow(3, "reused", result))
+    'seed 3: test accuracy 94.4 %, 520 ms (was there, not run again)'
     """
     if row.result is None:
         return f"seed {row.seed} failed: {row.error}"
-    parts = []
-    for split, metrics in row.result["metrics"].items():
-        if "accuracy" in metrics:
-            parts.append(f"{split} accuracy {100 * metrics['accuracy']:.2f} %")
-        elif "mrr" in metrics:
-            parts.append(f"{split} MRR {metrics['mrr']:.3f}")
+    metric = task_of(row.result["task"]).headline
+    found = {split: figures.get(metric.name) for split, figures in row.result["metrics"].items()}
+    parts = [f"{split} {metric.title} {metric.words(one)}" for split, one in found.items() if one is not None]
     notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
     parts.append(duration(row.result["seconds"]))
     return f"seed {row.seed}: {', '.join(parts)}{notes.get(row.outcome, '')}"

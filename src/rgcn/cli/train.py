@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet, Threads
 from rgcn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -38,9 +38,11 @@ def train(
     ] = 1,
     jobs: Jobs = 1,
     track: Annotated[
-        list[str] | None, typer.Option(help="Also report to tensorboard, mlflow or wandb. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."),
     ] = None,
     device: Device = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -111,6 +113,7 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
     from rgcn.runs import RunFolder, load_data
     from rgcn.runs import train as run
     from rgcn.runs.tracking import check_trackers
+    from rgcn.tasks.task import task_of
 
     check_trackers(config.trackers)
     if folder is not None:
@@ -119,7 +122,7 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
-    with training_progress(config.training.epochs, quiet) as progress:
+    with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
         return run(config, graph, folder, progress.epoch, progress.step)
 
 

@@ -12,8 +12,8 @@ import typer
 from rgcn.words import rough_duration
 
 if TYPE_CHECKING:
-    from rgcn.tasks.link_fitting import LinkEpoch
-    from rgcn.tasks.node_training import Epoch
+    from rgcn.tasks.epoch import Epoch
+    from rgcn.tasks.task import Metric
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0
@@ -23,36 +23,51 @@ SHORTEST_PAUSE_S = 0.05
 class TrainingProgress:
     """What a training reports to: `step` after every step, `epoch` with every report."""
 
-    last_mrr: float | None = None
-
     def step(self, number: int) -> None:
         """So many steps are done."""
 
-    def epoch(self, epoch: Epoch | LinkEpoch) -> None:
+    def epoch(self, epoch: Epoch) -> None:
         """Figures there are to show."""
 
 
 @contextmanager
-def training_progress(total: int, quiet: bool) -> Iterator[TrainingProgress]:
-    """`total` steps, each an epoch of node classification or a batch of link prediction."""
+def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
+    """`total` steps, each an epoch or a batch; what is shown of them is the loss and this figure."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if quiet:
         yield TrainingProgress()
     elif not console.is_terminal:
-        yield _Lines(total)
+        yield _Lines(total, Figures(metric))
     else:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         speed = TextColumn("{task.fields[speed]}")
         columns = TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), speed
         with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-            yield _Bar(bar, total)
+            yield _Bar(bar, total, Figures(metric))
+
+
+class Figures:
+    """Loss and metric of a training, in short; what is measured now and then is shown until it is measured again."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.last: dict[str, float] = {}
+
+    def words(self, epoch: Epoch) -> str:
+        self.last |= epoch.figures
+        words = f"loss {epoch.loss:.4f}"
+        for split in ("train", "valid"):
+            value = self.last.get(f"{split}_{self.metric.name}")
+            words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
+        return words
 
 
 class _Bar(TrainingProgress):
-    def __init__(self, bar: Any, total: int) -> None:
+    def __init__(self, bar: Any, total: int, figures: Figures) -> None:
+        self.figures = figures
         self.bar, self.task = bar, bar.add_task("", total=total, speed="")
         self.first: tuple[float, int] | None = None
         self.shown = self.described = 0.0
@@ -69,17 +84,17 @@ class _Bar(TrainingProgress):
         self.shown = now
         self.bar.update(self.task, completed=number, speed=_speed(number - self.first[1], now - self.first[0]))
 
-    def epoch(self, epoch: Epoch | LinkEpoch) -> None:
-        self.last_mrr = getattr(epoch, "valid_mrr", None) or self.last_mrr
+    def epoch(self, epoch: Epoch) -> None:
+        words = self.figures.words(epoch)
         last = epoch.number == self.bar.tasks[0].total
         if last or time.monotonic() - self.described >= SHORTEST_PAUSE_S:
             self.described = time.monotonic()
-            self.bar.update(self.task, completed=epoch.number, description=figures(epoch, self.last_mrr))
+            self.bar.update(self.task, completed=epoch.number, description=words)
 
 
 class _Lines(TrainingProgress):
-    def __init__(self, total: int) -> None:
-        self.total = total
+    def __init__(self, total: int, figures: Figures) -> None:
+        self.total, self.figures = total, figures
         self.first: tuple[float, int] | None = None
         self.said, self.said_at = 0, time.monotonic()
         self.words = ""
@@ -91,9 +106,8 @@ class _Lines(TrainingProgress):
         if now - self.said_at >= LONGEST_SILENCE_S:
             self._say(number)
 
-    def epoch(self, epoch: Epoch | LinkEpoch) -> None:
-        self.last_mrr = getattr(epoch, "valid_mrr", None) or self.last_mrr
-        self.words = figures(epoch, self.last_mrr)
+    def epoch(self, epoch: Epoch) -> None:
+        self.words = self.figures.words(epoch)
         if epoch.number - self.said >= self.total / LINES or epoch.number == self.total:
             self._say(epoch.number)
 
@@ -105,18 +119,6 @@ class _Lines(TrainingProgress):
             f"  {rough_duration((self.total - number) * seconds / done)} left" if done and number < self.total else ""
         )
         typer.echo(f"epoch {number}/{self.total}  {self.words}  {_speed(done, seconds)}{left}".rstrip(), err=True)
-
-
-def figures(epoch: Epoch | LinkEpoch, last_mrr: float | None = None) -> str:
-    """Loss and metric of a report, in short; an MRR is measured now and then, and the last one is shown until then."""
-    from rgcn.tasks.node_training import Epoch
-
-    words = f"loss {epoch.loss:.4f}"
-    if isinstance(epoch, Epoch):
-        words += f"  train {epoch.train_accuracy:6.1%}"
-        return words if epoch.valid_accuracy is None else f"{words}  valid {epoch.valid_accuracy:6.1%}"
-    mrr = last_mrr if epoch.valid_mrr is None else epoch.valid_mrr
-    return words if mrr is None else f"{words}  valid MRR {mrr:.3f}"
 
 
 def _speed(steps: int, seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet
+from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet, Threads
 
 if TYPE_CHECKING:
     from rgcn.runs.tuning import TrialRecord, TuneResult
@@ -29,11 +29,12 @@ def tune(
     jobs: Jobs = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the study. The same command goes on with it.")] = None,
     metric: Annotated[
-        str | None, typer.Option(help="accuracy or loss; for link prediction mrr. Of validation data, always.")
+        str | None,
+        typer.Option(help="A validation figure that trainings report: accuracy, loss, mrr, hits@10, ..."),
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(help="Trainings a trial, with different seeds and hold-outs. By default 3; links: 1."),
+        typer.Option(help="Trainings a trial, with different seeds and hold-outs. By default what the task needs."),
     ] = None,
     search: Annotated[
         list[str] | None,
@@ -46,6 +47,7 @@ def tune(
     seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
     minutes: Annotated[float | None, typer.Option("--timeout", help="Begin no trial after so many minutes.")] = None,
     device: Device = None,
+    threads: Threads = None,
     mirror: Mirror = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

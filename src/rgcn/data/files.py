@@ -12,37 +12,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
+from rgcn.axis_tables import READERS
+from rgcn.data.formats import reader_of_ending
 from rgcn.errors import DataError, ParseError, close_matches
 
 PathLike = str | os.PathLike[str]
 
-# The first suffix of each format is also the name that `format=` goes by.
-FORMAT_SUFFIXES: Mapping[str, tuple[str, ...]] = {
-    "nt": ("nt", "ntriples"),
-    "nq": ("nq", "nquads"),
-    "ttl": ("ttl", "turtle"),
-    "trig": ("trig",),
-    "rdf": ("rdf", "owl", "xml", "rdfs", "rdfxml"),
-    "jsonld": ("jsonld", "json"),
-    "tsv": ("tsv", "txt"),
-    "csv": ("csv",),
-    "parquet": ("parquet", "pq"),
-}
-RDF_FORMATS = ("nt", "nq", "ttl", "trig", "rdf", "jsonld")
 COMPRESSION_SUFFIXES = {".gz": "gz", ".bz2": "bz2", ".zst": "zst", ".zstd": "zst"}
 SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test"}
 
-# A file may be refused for what it expands to, not for being large: real text seldom shrinks a thousandfold.
-MAX_EXPANSION_RATIO = 1000
-EXPANSION_ALWAYS_ALLOWED = 1 << 30
+# A file may be refused for what it expands to, not for being large: real triples shrink ten- to fiftyfold, gzip at its
+# utmost reaches 1030. What is always allowed is read in a second or two, so that a bomb is refused that soon.
+MAX_EXPANSION_RATIO = 250
+EXPANSION_ALWAYS_ALLOWED = 16 << 20
 MAX_LINE_BYTES = 64 << 20
+# Brackets or elements within each other. People's files stay below a few dozen; the parsers of RDF/XML and JSON-LD take
+# time or stack that grows with the depth for everything inside.
+MAX_NESTING = 500
 BLOCK_BYTES = 4 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file to read: where, in which format, and for which split of the triples."""
+    """One file to read: where, in which format (the name of its reader), and for which split of the triples."""
 
     path: Path
     format: str
@@ -50,19 +43,20 @@ class SourceFile:
 
     @property
     def is_rdf(self) -> bool:
-        return self.format in RDF_FORMATS
+        return READERS.find(self.format).is_rdf
 
 
 def known_format(name: str) -> str:
-    """The format a name or suffix stands for.
+    """The format a name or suffix stands for; a reader's dotted name is one of its own.
 
     >>> known_format("turtle"), known_format(".owl")
     ('ttl', 'rdf')
     """
-    wanted = name.lower().lstrip(".").replace("-", "").replace("/", "")
-    for format_name, suffixes in FORMAT_SUFFIXES.items():
-        if wanted in suffixes:
-            return format_name
+    if READERS.problem(name) is None:
+        return name
+    found = reader_of_ending(name.lower().lstrip(".").replace("-", "").replace("/", ""))
+    if found is not None:
+        return found
     raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
 
 
@@ -72,8 +66,7 @@ def format_of(path: PathLike) -> str | None:
     >>> format_of("graph.nt.gz"), format_of("train.txt"), format_of("notes.doc")
     ('nt', 'tsv', None)
     """
-    suffix = Path(_without_compression(Path(path).name)).suffix.lower().lstrip(".")
-    return next((name for name, suffixes in FORMAT_SUFFIXES.items() if suffix in suffixes), None)
+    return reader_of_ending(_ending(path))
 
 
 def bare_name(path: PathLike) -> str:
@@ -131,25 +124,28 @@ def _named_splits(paths: Mapping[str, PathLike], forced: str | None) -> list[Sou
 
 def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[SourceFile]:
     entries = sorted((e for e in folder.iterdir() if e.is_file() and not e.name.startswith(".")), key=lambda e: e.name)
-    wanted = [e for e in entries if e.resolve() not in leave_out and (forced or format_of(e)) == format_of(e)]
-    readable = [SourceFile(entry, known_format(format_of(entry) or "")) for entry in wanted if format_of(entry)]
+    wanted = [e for e in entries if e.resolve() not in leave_out]
+    if forced is not None:
+        wanted = [e for e in wanted if _ending(e) in READERS.find(forced).endings]
+    readable = [SourceFile(e, found) for e in wanted if (found := forced or format_of(e)) is not None]
     if not readable:
         there = ", ".join(e.name for e in entries[:5]) or "nothing"
         raise DataError(f"no readable files in {folder} (it holds {there}); known formats are {_formats_in_words()}")
-    if any(bare_name(file.path).lower() == "train" for file in readable):
+    stems = [Path(_without_compression(file.path.name)).stem.lower() for file in readable]
+    if "train" in stems:
         return _in_split_order(
             [
-                SourceFile(file.path, file.format, SPLIT_NAMES[bare_name(file.path).lower()])
-                for file in readable
-                if bare_name(file.path).lower() in SPLIT_NAMES
+                SourceFile(file.path, file.format, SPLIT_NAMES[stem])
+                for file, stem in zip(readable, stems, strict=True)
+                if stem in SPLIT_NAMES
             ]
         )
-    rdf = [file.path.name for file in readable if file.is_rdf]
-    tables = [file.path.name for file in readable if not file.is_rdf]
-    if rdf and tables:
+    kinds = {READERS.find(file.format).plural or f"{file.format} files": file.path.name for file in reversed(readable)}
+    if len(kinds) > 1:
+        first, second, *_ = (f"{kind} ({name})" for kind, name in sorted(kinds.items()))
         raise DataError(
-            f"{folder} holds both RDF ({rdf[0]}) and tables ({tables[0]}), and a table may be labels rather than "
-            f"triples; name the file, or say which to read, e.g. format={readable[0].format!r}"
+            f"{folder} holds both {first} and {second}, and a table may be labels rather than triples; name the file, "
+            f"or say which to read, e.g. format={readable[0].format!r}"
         )
     return readable
 
@@ -176,7 +172,11 @@ def _source(path: Path, forced: str | None, split: str | None = None) -> SourceF
 
 
 def _formats_in_words() -> str:
-    return ", ".join(FORMAT_SUFFIXES) + " (each also with .gz, .bz2 or .zst behind it)"
+    return ", ".join(READERS.names()) + " (each also with .gz, .bz2 or .zst behind it)"
+
+
+def _ending(path: PathLike) -> str:
+    return Path(_without_compression(Path(path).name)).suffix.lower().lstrip(".")
 
 
 def _without_compression(name: str) -> str:

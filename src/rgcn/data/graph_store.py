@@ -97,6 +97,12 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
         raise DataError(
             f"{path}: written by a newer rgcn (format {about['version']}, this one reads up to {version}); upgrade rgcn"
         )
+    if about.get("version", 0) < version:
+        written = about.get("rgcn")
+        raise DataError(
+            f"{path}: written by rgcn {written if isinstance(written, str) else 'of an earlier version'}, whose "
+            "settings and weights mean other things here. Train it anew, or ask it with the version that wrote it"
+        )
     return about
 
 

@@ -124,7 +124,7 @@ def _all_cells(
 ) -> tuple[list[list[str]], list[int], list[str] | None]:
     """All rows but the header, their line numbers, and the header."""
     file = SourceFile(path, format_of(path) or "tsv")
-    if file.is_rdf:
+    if file.format not in ("tsv", "csv", "parquet"):
         raise DataError(f"labels are read from TSV, CSV or Parquet, and {path} is named like none of these")
     with ByteSource(path) as opened:
         table = Table(file, opened, BadLines(skip=False), header=False)

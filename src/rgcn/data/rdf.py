@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
+from rgcn.data.json_nesting import JsonNestingGuard
 from rgcn.data.numbering import TripleCollector
+from rgcn.data.readers import Reading, TripleReader
 from rgcn.data.xml_entities import EntityGuard
+from rgcn.data.xml_nesting import XmlNestingGuard
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind
 
@@ -23,9 +28,19 @@ LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")
 QUADS_PER_BLOCK = 50_000
 MAX_TRIPLE_TERM_DEPTH = 500
+MAX_WORD_BYTES = 4 << 20  # of a name in Turtle, which is looked at again whenever more of it arrives
+SHORT_LINE = 17  # bytes: no triple is shorter, so lines that are so on average are mostly blank or comments
 
+# Turtle and TriG need none: their parser keeps open brackets in a list of its own, 500,000 deep in seconds.
+_NESTING_GUARDS: dict[str, type[JsonNestingGuard] | type[XmlNestingGuard]] = {
+    "rdf": XmlNestingGuard,
+    "jsonld": JsonNestingGuard,
+}
 _FORMAT_IN_WORDS = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# A string that is never closed reaches to the end: else each quote in it would be tried as the beginning of another.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
+_NOT_IN_A_WORD = (b" ", b"\n", b'"', b"\t", b"\r", b"+")
+_BLANK_LINES = re.compile(rb"\n[ \t\r\n]+")
 _OBJECT = r'^(<<|<[^>]*>|_:[^ ]+|"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)'
 _NO_TRIPLE_TERMS = "triple terms (RDF-star, RDF 1.2) are not supported: a node is an IRI, a literal or a blank node"
 
@@ -54,6 +69,45 @@ def read_rdf(
         if not keep_literals:
             terms = terms.filter(~terms["object"].str.starts_with('"'))
         collector.add(terms["subject"], terms["relation"], terms["object"], split=file.split, name_of=name_of)
+
+
+class _RdfReader(TripleReader):
+    plural = "RDF"
+    is_rdf = True
+
+    def read(self, reading: Reading) -> None:
+        read_rdf(
+            reading.file,
+            reading.source,
+            reading.collector,
+            reading.bad_lines,
+            keep_literals=reading.keep_literals,
+            blank_prefix=reading.blank_prefix,
+        )
+
+
+class NTriplesReader(_RdfReader):
+    endings = ("nt", "ntriples")
+
+
+class NQuadsReader(_RdfReader):
+    endings = ("nq", "nquads")
+
+
+class TurtleReader(_RdfReader):
+    endings = ("ttl", "turtle")
+
+
+class TriGReader(_RdfReader):
+    endings = ("trig",)
+
+
+class RdfXmlReader(_RdfReader):
+    endings = ("rdf", "owl", "xml", "rdfs", "rdfxml")
+
+
+class JsonLdReader(_RdfReader):
+    endings = ("jsonld", "json")
 
 
 def node_kinds(names: list[str]) -> NDArray[np.uint8]:
@@ -113,8 +167,11 @@ def _whole_block(file: SourceFile, block: LineBlock) -> bytes | None:
     """The block's quads, or None if one of its lines is malformed."""
     if b"\0" in block.data or (b"<<" in block.data and any(map(_has_triple_term, block.data.split(b"\n")))):
         return None
+    data = block.data
+    if data.count(b"\n") * SHORT_LINE > len(data):  # so many empty ones that the parser would spend its time on them
+        data = _BLANK_LINES.sub(b"\n", data)
     try:
-        return _normalized(block.data, file.format)
+        return _normalized(data, file.format)
     except SyntaxError:
         return None
 
@@ -123,6 +180,8 @@ def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> by
     parts = []
     for number, line in enumerate(block.data.split(b"\n"), block.first_line):
         reason = None
+        if not line:
+            continue
         if b"\0" in line:
             reason = "a NUL byte"
         elif _has_triple_term(line):
@@ -145,8 +204,25 @@ def _has_triple_term(line: bytes) -> bool:
 def _normalized(data: bytes, format: str) -> bytes:
     import pyoxigraph
 
-    quads = pyoxigraph.parse(data, format=_parser_format(format))
-    return pyoxigraph.serialize(quads, format=pyoxigraph.RdfFormat.N_QUADS) or b""
+    return _serialized(pyoxigraph.parse(data, format=_parser_format(format))) or b""
+
+
+def _serialized(quads: Iterator[Any]) -> bytes | None:
+    import pyoxigraph
+
+    with _long_terms_as_syntax_errors():
+        return pyoxigraph.serialize(quads, format=pyoxigraph.RdfFormat.N_QUADS)
+
+
+@contextmanager
+def _long_terms_as_syntax_errors() -> Iterator[None]:
+    """The parser holds a term of 16 MiB (8 in JSON-LD), and says of a longer one that memory is at its end."""
+    try:
+        yield
+    except MemoryError as error:
+        if "buffer maximal size" not in str(error):
+            raise
+        raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None
 
 
 # -- formats in which a statement may span lines ----------------------------------------------------------
@@ -160,7 +236,7 @@ def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) ->
         quads: Iterator[Any] = pyoxigraph.parse(cast("IO[bytes]", reader), format=_parser_format(file.format))
         if file.format in ("ttl", "trig"):
             quads = reader.noting_statements(quads)
-        while block := pyoxigraph.serialize(islice(quads, QUADS_PER_BLOCK), format=pyoxigraph.RdfFormat.N_QUADS):
+        while block := _serialized(islice(quads, QUADS_PER_BLOCK)):
             yield block
     except SyntaxError as error:
         raise _document_error(file, error, bad_lines) from None
@@ -172,13 +248,14 @@ class _DocumentReader:
     def __init__(self, file: SourceFile, source: ByteSource) -> None:
         self._source = source
         self._entities = EntityGuard(file.path) if file.format == "rdf" else None
-        self._nests = file.format in ("ttl", "trig")
+        self._nesting = _NESTING_GUARDS[file.format](file.path) if file.format in _NESTING_GUARDS else None
+        self._has_triple_terms = file.format in ("ttl", "trig")
         self._at_start = True
-        self._lines = 1
         self._buffer = b""
         self._position = 0
         self._open_triple_terms = 0
         self._last_bytes = b""
+        self._word_bytes = 0
 
     def read(self, size: int) -> bytes:
         while self._position >= len(self._buffer):
@@ -200,18 +277,29 @@ class _DocumentReader:
         if self._at_start:
             data, self._at_start = data.removeprefix(UTF8_BOM), False
         if b"\0" in data:
-            line = self._lines + data.count(b"\n", 0, data.index(b"\0"))
+            line = _line_of_first_nul(self._source.path)
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
-        self._lines += data.count(b"\n")
-        if self._nests:
-            self._refuse_deep_nesting(data)
+        if self._has_triple_terms:
+            self._refuse_deep_triple_terms(data)
+            self._refuse_endless_word(data)
+        if self._nesting is not None:
+            self._nesting.check(data)
         return data if self._entities is None else self._entities.passed(data, last=not data)
 
-    def _refuse_deep_nesting(self, data: bytes) -> None:
+    def _refuse_deep_triple_terms(self, data: bytes) -> None:
         self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
         self._last_bytes = data[-2:]
         if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
             raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
+
+    def _refuse_endless_word(self, data: bytes) -> None:
+        # A name has none of these; a long literal has quotes, spaces or, if it is base64, plus signs.
+        self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
+        if self._word_bytes > MAX_WORD_BYTES:
+            reason = (
+                f"a name or a literal of more than {MAX_WORD_BYTES >> 20} MiB without a space; is this a text file?"
+            )
+            raise ParseError(str(self._source.path), None, "", reason)
 
 
 def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -> ParseError:
@@ -226,6 +314,16 @@ def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -
             f" (bad lines cannot be skipped in {_FORMAT_IN_WORDS[file.format]}: a statement may span several lines)"
         )
     return ParseError(str(file.path), error.lineno, _text_of_line(file, error.lineno), reason)
+
+
+def _line_of_first_nul(path: Path) -> int | None:
+    """Found by reading again, so that nobody counts lines while all is well."""
+    try:
+        with ByteSource(path) as source:
+            block = next(block for block in line_blocks(source) if b"\0" in block.data)
+            return block.first_line + block.data.count(b"\n", 0, block.data.index(b"\0"))
+    except DataError:
+        return None
 
 
 def _text_of_line(file: SourceFile, number: int | None) -> str:

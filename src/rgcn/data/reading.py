@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rgcn.axis_tables import READERS
 from rgcn.data.feature_files import with_feature_file
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
 from rgcn.data.label_files import LabelFiles, LabelRelation, with_label_files, with_labels_from_relation
 from rgcn.data.numbering import TripleCollector
-from rgcn.data.rdf import node_kinds, read_rdf
-from rgcn.data.tables import Column, TripleColumns, read_triple_table
+from rgcn.data.rdf import node_kinds
+from rgcn.data.readers import Reading, TripleReader
+from rgcn.data.tables import Column, TripleColumns
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.progress import progress
@@ -25,7 +27,7 @@ def read(
     labels_from: str | LabelRelation | None = None,
     inverse: str | None = None,
     features: PathLike | None = None,
-    format: str | None = None,
+    format: str | type[TripleReader] | None = None,
     columns: Sequence[Column] | None = None,
     weight: Column | None = None,
     header: bool | None = None,
@@ -42,7 +44,8 @@ def read(
     labels_from     relation whose objects become the classes (`LabelRelation` for more say); it leaves the graph,
     inverse         and so does its inverse, which would give the answer away
     features        table of a node's name and its numbers
-    format          nt, nq, ttl, trig, rdf, jsonld, tsv, csv or parquet, where the file's name does not tell
+    format          nt, nq, ttl, trig, rdf, jsonld, tsv, csv or parquet, where the file's name does not tell; or a
+                    reader of your own (`rgcn.data.readers`), a class or "package.module:Class"
     columns         subject, relation and object in a table, by name or by position (from 0)
     weight          column of edge weights; without it a triple that stands twice is one
     header          whether a table's first line names the columns; None: it does if `columns` are names
@@ -71,7 +74,7 @@ def read(
     if literals not in ("keep", "drop"):
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
     beside = [] if label_files is None else list(label_files.paths().values())
-    files = find_files(path, format, leave_out=beside if features is None else [*beside, Path(features)])
+    files = find_files(path, _as_format(format), leave_out=beside if features is None else [*beside, Path(features)])
     options = _TripleOptions(
         columns=_as_triple_columns(columns, weight, header),
         keep_literals=literals == "keep",
@@ -101,17 +104,10 @@ def _read_triples(files: list[SourceFile], options: _TripleOptions) -> Knowledge
         for number, file in enumerate(files):
             meter.describe(f"reading {file.path.name}")
             with ByteSource(file.path, meter.advance) as source:
-                if file.is_rdf:
-                    read_rdf(
-                        file,
-                        source,
-                        collector,
-                        bad_lines,
-                        keep_literals=options.keep_literals,
-                        blank_prefix=f"f{number}_" if len(files) > 1 else "",
-                    )
-                else:
-                    read_triple_table(file, source, collector, bad_lines, options.columns)
+                prefix = f"f{number}_" if len(files) > 1 else ""
+                READERS.find(file.format)().read(
+                    Reading(file, source, collector, bad_lines, options.columns, options.keep_literals, prefix)
+                )
     if not collector.count:
         skipped = (
             f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
@@ -151,6 +147,13 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
 def _graph_name(path: PathLike | Mapping[str, PathLike]) -> str:
     place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
     return place.name if place.is_dir() else bare_name(place)
+
+
+def _as_format(format: str | type[TripleReader] | None) -> str | None:
+    """The name of a format; a reader that is named here is one that the caller wants."""
+    if isinstance(format, str) and ":" in format:
+        format = READERS.find(format, trusted=True)
+    return format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
 
 
 def _as_label_files(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rgcn.data.files import COMPRESSION_SUFFIXES, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
 from rgcn.data.numbering import TripleCollector
+from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, close_matches
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 Column = str | int
 SEPARATORS = {"tsv": "\t", "csv": ","}
+# After a quote that is never closed, reading goes on with the next line. In a block of a few MiB that adds up to this
+# only where quotes were set to make it quadratic.
+MAX_LINES_READ_AGAIN = 1_000_000
+# Parquet writes a repeated row once. Rows that differ take bytes: triples one or more each, sparse features a tenth.
+ROWS_ALWAYS_ALLOWED = 1_000_000
+MAX_ROWS_PER_BYTE = 20
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Table:
         self._separator = SEPARATORS[file.format]
         parts = self._text_parts(source)
         first = next(parts, _TextPart([], []))
-        first_row = self._first_row(first)
+        first_row = [] if width and not header else self._first_row(first)
         self.width = width or len(first_row)
         if header:
             self.names, self.width = first_row, len(first_row)
@@ -126,7 +133,10 @@ class Table:
         if not part.lines:
             return []
         if self._separator == "," and '"' in part.lines[0]:
-            return next(csv.reader(_LineFeed(part.lines)))
+            try:
+                return next(csv.reader(_LineFeed(part.lines)))
+            except csv.Error as error:  # not to be skipped: nothing else tells how many columns there are
+                raise ParseError(str(self.path), part.numbers[0], part.lines[0], _quotes_reason(error)) from None
         return part.lines[0].split(self._separator)
 
     def _text_parts(self, source: ByteSource) -> Iterator[_TextPart]:
@@ -137,6 +147,8 @@ class Table:
 
     def _text_part(self, block: LineBlock) -> _TextPart:
         """The block's lines, without blank ones; those that are no UTF-8 text are malformed."""
+        if not block.data.strip(b"\r\n"):
+            return _TextPart([], [])
         if b"\0" in block.data:
             return self._decodable_lines(block)
         try:
@@ -183,7 +195,7 @@ class Table:
     def _quoted_rows(self, part: _TextPart) -> tuple[list[list[str]], list[int]]:
         rows: list[list[str]] = []
         numbers: list[int] = []
-        feed, start = _LineFeed(part.lines), 0
+        feed, start, read_again = _LineFeed(part.lines), 0, 0
         while start < len(part.lines):
             feed.position = start
             try:
@@ -193,10 +205,19 @@ class Table:
                         numbers.append(part.numbers[start])
                     start = feed.position
             except csv.Error as error:
-                reason = f"malformed quotes ({error})"
-                self._bad_lines.report(self.path, part.numbers[start], part.lines[start], reason)
+                self._bad_lines.report(self.path, part.numbers[start], part.lines[start], _quotes_reason(error))
+                read_again += feed.position - start
+                if read_again > MAX_LINES_READ_AGAIN:
+                    reason = "so many quotes are never closed that rows cannot be told apart"
+                    raise ParseError(str(self.path), part.numbers[start], part.lines[start], reason) from None
                 start += 1
         return rows, numbers
+
+
+def _quotes_reason(error: csv.Error) -> str:
+    if "field limit" in str(error):
+        return f"a quote is not closed within {csv.field_size_limit() >> 10} KiB"
+    return f"malformed quotes ({error})"
 
 
 @dataclass(frozen=True)
@@ -207,8 +228,7 @@ class _TextPart:
     numbers: Sequence[int]
 
     def without_blank_lines(self) -> _TextPart:
-        kept = [i for i, line in enumerate(self.lines) if line]
-        return _TextPart([self.lines[i] for i in kept], [self.numbers[i] for i in kept])
+        return _TextPart(list(filter(None, self.lines)), list(compress(self.numbers, self.lines)))
 
 
 class _LineFeed:
@@ -261,6 +281,12 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
     if path.suffix.lower() in COMPRESSION_SUFFIXES:
         data = b"".join(iter(lambda: source.read(1 << 22), b""))
     try:
+        rows = pl.scan_parquet(data).select(pl.len()).collect().item()
+        size = len(data) if isinstance(data, bytes) else path.stat().st_size
+        if rows > ROWS_ALWAYS_ALLOWED and rows > MAX_ROWS_PER_BYTE * size:
+            raise DataError(
+                f"{path} says it has {rows:,} rows in {size:,} bytes: this looks like a bomb of repeated rows"
+            )
         frame = pl.read_parquet(data)
         return frame.select(pl.all().cast(pl.String))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -273,6 +299,25 @@ def _parquet_block(frame: pl.DataFrame) -> TableBlock:
 
 
 # -- triples ---------------------------------------------------------------------------------------------
+
+
+class _TableReader(TripleReader):
+    plural = "tables"
+
+    def read(self, reading: Reading) -> None:
+        read_triple_table(reading.file, reading.source, reading.collector, reading.bad_lines, reading.columns)
+
+
+class TsvReader(_TableReader):
+    endings = ("tsv", "txt")
+
+
+class CsvReader(_TableReader):
+    endings = ("csv",)
+
+
+class ParquetReader(_TableReader):
+    endings = ("parquet", "pq")
 
 
 def read_triple_table(

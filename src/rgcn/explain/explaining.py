@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.answers.links import triple_probabilities
+from rgcn.answers.marks import is_ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution
 from rgcn.explain.edge_mask import edge_mask
@@ -20,11 +21,9 @@ from rgcn.explain.naming import Naming
 from rgcn.explain.paths import Path, paths_between, paths_from
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, frozen
 from rgcn.explain.reach import Reach
-from rgcn.nn.link_encoders import PlainEmbedding
+from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel
-from rgcn.predict.known import is_ruled_out, known_triples
-from rgcn.predict.links import triple_probabilities
-from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.tasks.estimator import Estimator
 
 Method = Literal["integrated-gradients", "edge-mask"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -40,7 +39,7 @@ AGAINST, NEIGHBORS, PATHS = 5, 10, 8
 
 def methods_of(opened: OpenModel) -> tuple[str, ...]:
     """The methods that can explain a model's answers; none where it passes no messages."""
-    return () if _passes_no_messages(opened.model) else METHODS
+    return METHODS if opened.model.num_layers_ else ()
 
 
 def explain_class(
@@ -67,16 +66,16 @@ def explain_class(
     >>> why.title, len(why.edges)
     ('Why Europe for Switzerland?', 3)
     """
-    model = opened.classifier
+    opened.must_answer("classes")
     _check(method, edges, draws)
     _check_number("node", node, opened.graph.num_nodes)
-    network = frozen(model.network_)
-    reach = Reach.of(_operator(model), opened.graph.triples, [node], len(network.layers))
+    model = _hearing(opened)
+    network, reach = frozen(model.network_), _reach(model, model.class_asked(node))
     with torch.no_grad():
-        predicted = int(network(reach.field)[0].argmax())
+        predicted = int(model.class_heard(network, reach.field, node)[0].argmax())
     asked = predicted if class_ is None else class_
     _check_number("class", asked, len(model.classes_))
-    question = ClassQuestion(reach, network, asked, opened.calibration.class_probabilities)
+    question = ClassQuestion(reach, opened.calibration, model, network, node, asked)
     about = {
         "kind": "class",
         "node": opened.describe(node),
@@ -111,19 +110,14 @@ def explain_link(
     >>> why.title
     'Why Peru —borders→ Bolivia?'
     """
-    model = opened.predictor
+    opened.must_answer("links")
     _check(method, edges, draws)
     for node in (subject, object):
         _check_number("node", node, opened.graph.num_nodes)
     _check_number("relation", relation, opened.graph.num_relations)
-    if _passes_no_messages(model):
-        raise DataError(
-            f"{model.model.name} has no message passing: no triple decides its answers, only what it learned about the "
-            "two nodes; explain a run of rgcn or c-rgcn instead"
-        )
-    network = frozen(model.network_)
-    reach = Reach.of(_operator(model), opened.graph.split_triples("train"), [subject, object], model.model.layers)
-    question = LinkQuestion(reach, network, subject, relation, object, opened.calibration.link_probabilities)
+    model = _hearing(opened)
+    reach = _reach(model, [subject, object])
+    question = LinkQuestion(reach, opened.calibration, frozen(model.network_), subject, relation, object)
     about = {
         "kind": "link",
         "subject": opened.describe(subject),
@@ -136,8 +130,8 @@ def explain_link(
     paths = paths_between(found, subject, object, itself, PATHS)
     paths += paths_from(found, PATHS - len(paths))
     triple = torch.tensor([[subject, relation, object]])
-    ruled_out = bool(is_ruled_out(opened.graph, known_triples(opened.graph), triple)[0])
-    by_score = ruled_out and opened.calibration.ruled_out_share is not None
+    ruled_out = bool(is_ruled_out(opened.graph, KnownTriples.of_graph(opened.graph, "train"), triple)[0])
+    by_score = ruled_out and opened.calibration.fitted and opened.calibration.ruled_out_share is not None
     measured = fidelity(question, found.supporting(edges), draws, seed, by_score)
     naming = Naming(opened, found, itself)
     return _written(naming, question, about, paths, measured, method=method, ruled_out=ruled_out)
@@ -163,7 +157,6 @@ def _written(
         model=opened.name,
         method=method,
         probability=_probability(opened, question, output),
-        calibrated=opened.calibration.fitted,
         score=float(question.score(output)),
         own_share=attribution.own_share,
         ruled_out=ruled_out,
@@ -178,21 +171,28 @@ def _written(
     )
 
 
-def _probability(opened: OpenModel, question: Question, output: Tensor) -> float:
+def _probability(opened: OpenModel, question: Question, output: Tensor) -> float | None:
     """What a prediction of the same answer says."""
     if not isinstance(question, LinkQuestion):
         return question.probability(output)
     triple = torch.tensor([[question.subject, question.relation, question.object]])
-    return float(triple_probabilities(opened, triple, output)[0])
+    found = triple_probabilities(opened, triple, output)
+    return None if found is None else float(found[0])
 
 
-def _operator(model: NodeClassifier | LinkPredictor) -> RelationalAdjacency:
-    assert model._adjacency is not None  # a model that was opened has been prepared
-    return model._adjacency
+def _hearing(opened: OpenModel) -> Estimator:
+    """The model, which must hear messages for triples to decide anything."""
+    model = opened.model
+    if not model.num_layers_:
+        raise DataError(
+            f"{model.model.title} has no message passing: no triple decides its answers, only what it learned about "
+            "the nodes; explain a run of rgcn or c-rgcn instead"
+        )
+    return model
 
 
-def _passes_no_messages(model: NodeClassifier | LinkPredictor) -> bool:
-    return isinstance(model, LinkPredictor) and isinstance(model.network_.encoder, PlainEmbedding)
+def _reach(model: Estimator, asked: list[int]) -> Reach:
+    return Reach.of(model.adjacency_, model.message_triples_, asked, model.num_layers_)
 
 
 def _check(method: str, edges: int, draws: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgcn.explain.fidelity import Fidelity
-from rgcn.explain.phrases import Named, sentence, walk
+from rgcn.explain.phrases import Named, percent, sentence, walk
 
 if TYPE_CHECKING:
     from rgcn.runs.report.markup import Html
@@ -81,10 +81,10 @@ class Explanation:
     question     what was asked: {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
     method       how the importances were found
     model        the name of the run
-    probability  of the answer; calibrated where `calibrated`
     score        the network's own number: a logit, or a triple's score
+    probability  of the answer, calibrated; None where there was nothing to calibrate on
     own_share    how much the asked nodes brought themselves; None where the method does not say
-    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.predict.by_example`)
+    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
     added        asked nodes that were added after training
     edges        triples that speak for the answer, most important first
     against      triples that speak against it, likewise
@@ -95,8 +95,7 @@ class Explanation:
     question: dict[str, Any]
     method: str
     model: str
-    probability: float
-    calibrated: bool
+    probability: float | None
     score: float
     own_share: float | None
     ruled_out: bool
@@ -124,14 +123,20 @@ class Explanation:
             return (self.question["node"],)
         return self.question["subject"], self.question["object"]
 
+    @property
+    def sure(self) -> str:
+        """How sure the model is, in a few words."""
+        if self.probability is None:
+            return f"score {self.score:.3g}; no probability, since nothing was there to calibrate on"
+        return f"probability {percent(self.probability)}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             "question": self.question,
             "method": self.method,
-            "probability": self.probability,
-            "calibrated": self.calibrated,
             "score": self.score,
+            "probability": self.probability,
             "own_share": self.own_share,
             "ruled_out": self.ruled_out,
             "added": list(self.added),

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from rgcn.explain.phrases import percent
 from rgcn.explain.question import Question
 
+PROBABILITY = "the probability"
+
 
 class Asked(NamedTuple):
-    """An answer: its probability, and how strongly the network gives it."""
+    """An answer: how strongly the network gives it, and its probability, where there is one (else 0)."""
 
-    probability: float
     strength: float
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -35,27 +37,52 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """A number that tells how sure the answer is, and what becomes of it.
+
+    name     what it is called: the probability, the score, the log-odds
+    full     of the full answer, where the changes begin
+    without  the full answer less the one without the named triples: large where they were needed
+    only     the full answer less the one with only them: small where they suffice
+    """
+
+    name: str
+    full: float
+    without: Change
+    only: Change
+
+    def left(self, change: float) -> float:
+        return self.full - change
+
+    def words(self, value: float) -> str:
+        """The number as people read it."""
+        return percent(value) if self.name == PROBABILITY else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
 class Fidelity:
-    """The full answer less the one without the named triples, and less the one with only them.
+    """What the named triples change, in what the network itself counts and, where it is calibrated, in probability.
 
-    Large `without` means that the named triples were needed, small `only` that they suffice. The graph is normalized
-    again as if the other triples had never been; self-loops stay. Probabilities, and in `strength` what the network
-    itself counts: log-odds for a class, the score for a triple. `evidence` is the strength all triples bring together.
+    The graph is normalized again as if the other triples had never been; self-loops stay.
 
-    probability  of the full answer, where the changes begin
-    by_score     whether the answer itself is given another one, since examples rule it out: no triple that is left out
-                 changes that, so that here it is the one its score alone would have
+    strength     log-odds for a class, the score for a triple
+    probability  None where there was nothing to calibrate on
+    evidence     the strength all triples bring together
+    by_score     whether the answer itself is given another probability, since examples rule it out: no triple that is
+                 left out changes that, so that here it is the one its score alone would have
     """
 
     edges: int
     draws: int
-    probability: float
+    strength: Measure
+    probability: Measure | None
     evidence: float
-    without: Change
-    only: Change
-    without_strength: Change
-    only_strength: Change
     by_score: bool = False
+
+    @property
+    def shown(self) -> Measure:
+        """What people are told: the probability, where there is one."""
+        return self.strength if self.probability is None else self.probability
 
     @property
     def words(self) -> str:
@@ -64,42 +91,28 @@ class Fidelity:
             return "No triple speaks for this answer, so there is none to leave out."
         these = "this triple" if self.edges == 1 else f"these {self.edges} triples"
         others = "one drawn at random" if self.edges == 1 else f"{self.edges} drawn at random"
-        left, alone = self.probability - self.without.named, self.probability - self.only.named
-        lead, it = "", "the probability"
+        shown, evidence = self.shown, self.strength.without
+        left, alone = shown.left(shown.without.named), shown.left(shown.only.named)
+        lead, it = "", shown.name
+        pronoun, be = ("they", "are") if shown.name.endswith("odds") else ("it", "is")
         if self.by_score:
-            lead = f"By its score alone the triple would have a probability of {percent(self.probability)}. "
+            lead = f"By its score alone the triple would have a probability of {shown.words(shown.full)}. "
             it = "that"
         said = (
-            f"{lead}Without {these} {it} {_moves(self.probability, left)}; without {others} it "
-            f"{_moves(self.probability, self.probability - self.without.random, brief=True)}. "
-            f"With {these} and no other it is {percent(alone)}."
+            f"{lead}Without {these} {it} {_moves(shown, left)}; without {others} {pronoun} "
+            f"{_moves(shown, shown.left(shown.without.random), brief=True)}. "
+            f"With {these} and no other {pronoun} {be} {shown.words(alone)}."
         )
-        if percent(left) != percent(self.probability) or self.without_strength.named <= 0 or self.evidence <= 0:
+        if shown.words(left) != shown.words(shown.full) or evidence.named <= 0 or self.evidence <= 0:
             return said
-        ours, theirs = (
-            percent(change / self.evidence) for change in (self.without_strength.named, self.without_strength.random)
-        )
+        ours, theirs = (percent(change / self.evidence) for change in (evidence.named, evidence.random))
         return (
             f"{said} Other triples would have sufficed too: of the evidence, {ours} goes with {these}, {theirs} with "
             f"{others}."
         )
 
     def as_dict(self) -> dict[str, Any]:
-        strength = {
-            "evidence": self.evidence,
-            "without": asdict(self.without_strength),
-            "only": asdict(self.only_strength),
-        }
-        return {
-            "edges": self.edges,
-            "draws": self.draws,
-            "probability": self.probability,
-            "by_score": self.by_score,
-            "without": asdict(self.without),
-            "only": asdict(self.only),
-            "strength": strength,
-            "words": self.words,
-        }
+        return {**asdict(self), "words": self.words}
 
 
 def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int, by_score: bool = False) -> Fidelity:
@@ -115,10 +128,10 @@ def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int
             for pool in (np.arange(len(reach)), near)
         )
     columns = zip(ours.tolist(), from_all.tolist(), from_near.tolist(), strict=True)
-    without, without_strength, only, only_strength = (Change(*column) for column in columns)
-    evidence = full.strength - bare.strength
-    changes = without, only, without_strength, only_strength
-    return Fidelity(len(named), draws, full.probability, evidence, *changes, by_score)
+    without_strength, without, only_strength, only = (Change(*column) for column in columns)
+    strength = Measure(question.strength_name, full.strength, without_strength, only_strength)
+    probability = Measure(PROBABILITY, full.probability, without, only) if question.calibration.fitted else None
+    return Fidelity(len(named), draws, strength, probability, full.strength - bare.strength, by_score)
 
 
 def _drawn(rng: np.random.Generator, pool: NDArray[np.int64], size: int) -> NDArray[np.int64]:
@@ -126,7 +139,7 @@ def _drawn(rng: np.random.Generator, pool: NDArray[np.int64], size: int) -> NDAr
 
 
 def _changes(question: Question, full: Asked, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[4]: what the answer loses without the chosen triples, in probability and strength, and with them alone."""
+    """[4]: what the answer loses without the chosen triples, in strength and probability, and with them alone."""
     keep = np.ones(len(question.reach), dtype=bool)
     keep[chosen] = False
     return np.concatenate([np.subtract(full, _asked(question, kept)) for kept in (keep, ~keep)])
@@ -134,13 +147,15 @@ def _changes(question: Question, full: Asked, chosen: NDArray[np.int64]) -> NDAr
 
 def _asked(question: Question, keep: NDArray[np.bool_]) -> Asked:
     output = question.output(question.reach.keeping(keep))
-    return Asked(question.probability(output), float(question.strength(output)))
+    return Asked(float(question.strength(output)), question.probability(output) or 0.0)
 
 
-def _moves(before: float, after: float, brief: bool = False) -> str:
+def _moves(shown: Measure, after: float, brief: bool = False) -> str:
     """Falls, rises or stays, as the rounded figures say it: brief leaves out where it began."""
-    start, end = percent(before), percent(after)
+    start, end = shown.words(shown.full), shown.words(after)
+    # Log-odds are many.
+    falls, rises, stays = ("fall", "rise", "stay") if shown.name.endswith("odds") else ("falls", "rises", "stays")
     if start == end:
-        return f"stays at {end}"
-    verb = "falls" if after < before else "rises"
+        return f"{stays} at {end}"
+    verb = falls if after < shown.full else rises
     return f"{verb} to {end}" if brief else f"{verb} from {start} to {end}"

@@ -39,8 +39,7 @@ def explanation_page(explanation: Explanation) -> str:
 
 
 def _introduction(explanation: Explanation) -> str:
-    kind = "calibrated" if explanation.calibrated else "as trained, not calibrated"
-    words = f"The model gives this a probability of {percent(explanation.probability)} ({kind})."
+    words = f"{explanation.sure.capitalize()}."
     asked = explanation.question
     if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
         words += f" Its own answer is {asked['predicted']['title']}."
@@ -48,17 +47,19 @@ def _introduction(explanation: Explanation) -> str:
 
 
 def _tiles(explanation: Explanation) -> list[Tile]:
-    measured = explanation.fidelity
+    measured, shown = explanation.fidelity, explanation.fidelity.shown
     named, drawn = (f"without {which} triples" for which in (f"the {measured.edges} named", f"{measured.edges} random"))
-    tiles = [Tile("probability", percent(explanation.probability))]
+    tiles = [Tile("score", f"{explanation.score:.3g}", "not calibrated")]
+    if explanation.probability is not None:
+        tiles = [Tile("probability", percent(explanation.probability))]
     if measured.edges:
         tiles += [
             Tile(
                 named,
-                percent(measured.probability - measured.without.named),
-                f"{percent(measured.probability)} by its score alone" if measured.by_score else "",
+                shown.words(shown.left(shown.without.named)),
+                f"{shown.words(shown.full)} by its score alone" if measured.by_score else "",
             ),
-            Tile(drawn, percent(measured.probability - measured.without.random), f"mean of {measured.draws} draws"),
+            Tile(drawn, shown.words(shown.left(shown.without.random)), f"mean of {measured.draws} draws"),
         ]
     if explanation.own_share is not None:
         tiles.append(Tile("from itself", percent(explanation.own_share), "not through triples"))
@@ -108,19 +109,19 @@ def _paths(paths: Sequence[ExplainedPath]) -> Html:
 
 
 def _fidelity(explanation: Explanation) -> Html:
-    measured = explanation.fidelity
+    measured, shown = explanation.fidelity, explanation.fidelity.shown
 
     def left(change: float) -> str:
-        return percent(measured.probability - change)
+        return shown.words(shown.left(change))
 
     rows = [
-        [name, left(getattr(measured.without, column)), left(getattr(measured.only, column))]
+        [name, left(getattr(shown.without, column)), left(getattr(shown.only, column))]
         for name, column in (
             (f"the {measured.edges} named triples", "named"),
             (f"{measured.edges} triples at random", "random"),
             (f"{measured.edges} at random among those that touch what was asked", "random_near"),
         )
     ]
-    first = "probability by the score alone" if measured.by_score else "probability of the answer"
+    first = f"{shown.name.removeprefix('the ')} {'by the score alone' if measured.by_score else 'of the answer'}"
     head = [first, "without them", "with only them"]
     return table(head, rows, numeric=(1, 2))

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
+from rgcn.answers.calibration import Calibration
 from rgcn.explain.reach import Reach
-from rgcn.nn import RelationalEncoder
-from rgcn.nn.link_encoders import CompressionEncoder
-from rgcn.tasks.link_network import LinkNetwork
+from rgcn.nn.link_network import Heard, LinkNetwork
+from rgcn.tasks.estimator import Estimator
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
 @dataclass(frozen=True, eq=False)
 class Question(ABC):
-    """An answer and the triples that can have a say in it."""
+    """An answer and the triples that can have a say in it.
+
+    strength_name  what the strength is called
+    """
 
     reach: Reach
+    calibration: Calibration
+
+    strength_name: ClassVar[str]
 
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
@@ -50,8 +55,12 @@ class Question(ABC):
         """The network's own number for the answer, a scalar: the class's logit, the triple's score."""
 
     @abstractmethod
-    def probability(self, output: Tensor) -> float:
-        """The answer's probability, calibrated: by the network's number alone, whatever else is known."""
+    def calibrated(self, output: Tensor) -> float:
+        """The answer's probability, by the network's number alone, whatever else is known."""
+
+    def probability(self, output: Tensor) -> float | None:
+        """The same; None where there was nothing to calibrate on."""
+        return self.calibrated(output) if self.calibration.fitted else None
 
     def silent(self) -> ReceptiveField:
         """No message at all, not even a node's to itself."""
@@ -65,15 +74,18 @@ class Question(ABC):
 class ClassQuestion(Question):
     """Why is this node of this class? The strength is its log-odds, log p / (1 - p), against all other classes."""
 
-    network: RelationalEncoder
+    model: Estimator
+    network: nn.Module
+    node: int
     class_: int
-    calibrated: Callable[[Tensor], Tensor]
+
+    strength_name = "the log-odds"
 
     def output(self, field: ReceptiveField) -> Tensor:
-        return self.network(field)  # type: ignore[no-any-return]
+        return self.model.class_heard(self.network, field, self.node)
 
     def unheard(self) -> Tensor:
-        return self.output(self.silent())
+        return self.model.class_heard(self.network, self.silent(), self.node, own=False)
 
     def strength(self, output: Tensor) -> Tensor:
         others = torch.cat([output[0, : self.class_], output[0, self.class_ + 1 :]])
@@ -85,8 +97,8 @@ class ClassQuestion(Question):
     def score(self, output: Tensor) -> Tensor:
         return output[0, self.class_]
 
-    def probability(self, output: Tensor) -> float:
-        return float(self.calibrated(output)[0, self.class_])
+    def calibrated(self, output: Tensor) -> float:
+        return float(self.calibration.class_probabilities(output)[0, self.class_])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,33 +109,18 @@ class LinkQuestion(Question):
     subject: int
     relation: int
     object: int
-    calibrated: Callable[[Tensor], Tensor]
+
+    strength_name = "the score"
 
     def output(self, field: ReceptiveField) -> Tensor:
-        return self._scored(self._nodes(field))
+        return self.network.score_heard(self._heard(field))
 
     def unheard(self) -> Tensor:
-        encoder, width = self.network.encoder, self.network.decoder.width
-        nodes = self._nodes(self.silent())
-        vectors, biases = nodes[:, :width], nodes[:, width:]
-        if isinstance(encoder, CompressionEncoder):
-            # E goes around the bottleneck: without any message it is all there still.
-            vectors = vectors - encoder.source(self._asked)
-        return self._scored(torch.cat([vectors, torch.zeros_like(biases)], dim=1))
+        return self.network.score_unheard(self._heard(self.silent()))
 
-    @property
-    def _asked(self) -> Tensor:
-        return torch.tensor(self.reach.asked, device=self.reach.field.inputs.device)
-
-    def _nodes(self, field: ReceptiveField) -> Tensor:
-        """[asked, d']: the asked nodes as the decoder reads them."""
-        asked = self._asked
-        return self.network.decoder.prepare(self.network.encoder.at(field, asked), asked)  # type: ignore[operator]
-
-    def _scored(self, nodes: Tensor) -> Tensor:
-        subject, object_ = (self.reach.asked.index(node) for node in (self.subject, self.object))
-        relation = torch.tensor([self.relation], device=nodes.device)
-        return self.network.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
+    def _heard(self, field: ReceptiveField) -> Heard:
+        asked = torch.tensor(self.reach.asked, device=self.reach.field.inputs.device)
+        return Heard(field, asked, self.subject, self.relation, self.object)
 
     def strength(self, output: Tensor) -> Tensor:
         return output[0]
@@ -134,8 +131,8 @@ class LinkQuestion(Question):
     def score(self, output: Tensor) -> Tensor:
         return output[0]
 
-    def probability(self, output: Tensor) -> float:
-        return float(self.calibrated(output)[0])
+    def calibrated(self, output: Tensor) -> float:
+        return float(self.calibration.link_probabilities(output)[0])
 
 
 def frozen(network: Network) -> Network:
@@ -148,7 +145,7 @@ def frozen(network: Network) -> Network:
     for parameter in network.parameters():
         shared[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
     for module in network.modules():
-        for name in ("_encoded", "_last"):
+        for name in ("_scorer", "_last"):
             if module.__dict__.get(name) is not None:
                 shared[id(module.__dict__[name])] = None
     return copy.deepcopy(network, shared).eval()

@@ -30,8 +30,7 @@ def text(explanation: Explanation) -> str:
 
 
 def _answer(explanation: Explanation) -> list[str]:
-    kind = "calibrated" if explanation.calibrated else "as trained, not calibrated"
-    lines = [f"Probability {percent(explanation.probability)} ({kind})."]
+    lines = [f"{explanation.sure.capitalize()}."]
     asked = explanation.question
     if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
         lines.append(f"The model itself says {asked['predicted']['title']}.")
@@ -55,9 +54,9 @@ def remarks(explanation: Explanation) -> list[str]:
         said.append(
             "Such triples share one probability, whatever their score."
             if explanation.fidelity.by_score
-            else "Predictions leave it out; the probability is of its score alone."
+            else "Predictions leave it out."
         )
-    if explanation.added and explanation.calibrated:
+    if explanation.added and explanation.probability is not None:
         names = " and ".join(node["title"] for node in explanation.added)
         verb = "was" if len(explanation.added) == 1 else "were"
         said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")

@@ -72,6 +72,9 @@ class KnowledgeGraph:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        given = np.asarray(self.triples)
+        if given.size and given.dtype.kind not in "iu":  # 0.9 would silently become node 0
+            raise DataError(f"triples must be whole numbers, not {given.dtype}")
         dtypes = {
             "triples": np.int64,
             "node_kinds": np.uint8,
@@ -95,7 +98,13 @@ class KnowledgeGraph:
         if len(self.triples):
             low, high = self.triples.min(axis=0), self.triples.max(axis=0)
             if low.min() < 0 or max(high[0], high[2]) >= self.num_nodes or high[1] >= self.num_relations:
-                raise DataError("a triple refers to a node or relation that has no name")
+                sizes = np.array([self.num_nodes, self.num_relations, self.num_nodes])
+                row = int(np.flatnonzero(((self.triples < 0) | (self.triples >= sizes)).any(1))[0])
+                raise DataError(
+                    f"a triple refers to a node or relation that has no name: triple {row} (from 0) is "
+                    f"{tuple(self.triples[row].tolist())}, "
+                    f"with {self.num_nodes} nodes and {self.num_relations} relations"
+                )
         lengths = {
             "node_kinds": self.num_nodes,
             "features": self.num_nodes,

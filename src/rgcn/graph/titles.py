@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 
-from rgcn.errors import DataError, UnknownNameError, local_name
+from rgcn.errors import DataError, local_name
 from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
 from rgcn.graph.vocabulary import Vocabulary
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
-MOST_MEANT = 5
 LONGEST = 120
-
-
-class AmbiguousNameError(DataError):
-    """A title that several have."""
 
 
 class Titles:
     """Readable names: a data set's own naming, a label in the graph, the last part of an IRI, a literal's text.
 
-    Titles are for reading and for asking. Two nodes may have the same one; names stay what tells nodes apart.
+    Titles are for reading. Two nodes may have the same one; names stay what tells nodes apart.
 
     >>> kg = KnowledgeGraph.from_triples([("http://x.org/id7", "http://x.org/worksAt", "http://x.org/aifb")])
     >>> titles = Titles(kg, {0: "Ada Lovelace"})
     >>> titles.of(0), titles.of(1), titles.relation(0)
     ('Ada Lovelace', 'aifb', 'worksAt')
-    >>> titles.node("ada lovelace"), titles.node("AIFB"), titles.node("<http://x.org/aifb>")
-    (0, 1, 1)
     """
 
     def __init__(
@@ -50,8 +42,6 @@ class Titles:
     def over(self, graph: KnowledgeGraph) -> Titles:
         """The titles of a larger graph that begins with the nodes of this one."""
         return Titles(graph, self._given, self._descriptions)
-
-    # -- reading -----------------------------------------------------------------------------------------
 
     def of(self, node: int) -> str:
         """What people call a node."""
@@ -70,11 +60,11 @@ class Titles:
 
     def class_(self, number: int) -> str:
         """A class is often a node too, the research group say, and then called as the node is."""
-        node = self.graph.nodes.get(self._classes[number])
-        return local_name(self._classes[number]) if node is None else self.of(node)
+        node = self.graph.nodes.get(self.classes[number])
+        return local_name(self.classes[number]) if node is None else self.of(node)
 
     @property
-    def _classes(self) -> Vocabulary:
+    def classes(self) -> Vocabulary:
         if self.graph.labels is None:
             raise DataError("the graph has no classes: none of its nodes is labelled")
         return self.graph.labels.names
@@ -97,38 +87,6 @@ class Titles:
                 if text:
                     found.setdefault(subject, text)
         return found
-
-    # -- asking ------------------------------------------------------------------------------------------
-
-    def node(self, text: str, suggest: bool = True) -> int:
-        """The node somebody means: by name, in angle brackets, by title, by the last part of an IRI, in any case.
-
-        suggest: whether the error offers the closest names, which takes a while among many.
-        """
-        return _meant(text, self.graph.nodes, lambda: self.nodes_by_key, self.of, suggest)
-
-    def find_relation(self, text: str) -> int:
-        """The relation somebody means."""
-        return _meant(text, self.graph.relations, lambda: self.relations_by_key, self.relation)
-
-    def find_class(self, text: str) -> int:
-        """The class somebody means."""
-        return _meant(text, self._classes, lambda: self.classes_by_key, self.class_)
-
-    @cached_property
-    def nodes_by_key(self) -> dict[str, list[int]]:
-        """Literals only where nothing else is called so: a thing and the literal that names it have the same title."""
-        literals = self.graph.is_literal
-        things = _by_key(self.graph.nodes, self.of, np.flatnonzero(~literals).tolist())
-        return {**_by_key(self.graph.nodes, self.of, np.flatnonzero(literals).tolist()), **things}
-
-    @cached_property
-    def relations_by_key(self) -> dict[str, list[int]]:
-        return _by_key(self.graph.relations, self.relation)
-
-    @cached_property
-    def classes_by_key(self) -> dict[str, list[int]]:
-        return _by_key(self._classes, self.class_)
 
 
 def literal_text(name: str) -> str:
@@ -157,49 +115,3 @@ def _is_english(literal: str) -> bool:
     """English, or of no language."""
     language = literal.rpartition('"')[2].lower()
     return not language.startswith("@") or language == "@en" or language.startswith("@en-")
-
-
-def lookup_key(text: str) -> str:
-    """A name without what people leave out when they type it: case, underscores, spaces around."""
-    return " ".join(text.replace("_", " ").casefold().split())
-
-
-def _by_key(
-    names: Vocabulary, title: Callable[[int], str], numbers: Iterable[int] | None = None
-) -> dict[str, list[int]]:
-    """Ids by title and by last part of the name."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for number in range(len(names)) if numbers is None else numbers:
-        name = names[number]
-        for key in dict.fromkeys(map(lookup_key, (title(number), local_name(name), name))):
-            found[key].append(number)
-    return dict(found)
-
-
-def _meant(
-    text: str,
-    names: Vocabulary,
-    by_key: Callable[[], Mapping[str, Sequence[int]]],
-    title: Callable[[int], str],
-    suggest: bool = True,
-) -> int:
-    """The one id a text stands for; an exact name comes before everything else."""
-    if not text.strip():
-        raise DataError(f"an empty name is no {names.kind}'s")
-    bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
-    for exact in (text, bare):
-        number = names.get(exact)
-        if number is not None:
-            return number
-    found = by_key().get(lookup_key(bare), ())
-    same = [number for number in found if title(number) == bare]
-    if len(found) == 1 or len(same) == 1:
-        return (same or found)[0]
-    if found:
-        shown = ", ".join(repr(names[number]) for number in found[:MOST_MEANT])
-        more = f" and {len(found) - MOST_MEANT:,} more" if len(found) > MOST_MEANT else ""
-        raise AmbiguousNameError(
-            f"{text!r} may be any of {len(found):,} {names.kind}s: give the whole name, {shown}{more}"
-        )
-    known = (*names, *map(title, range(len(names)))) if suggest else ()
-    raise UnknownNameError(names.kind, text, known)

@@ -58,7 +58,7 @@ def colorings(
     graph = opened.graph
     made = [by_kind(opened, nodes)]
     if graph.labels is not None and len(graph.labels):
-        made.insert(0 if opened.task == "node-classification" else 1, by_class(opened, nodes, split == "test"))
+        made.insert(0 if opened.answers("classes") else 1, by_class(opened, nodes, split == "test"))
     if predicted is not None:
         made.insert(1, by_prediction(opened, predicted))
     return made
@@ -81,7 +81,7 @@ def by_class(opened: OpenModel, nodes: Integers, with_test: bool) -> Coloring:
 
 
 def by_prediction(opened: OpenModel, predicted: Integers) -> Coloring:
-    names = [opened.titles.class_(number) for number in range(len(opened.classifier.classes_))]
+    names = [opened.titles.class_(number) for number in range(len(opened.model.classes_))]
     words = "The class the model finds likeliest, also for nodes that no class was meant for."
     return _coloring("predicted", "predicted class", words, predicted, names, {})
 

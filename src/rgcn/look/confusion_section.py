@@ -7,9 +7,9 @@ import numpy as np
 from rgcn.errors import DataError
 from rgcn.predict import OpenModel
 from rgcn.runs.report.charts import heat_map
-from rgcn.runs.report.evaluation import NodeEvaluation, evaluate_nodes
 from rgcn.runs.report.figures import percent
 from rgcn.runs.report.markup import Html, join, paragraph
+from rgcn.runs.report.node_evaluation import NodeEvaluation, evaluate_nodes
 from rgcn.runs.report.page import Section
 from rgcn.words import count
 
@@ -19,7 +19,7 @@ SPLIT_WORDS = {"test": "test", "valid": "validation", "train": "training"}
 
 def split_looked_at(opened: OpenModel, wanted: str | None) -> str:
     """The split a page may show: the one asked for, else validation where there is some, else training; never test."""
-    labels = opened.classifier.graph_.labels
+    labels = opened.graph.labels
     counts = {} if labels is None else labels.counts()
     if wanted is None:
         return "valid" if "valid" in counts else "train"
@@ -30,7 +30,7 @@ def split_looked_at(opened: OpenModel, wanted: str | None) -> str:
 
 def confusion_section(opened: OpenModel, wanted: str | None = None) -> Section:
     split = split_looked_at(opened, wanted)
-    measured = evaluate_nodes(opened.classifier, split)
+    measured = evaluate_nodes(opened.model, split)
     words = (
         f"Each row holds the {SPLIT_WORDS[split]} nodes of one true class, each column what the model said; outlined "
         "fields are right answers. The stronger the color, the larger the share of the row. "

@@ -102,7 +102,7 @@ def make_map(
     numbers = vectors.gather(nodes)
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
-    predicted, probability = predictions(opened, nodes) if opened.task == "node-classification" else (None, None)
+    predicted, _, probability = predictions(opened, nodes) if opened.answers("classes") else (None, None, None)
     return NodeMap(
         opened,
         vectors,

@@ -24,7 +24,7 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     """
     opened = made.opened
     sections = [map_section(made)]
-    if opened.task == "node-classification":
+    if opened.answers("classes"):
         sections.append(confusion_section(opened, split))
     sections.append(_relations(opened))
     return page(
@@ -52,8 +52,8 @@ def _relations(opened: OpenModel) -> Section:
 
 def _introduction(opened: OpenModel) -> Html:
     graph = opened.graph
-    model, data = opened.model.model.name, graph.name or "a graph"
-    learned = "the classes of nodes" if opened.task == "node-classification" else "which triples are likely"
+    model, data = opened.model.model.title, graph.name or "a graph"
+    learned = "the classes of nodes" if opened.answers("classes") else "which triples are likely"
     sizes = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     return join(
         [

@@ -7,13 +7,11 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS
-from rgcn.look.vectors import NodeVectors, in_parts, relation_vectors
-from rgcn.predict import OpenModel
-from rgcn.tasks import NodeClassifier
+from rgcn.look.vectors import NODES_AT_ONCE, Floats, NodeVectors, in_parts, relation_vectors
+from rgcn.predict import OpenModel, predict_classes
 
 VECTOR = "vector"
 
@@ -58,11 +56,16 @@ class NodeTable:
             classes = [None if at < 0 else labels.names[int(labels.classes[at])] for at in row]
             splits = [None if at < 0 else SPLITS[int(labels.splits[at])] for at in row]
             columns += [pl.Series("class", classes, pl.String), pl.Series("split", splits, pl.String)]
-        if isinstance(self._opened.model, NodeClassifier):
-            predicted, probability = predictions(self._opened, nodes)
+        if self._opened.answers("classes"):
+            predicted, score, probability = predictions(self._opened, nodes)
             names = self._opened.model.classes_
             said = [names[number] for number in predicted.tolist()]
-            columns += [pl.Series("predicted", said, pl.String), pl.Series("probability", probability, pl.Float32)]
+            shares = [None] * len(said) if probability is None else probability
+            columns += [
+                pl.Series("predicted", said, pl.String),
+                pl.Series("score", score, pl.Float32),
+                pl.Series("probability", shares, pl.Float32),
+            ]
         return columns
 
     @cached_property
@@ -75,15 +78,15 @@ class NodeTable:
         return row
 
 
-def predictions(opened: OpenModel, nodes: Integers) -> tuple[Integers, NDArray[np.float32]]:
-    """A classifier's class of each node [n], and its calibrated probability [n]."""
-    predicted, probability = [], []
-    for part in in_parts(nodes):
-        logits = torch.from_numpy(opened.classifier.embeddings(part.tolist(), layer=-1))
-        best = opened.calibration.class_probabilities(logits).max(dim=1)
-        predicted.append(best.indices.numpy())
-        probability.append(best.values.float().numpy())
-    return np.concatenate(predicted).astype(np.int64), np.concatenate(probability)
+def predictions(opened: OpenModel, nodes: Integers) -> tuple[Integers, Floats, Floats | None]:
+    """A classifier's class of each node [n], its score [n], and its probability [n] where that is calibrated."""
+    found = list(predict_classes(opened, nodes, NODES_AT_ONCE))
+    shares = [part.probability for part in found if part.probability is not None]
+    return (
+        np.concatenate([part.class_ for part in found]),
+        np.concatenate([part.score for part in found]),
+        np.concatenate(shares) if shares else None,
+    )
 
 
 def relation_table(opened: OpenModel) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Classes of many nodes, a chunk at a time, with calibrated probabilities."""
+"""Classes of many nodes, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS
@@ -28,29 +27,39 @@ class ClassAnswers:
 
     node          int64 [n]
     class_        int64 [n]        the most likely class
-    probability   float32 [n]      its probability, calibrated
-    probabilities float32 [n, C]   those of all classes
+    scores        float32 [n, C]   the model's own number for every class
+    probabilities float32 [n, C]   calibrated; None where there was nothing to calibrate on
     label         int64 [n]        the class that the graph knows; -1 where it knows none
     split         int8 [n]         index into ("train", "valid", "test") of that label; -1 without one
     """
 
     node: NDArray[np.int64]
     class_: NDArray[np.int64]
-    probability: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    probabilities: NDArray[np.float32] | None
     label: NDArray[np.int64]
     split: NDArray[np.int8]
 
     def __len__(self) -> int:
         return len(self.node)
 
+    @property
+    def score(self) -> NDArray[np.float32]:
+        """[n]: of the most likely class."""
+        return self.scores[np.arange(len(self)), self.class_]
+
+    @property
+    def probability(self) -> NDArray[np.float32] | None:
+        """[n]: likewise."""
+        return None if self.probabilities is None else self.probabilities[np.arange(len(self)), self.class_]
+
     def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
         """The answers marked in keep [n]."""
         return ClassAnswers(
             self.node[keep],
             self.class_[keep],
-            self.probability[keep],
-            self.probabilities[keep],
+            self.scores[keep],
+            None if self.probabilities is None else self.probabilities[keep],
             self.label[keep],
             self.split[keep],
         )
@@ -65,7 +74,7 @@ def predict_classes(
     opened: OpenModel, ids: Sequence[int] | NDArray[np.int64], chunk: int = CHUNK
 ) -> Iterator[ClassAnswers]:
     """The classes of nodes, in the order given, `chunk` of them at a time."""
-    model = opened.classifier
+    opened.must_answer("classes")
     labels = opened.graph.labels
     assert labels is not None
     label = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
@@ -74,54 +83,66 @@ def predict_classes(
     wanted = np.asarray(ids, dtype=np.int64)
     for first in range(0, len(wanted), chunk):
         part = wanted[first : first + chunk]
-        logits = torch.from_numpy(model.embeddings(part.tolist(), layer=-1))
-        probabilities = opened.calibration.class_probabilities(logits).float().numpy()
-        best = probabilities.argmax(1)
+        logits = opened.logits(part.tolist())
+        calibration, probabilities = opened.calibration, None
+        if calibration.fitted:
+            probabilities = calibration.class_probabilities(logits).float().numpy()
         yield ClassAnswers(
-            part, best, probabilities[np.arange(len(part)), best], probabilities, label[part], split[part]
+            part, logits.argmax(1).numpy(), logits.float().numpy(), probabilities, label[part], split[part]
         )
 
 
 def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) -> pl.DataFrame:
-    """A row a node: node, title, class, class_title, probability, label, label_split, and p(...) of every class.
+    """A row a node: node, title, class, class_title, score, probability, label, label_split, and of every class its
+    score(...) and, where there are any, its probability p(...).
 
-    nested: the classes' probabilities as one column of {class: probability}, for JSON.
+    nested: the classes' scores and probabilities as columns of {class: number}, for JSON.
     """
     import polars as pl
 
-    names, nodes = list(opened.classifier.classes_), answers.node.tolist()
+    names, nodes = list(opened.model.classes_), answers.node.tolist()
     titles = [opened.titles.class_(number) for number in range(len(names))]
     known = [number if number >= 0 else None for number in answers.label.tolist()]
+    probability = answers.probability
     frame = pl.DataFrame(
         {
             "node": [opened.graph.nodes[node] for node in nodes],
             "title": [opened.titles.of(node) for node in nodes],
             "class": [names[number] for number in answers.class_.tolist()],
             "class_title": [titles[number] for number in answers.class_.tolist()],
-            "probability": answers.probability,
+            "score": answers.score,
+            "probability": [None] * len(nodes) if probability is None else probability,
             "label": [None if number is None else names[number] for number in known],
             "label_split": [None if split < 0 else SPLITS[split] for split in answers.split.tolist()],
         },
-        schema_overrides={"label": pl.String, "label_split": pl.String},
+        schema_overrides={"label": pl.String, "label_split": pl.String, "probability": pl.Float32},
     )
-    columns = [pl.Series(name, answers.probabilities[:, number]) for number, name in enumerate(names)]
-    if nested:
-        return frame.insert_column(5, pl.DataFrame(columns).to_struct("probabilities"))
-    return frame.with_columns([column.alias(f"p({column.name})") for column in columns])
+    numbers = {"scores": ("score", answers.scores), "probabilities": ("p", answers.probabilities)}
+    for column, (prefix, table) in numbers.items():
+        if table is None:
+            if nested:
+                frame = frame.with_columns(pl.lit(None).alias(column))
+            continue
+        columns = [pl.Series(name, table[:, number]) for number, name in enumerate(names)]
+        if nested:
+            frame = frame.with_columns(pl.DataFrame(columns).to_struct(column))
+        else:
+            frame = frame.with_columns([series.alias(f"{prefix}({series.name})") for series in columns])
+    return frame
 
 
 def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> Iterator[str]:
-    """Lines of N-Triples, with the probability in a comment; literals, which can be no subject, are left out."""
+    """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
     from rgcn.graph.interop.rdf import rdf_class
-    from rgcn.predict.writing import Terms
+    from rgcn.predict.writing import Terms, said
 
     terms = Terms(opened.graph)
-    classes = [str(rdf_class(name)) for name in opened.classifier.classes_]
-    for node, number, p in zip(
-        answers.node.tolist(), answers.class_.tolist(), answers.probability.tolist(), strict=True
-    ):
+    classes = [str(rdf_class(name)) for name in opened.model.classes_]
+    shares = [None] * len(answers) if answers.probability is None else answers.probability.tolist()
+    rows = zip(answers.node.tolist(), answers.class_.tolist(), answers.score.tolist(), shares, strict=True)
+    for node, number, score, p in rows:
         if terms.can_be_subject(node):
-            yield f"{terms.node(node)} {predicate} {classes[number]} . # {p:.4g}"
+            yield f"{terms.node(node)} {predicate} {classes[number]} . # {said(score, p)}"
 
 
 def label_relation(opened: OpenModel) -> str | None:

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from rgcn.predict.links import LinkAnswers
-from rgcn.predict.writing import Terms
+from rgcn.answers.links import LinkAnswers
+from rgcn.predict.writing import Terms, said
+from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from rgcn.answers.completion import Completion
     from rgcn.predict import OpenModel
-    from rgcn.predict.completion import Completion
 
 CHUNK = 1 << 16
+WORDS = ("subject", "relation", "object", "subject_title", "relation_title", "object_title")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,39 +29,39 @@ class ScoredTriples:
     """Triples with what a model says of them.
 
     triples      int64 [n, 3]
-    score        float32 [n]   σ of the model's raw score: its own number between 0 and 1
-    raw_score    float32 [n]
-    probability  float32 [n]   calibrated
-    known        bool [n]      whether the graph has the triple
+    score        float32 [n]   the model's own number
+    probability  float32 [n]   calibrated; None where there was nothing to calibrate on
+    known        bool [n]      whether it is a training triple
     """
 
     triples: NDArray[np.int64]
     score: NDArray[np.float32]
-    raw_score: NDArray[np.float32]
-    probability: NDArray[np.float32]
+    probability: NDArray[np.float32] | None
     known: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.triples)
 
     def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
-        return ScoredTriples(
-            self.triples[part], self.score[part], self.raw_score[part], self.probability[part], self.known[part]
-        )
+        share = None if self.probability is None else self.probability[part]
+        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part])
+
+    def at_least(self, probability: float) -> ScoredTriples:
+        """Those that are at least so probable."""
+        return self if self.probability is None else self[self.probability >= probability]
 
     @classmethod
-    def of_answers(
-        cls, given: Tensor, relation: Tensor, for_objects: bool | Tensor, answers: LinkAnswers
-    ) -> ScoredTriples:
+    def of_answers(cls, questions: Questions, answers: LinkAnswers) -> ScoredTriples:
         """The triples that answers make with their questions, question by question, best first."""
-        side = for_objects if isinstance(for_objects, Tensor) else torch.full(given.shape, for_objects)
         row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
-        node, asked = answers.node[row, column], given[row]
-        subject, object_ = torch.where(side[row], asked, node), torch.where(side[row], node, asked)
-        return cls._of(
-            torch.stack([subject, relation[row], object_], dim=1).numpy(),
-            answers.score[row, column],
-            answers.probability[row, column].float().numpy(),
+        node, asked = answers.node[row, column], questions.node[row]
+        is_object = questions.asks_objects()[row]
+        subject, object_ = torch.where(is_object, asked, node), torch.where(is_object, node, asked)
+        share = answers.probability
+        return cls(
+            torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
+            answers.score[row, column].float().numpy(),
+            None if share is None else share[row, column].float().numpy(),
             answers.known[row, column].numpy(),
         )
 
@@ -68,21 +69,11 @@ class ScoredTriples:
     def of_completion(cls, completion: Completion) -> ScoredTriples:
         """New triples, best first."""
         new = np.zeros(len(completion), dtype=bool)
-        return cls._of(completion.triples, torch.from_numpy(completion.score), completion.probability, new)
-
-    @classmethod
-    def _of(
-        cls,
-        triples: NDArray[np.int64],
-        raw: Tensor,
-        probability: NDArray[np.float32],
-        known: NDArray[np.bool_],
-    ) -> ScoredTriples:
-        return cls(triples, torch.sigmoid(raw.float()).numpy(), raw.float().numpy(), probability, known)
+        return cls(completion.triples, completion.score, completion.probability, new)
 
 
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
-    """subject, relation, object, their titles, score, probability, known, raw_score; at least one frame."""
+    """subject, relation, object, their titles, score, probability, known; at least one frame."""
     import polars as pl
 
     graph, titles = opened.graph, opened.titles
@@ -98,13 +89,10 @@ def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame
                 "relation_title": [titles.relation(relation) for relation in relations],
                 "object_title": [titles.of(node) for node in objects],
                 "score": part.score,
-                "probability": part.probability,
+                "probability": [None] * len(part) if part.probability is None else part.probability,
                 "known": part.known,
-                "raw_score": part.raw_score,
             },
-            schema_overrides=dict.fromkeys(
-                ("subject", "relation", "object", "subject_title", "relation_title", "object_title"), pl.String
-            ),
+            schema_overrides={**dict.fromkeys(WORDS, pl.String), "probability": pl.Float32},
         )
 
 
@@ -113,8 +101,9 @@ def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
     terms = Terms(opened.graph)
     for first in range(0, len(rows), CHUNK):
         part = rows[first : first + CHUNK]
-        numbers = zip(part.triples.tolist(), part.score.tolist(), part.probability.tolist(), strict=True)
+        shares = [None] * len(part) if part.probability is None else part.probability.tolist()
+        numbers = zip(part.triples.tolist(), part.score.tolist(), shares, strict=True)
         for (subject, relation, object_), score, p in numbers:
             if terms.can_be_subject(subject):
                 line = f"{terms.node(subject)} {terms.relation(relation)} {terms.node(object_)} ."
-                yield f"{line} # score {score:.4f}, probability {p:.4g}"
+                yield f"{line} # {said(score, p)}"

@@ -151,10 +151,12 @@ def resolve_nodes(
 
 def _node(opened: OpenModel, name: str, explain: bool) -> tuple[int | None, str | None]:
     """(node, None), or (None, what is wrong with the name where that is to be explained)."""
-    exact = opened.graph.nodes.get(name)
-    if exact is not None:
-        return exact, None
+    meant = opened.names.nodes(name)
+    if len(meant) == 1:
+        return meant[0], None
+    if not explain:
+        return None, None
     try:
-        return (opened.node(name) if explain else opened.titles.node(name, suggest=False)), None
+        return opened.node(name), None
     except (UnknownNameError, DataError) as error:
-        return None, str(error) if explain else None
+        return None, str(error)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgcn.errors import DataError, UnknownNameError
+from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.lookup import NameLookup
 from rgcn.graph.titles import Titles
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.freshness import refuse_changed_data
 from rgcn.runs.trained import load_trained
-from rgcn.tasks import LinkPredictor, NodeClassifier
+from rgcn.tasks.estimator import Estimator, cannot_answer
 from rgcn.tasks.storage import load_model
+from rgcn.tasks.task import Task
 
 if TYPE_CHECKING:
-    from rgcn.config import RunConfig
-    from rgcn.predict.calibration import Calibration
-    from rgcn.predict.search import NameSearch
+    from torch import Tensor
 
-CLASSIFIES, PREDICTS_LINKS = "node-classification", "link-prediction"
+    from rgcn.answers.calibration import Calibration
+    from rgcn.config import RunConfig
+    from rgcn.scoring import Scorer
+
 KINDS = ("iri", "literal", "blank")
 
 
@@ -39,7 +43,7 @@ class OpenModel:
 
     path: Path
     name: str
-    model: NodeClassifier | LinkPredictor
+    model: Estimator
     titles: Titles
     about: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] | None = None
@@ -51,49 +55,52 @@ class OpenModel:
         return self.model.graph_
 
     @property
-    def task(self) -> str:
-        return CLASSIFIES if isinstance(self.model, NodeClassifier) else PREDICTS_LINKS
+    def task(self) -> Task:
+        return self.model.task_()
+
+    def answers(self, kind: str) -> bool:
+        """Whether it answers questions about "classes", or about "links"."""
+        return kind in self.task.answers
+
+    def must_answer(self, kind: str) -> None:
+        """Refuse a kind of question that this model does not answer, with a word on what would."""
+        if not self.answers(kind):
+            raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
+
+    # -- what answers are made of (`rgcn.answers.model`) ---------------------------------------------------
 
     @property
-    def classifier(self) -> NodeClassifier:
-        """The model, which must be one that classifies nodes."""
-        if not isinstance(self.model, NodeClassifier):
-            raise DataError(
-                f"{self.path} predicts links; a question about a node's class needs a run of node classification, "
-                "such as `rgcn train rgcn/nc-world` makes"
-            )
-        return self.model
+    def graph_(self) -> KnowledgeGraph:
+        return self.model.graph_
 
     @property
-    def predictor(self) -> LinkPredictor:
-        """The model, which must be one that predicts links."""
-        if not isinstance(self.model, LinkPredictor):
-            raise DataError(
-                f"{self.path} classifies nodes; a question about triples needs a run of link prediction, such as "
-                "`rgcn train rgcn/lp-world` makes"
-            )
-        return self.model
+    def calibration_(self) -> Calibration:
+        return self.calibration
+
+    def scorer(self) -> Scorer:
+        return self.model.scorer()
+
+    def logits(self, nodes: Iterable[str | int]) -> Tensor:
+        return self.model.logits(nodes)
 
     # -- names -------------------------------------------------------------------------------------------
 
+    @cached_property
+    def names(self) -> NameLookup:
+        """Nodes, relations and classes by what people type."""
+        return NameLookup(self.titles)
+
     def node(self, text: str) -> int:
         """The node somebody means."""
-        try:
-            return self.titles.node(text)
-        except UnknownNameError as error:
-            if error.suggestions:
-                raise
-            # Nothing is spelled alike, but a part of a name may have been given: dog for dog.n.01.
-            near = [self.titles.of(node) for node in self.search.find(text, limit=3)]
-            raise UnknownNameError(error.kind, text, (), near) from None
+        return self.names.node(text)
 
     def relation(self, text: str) -> int:
         """The relation somebody means."""
-        return self.titles.find_relation(text)
+        return self.names.relation(text)
 
     def class_(self, text: str) -> int:
         """The class somebody means."""
-        return self.titles.find_class(text)
+        return self.names.class_(text)
 
     def describe(self, node: int) -> dict[str, Any]:
         """A node for people and programs: name, title, description, kind."""
@@ -111,21 +118,14 @@ class OpenModel:
         assert self.graph.labels is not None
         return {"name": self.graph.labels.names[number], "title": self.titles.class_(number)}
 
-    @cached_property
-    def search(self) -> NameSearch:
-        """Nodes by a part of their name; made when it is first asked for."""
-        from rgcn.predict.search import NameSearch
-
-        return NameSearch.of(self.graph, self.titles)
-
     # -- probabilities -----------------------------------------------------------------------------------
 
     @cached_property
     def calibration(self) -> Calibration:
         """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
-        from rgcn.predict.calibration import calibration_of
+        from rgcn.predict.kept_calibration import calibration_of
 
-        return calibration_of(self)
+        return calibration_of(self.model, self.path)
 
 
 def open_model(
@@ -145,7 +145,7 @@ def open_model(
     >>> folder = tempfile.mkdtemp()
     >>> rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(folder)
     >>> opened = open_model(folder)
-    >>> opened.task, opened.node("B"), opened.describe(2)["title"]
+    >>> opened.task.name, opened.node("B"), opened.describe(2)["title"]
     ('link-prediction', 1, 'c')
     """
     folder = Path(path)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.predict.node_lists import NameTable, read_table, resolve_nodes
+from rgcn.scoring import Questions
 from rgcn.words import count
 
 if TYPE_CHECKING:
@@ -20,36 +19,16 @@ if TYPE_CHECKING:
 SIDES = {"subject": True, "head": True, "object": False, "tail": False}
 
 
-class Part(NamedTuple):
-    """Some questions, as `predict_links` takes them."""
+class QuestionTable(NamedTuple):
+    """Questions, and how many rows of a table were none, since they name something unknown."""
 
-    given: Tensor
-    relation: Tensor
-    for_objects: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Questions:
-    """Questions (given, relation, ?) where for_objects, (?, relation, given) where not; [q] each."""
-
-    given: Tensor
-    relation: Tensor
-    for_objects: Tensor
+    questions: Questions
     skipped: int = 0
-
-    def __len__(self) -> int:
-        return len(self.given)
-
-    def parts(self, size: int) -> Iterator[Part]:
-        """The questions, `size` of them at a time."""
-        for first in range(0, len(self), size):
-            part = slice(first, first + size)
-            yield Part(self.given[part], self.relation[part], self.for_objects[part])
 
 
 def single_question(
     opened: OpenModel, subject: str | None, object: str | None, relations: Sequence[str] | None
-) -> Questions:
+) -> QuestionTable:
     """One node, and some relations or all."""
     if (subject is None) == (object is None):
         raise ConfigError("give either --subject or --object; the other is what is asked for")
@@ -57,10 +36,10 @@ def single_question(
     wanted = range(opened.graph.num_relations)
     numbers = [opened.relation(name) for name in relations] if relations else list(wanted)
     relation = torch.tensor(numbers, dtype=torch.int64)
-    return Questions(torch.full_like(relation, node), relation, torch.full(relation.shape, object is None))
+    return QuestionTable(Questions(torch.full_like(relation, node), relation, object is None))
 
 
-def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False) -> Questions:
+def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False) -> QuestionTable:
     """A table of questions: columns subject and relation, or relation and object; without a header the first two
     columns are subject and relation.
 
@@ -83,7 +62,7 @@ def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False)
             numbers[name] = opened.relation(name)
     relation = torch.tensor([numbers[row.cells[relation_column]] for row in table.rows], dtype=torch.int64)
     chosen = relation[torch.from_numpy(found.place)]
-    return Questions(torch.from_numpy(found.ids), chosen, torch.full(chosen.shape, for_objects), found.skipped)
+    return QuestionTable(Questions(torch.from_numpy(found.ids), chosen, for_objects), found.skipped)
 
 
 def _columns(table: NameTable) -> tuple[int, int, bool]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rgcn.data import read
@@ -16,8 +17,9 @@ from rgcn.data.feature_files import with_feature_file
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
 from rgcn.graph.interop.rdf import BASE
+from rgcn.known import KnownTriples
 from rgcn.predict.opened import OpenModel
-from rgcn.tasks.extending import cannot_extend, extended
+from rgcn.tasks.extending import extended
 
 Number = TypeVar("Number", bound=np.generic)
 MOST_NAMED = 5
@@ -33,7 +35,7 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
     The calibration is that of the known nodes; nothing was calibrated on the new ones. Where the model cannot answer
     for new nodes, it says why.
     """
-    why_not = cannot_extend(opened.model)
+    why_not = opened.model.cannot_extend()
     if why_not is not None:
         raise DataError(f"{opened.path} cannot answer for new nodes: {why_not}")
     graph = joined(opened.graph, read(path), str(path))
@@ -45,7 +47,7 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
         titles=opened.titles.over(graph),
         new_nodes=tuple(range(opened.graph.num_nodes, graph.num_nodes)),
     )
-    larger.__dict__["calibration"] = opened.calibration  # of the trained numbers, which are the same
+    larger.__dict__["calibration"] = larger.model.calibration_ = opened.calibration  # of the same trained numbers
     return larger
 
 
@@ -87,13 +89,10 @@ def _not_known(
     triples: NDArray[np.int64], known: NDArray[np.int64], num_nodes: int, num_relations: int
 ) -> NDArray[np.int64]:
     """Those of the triples that are not among the known, each once, in their order."""
-
-    def keys(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (rows[:, 0] * num_relations + rows[:, 1]) * num_nodes + rows[:, 2]
-
-    _, first = np.unique(keys(triples), return_index=True)
+    _, first = np.unique(triples, axis=0, return_index=True)
     distinct = triples[np.sort(first)]
-    return distinct[~np.isin(keys(distinct), keys(known))]
+    index = KnownTriples.of(torch.tensor(known), num_nodes=num_nodes, num_relations=num_relations)
+    return np.asarray(distinct[~index.contains(torch.from_numpy(distinct)).numpy()])
 
 
 def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:

@@ -100,6 +100,15 @@ def _replace(path: Path, write: Any) -> None:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
+def said(score: float, probability: float | None) -> str:
+    """What a model says of an answer, for a comment.
+
+    >>> said(1.25, None), said(1.25, 0.5)
+    ('score 1.25', 'score 1.25, probability 0.5')
+    """
+    return f"score {score:.4g}" + ("" if probability is None else f", probability {probability:.4g}")
+
+
 class Terms:
     """The N-Triples forms of a graph's nodes and relations, each made once."""
 

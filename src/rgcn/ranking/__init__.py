@@ -1,13 +1,10 @@
 """How well true triples rank among all others: filtered, ties decided openly, in bounded memory."""
 
-from rgcn.ranking.filters import Answers, FilterIndex
 from rgcn.ranking.metrics import Metrics, RankingReport, rank_metrics, summarize
 from rgcn.ranking.ranks import Counts, Ranks, rank_triples
 
 __all__ = [
-    "Answers",
     "Counts",
-    "FilterIndex",
     "Metrics",
     "RankingReport",
     "Ranks",

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels.dispatch import gpu_kernels
-from rgcn.ranking.filters import Answers, FilterIndex
+from rgcn.known import Answers, KnownTriples
+from rgcn.scoring import Questions, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
-ScoreAll = Callable[[Tensor, Tensor], Tensor]
 
 # On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
 # many nodes a block should still have rows enough to be worth reading all node vectors for.
@@ -83,46 +83,45 @@ class Ranks:
 
 @torch.no_grad()
 def rank_triples(
-    score_objects: ScoreAll,
-    score_subjects: ScoreAll,
+    scorer: Scorer,
     triples: Tensor,
-    num_nodes: int,
-    filter: FilterIndex | None = None,
+    filter: KnownTriples | None = None,
     *,
     memory_budget: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Ranks:
     """Rank triples int64 [n, 3] against all nodes, also those that training never saw, in both directions.
 
-    score_objects   (subject int64 [q], relation int64 [q]) → scores [q, num_nodes]
-    score_subjects  (relation int64 [q], object int64 [q]) → scores [q, num_nodes]
-    filter          all known triples; None ranks raw only
+    scorer          what is ranked; its device is where the triples are
+    filter          the triples that are known; what is left out of it is counted against the model. None ranks raw only
     memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
                     scored); queries are scored in blocks of that size, equal queries of a block once
     on_progress     called after each block with how many of the 2 n questions are answered
 
-    Encode the graph before, once: the functions are called for every block.
-
-    >>> table = torch.tensor([[0.1, 0.9, 0.5]])  # one relation, scores that depend on the answer alone
+    >>> class ByAnswer(Scorer):  # one relation, scores that depend on the answer alone
+    ...     num_nodes, device = 3, torch.device("cpu")
+    ...
+    ...     def scores(self, questions, candidates=None, out=None):
+    ...         return torch.tensor([[0.1, 0.9, 0.5]]).expand(questions.size, 3)
     >>> train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]])
-    >>> known = FilterIndex.of(train, test, num_nodes=3, num_relations=1)
-    >>> ranks = rank_triples(lambda s, r: table[r], lambda r, o: table[r], test, 3, known)
+    >>> known = KnownTriples.of(train, test, num_nodes=3, num_relations=1)
+    >>> ranks = rank_triples(ByAnswer(), test, known)
     >>> ranks.rank("object", filtered=False), ranks.rank("object")  # node 1 is known, and leaves the list
     (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
-    _check(triples, num_nodes, filter)
+    _check(triples, scorer.num_nodes, filter)
     subject, relation, object_ = triples.unbind(1)
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
-    rank = _Ranker(num_nodes, num_relations, memory_budget, on_progress)
+    rank = _Ranker(scorer, num_relations, memory_budget, on_progress)
     return Ranks(
         triples,
-        rank(score_objects, subject, relation, object_, None if known is None else known.objects),
-        rank(lambda o, r: score_subjects(r, o), object_, relation, subject, None if known is None else known.subjects),
+        rank(True, subject, relation, object_, None if known is None else known.objects),
+        rank(False, object_, relation, subject, None if known is None else known.subjects),
     )
 
 
-def _check(triples: Tensor, num_nodes: int, filter: FilterIndex | None) -> None:
+def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None:
     if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
         raise DataError(f"triples must be int64 [n, 3], not {triples.dtype} {list(triples.shape)}")
     if len(triples) == 0:
@@ -155,16 +154,17 @@ class _Ranker:
 
     def __init__(
         self,
-        num_nodes: int,
+        scorer: Scorer,
         num_relations: int,
         memory_budget: int | None,
         on_progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.num_nodes, self.num_relations, self.memory_budget = num_nodes, num_relations, memory_budget
+        self.scorer, self.num_relations, self.memory_budget = scorer, num_relations, memory_budget
+        self.num_nodes = scorer.num_nodes
         self.on_progress, self.answered = on_progress, 0
 
     def __call__(
-        self, score: ScoreAll, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
+        self, for_objects: bool, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
     ) -> Counts:
         key = node * self.num_relations + relation
         order = torch.argsort(key)  # equal queries side by side
@@ -173,10 +173,11 @@ class _Ranker:
         parts = []
         for first, last in self._blocks(begin, end):
             queries, row = torch.unique_consecutive(key[first:last], return_inverse=True)
-            scores = score(queries // self.num_relations, queries % self.num_relations)
+            asked = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
+            scores = self.scorer.scores(asked)
             if scores.shape != (len(queries), self.num_nodes):
                 expected = [len(queries), self.num_nodes]
-                raise DataError(f"a score function returned {list(scores.shape)} where {expected} was asked for")
+                raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
             block = _Block(scores, row, target[first:last], begin[first:last], end[first:last], answers)
             parts.append(_count(block))
             del scores, block  # before the next block is scored, or two would be held at once

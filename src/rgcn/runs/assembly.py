@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rgcn.config import DataConfig, LinkPredictionRun, RunConfig
+from rgcn.axis_tables import READERS
+from rgcn.config import DataConfig, RunConfig
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.folder import RunFolder
-from rgcn.tasks import LinkPredictor, NodeClassifier
-
-Model = NodeClassifier | LinkPredictor
+from rgcn.tasks.estimator import Estimator
+from rgcn.tasks.task import task_of
 
 
 def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
@@ -20,15 +20,15 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
     if config.dataset is not None:
         return load(config.dataset, mirror=mirror)
     assert config.path is not None
-    return read(config.path, **config.reading_options())
+    options = config.reading_options()
+    if ":" in options.get("format", ""):
+        options["format"] = READERS.find(options["format"])  # `read` would trust the name, whoever wrote it
+    return read(config.path, **options)
 
 
-def make_model(config: RunConfig) -> Model:
+def make_model(config: RunConfig) -> Estimator:
     """An unfitted model with the configuration's settings."""
-    settings = {**config.model.model_dump(exclude={"name"}), **config.training.model_dump()}
-    if isinstance(config, LinkPredictionRun):
-        return LinkPredictor(config.model.name, seed=config.seed, **settings)
-    return NodeClassifier(config.model.name, seed=config.seed, prune=config.data.prune, **settings)
+    return task_of(config.task).estimator_class.from_settings(config.settings())
 
 
 def refuse_other_data(run: RunFolder, graph: KnowledgeGraph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -11,14 +12,18 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rgcn.config import RUNS, RunConfig, validated
+from rgcn.axis_tables import TASKS, TRACKERS
+from rgcn.config import RunConfig, validated
+from rgcn.config_choices import choices
 from rgcn.config_section import Origin, Problem, Section, listed, origin_of
-from rgcn.errors import ConfigError, UnknownNameError, close_matches
-from rgcn.runs.old_keys import bring_up_to_date
+from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
+from rgcn.tasks.task import task_of
 
-FLAGS = {"seed": "--seed", "training.device": "--device"}
-DEFAULT_TASK = "node-classification"
+FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
+DEFAULT_TASK = next(iter(TASKS.built_in))
+# `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
+SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
 
 
 def shipped_configurations() -> dict[str, Path]:
@@ -35,7 +40,8 @@ WITHOUT_EFFECT = ("checkpoints", "trackers")
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
-    Everything that is wrong is said at once, each with the line or the argument it comes from.
+    Everything that is wrong is said at once, each with the line or the argument it comes from. A class that is named by
+    "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100
@@ -52,8 +58,16 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
             raise ConfigError(listed(name, layers.problems))
         layers.values["task"] = task
     assert task is not None
-    layers.problems += bring_up_to_date(layers.values, layers.origins, task)
-    config: RunConfig = validated(RUNS[task], layers.values, name, layers.origins, layers.problems)
+    config: RunConfig = validated(task_of(task).run_config, layers.values, name, layers.origins, layers.problems)
+    problems = list(_found_missing(config, layers))
+    if problems:
+        raise ConfigError(listed(name, problems))
+    return config
+
+
+def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunConfig:
+    """A configuration that a folder kept, `source` the file."""
+    config: RunConfig = validated(task_of(task).run_config, _without_missing_trackers(values, source), source)
     return config
 
 
@@ -138,6 +152,7 @@ class _Layers:
     values: dict[str, Any]
     origins: dict[tuple[str | int, ...], Origin]
     problems: list[Problem] = field(default_factory=list)
+    of_run: str | None = None  # what the file is called in messages, where it is a run's
 
     def change(self, change: str) -> None:
         """Apply `section.key=value`."""
@@ -169,6 +184,9 @@ class _Layers:
                 return
             values = inner
         values[path[-1]] = value
+        if path == SHORTHAND:  # what it stands for is said anew
+            for axis in AXES:
+                values.pop(axis, None)
         for known in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[known]
         self.origins[path] = origin
@@ -194,7 +212,31 @@ def _read(name: str) -> _Layers:
             "sections, such as data, model and training"
         )
     origins = {place: Origin(shown, line) for place, line in read.lines.items()}
-    return _Layers(read.values, origins, _given_twice(read, shown))
+    if not (path.parent / "run.json").is_file():
+        return _Layers(read.values, origins, _given_twice(read, shown))
+    return _Layers(_without_missing_trackers(read.values, shown), origins, _given_twice(read, shown), shown)
+
+
+def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
+    """Import what the user named themself, and say what cannot be had; what a run names is judged when it is used."""
+    for path, axis, choice in choices(config):
+        origin = origin_of(path, layers.origins)
+        if ":" in choice and origin is not None and origin.source != layers.of_run:
+            try:
+                axis.find(choice, trusted=True)
+            except RgcnError as error:
+                yield Problem(".".join(map(str, path)), str(error), origin)
+
+
+def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """A run can be opened, and go on, where the package that brought a tracker's name is not installed."""
+    named = values.get("trackers")
+    if not isinstance(named, list):
+        return values
+    gone = [name for name in named if TRACKERS.problem(name) is not None]
+    for name in gone:
+        warnings.warn(f"{source}: the tracker {name!r} is not installed here, and hears nothing", stacklevel=4)
+    return {**values, "trackers": [name for name in named if name not in gone]}
 
 
 def _given_twice(read: YamlText, shown: str) -> list[Problem]:
@@ -211,12 +253,17 @@ def _given_twice(read: YamlText, shown: str) -> list[Problem]:
 def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
     task = layers.values.get("task", DEFAULT_TASK)
-    if isinstance(task, str) and task in RUNS:
+    origin = origin_of(("task",), layers.origins)
+    if isinstance(task, str) and TASKS.problem(task) is None:
+        try:
+            TASKS.find(task, trusted=origin is not None and origin.source != layers.of_run)
+        except RgcnError as error:
+            return None, Problem("task", str(error), origin)
         return task, None
-    close = close_matches(task, RUNS) if isinstance(task, str) else []
+    close = close_matches(task, TASKS.names()) if isinstance(task, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    words = f"unknown task {task!r}; there are {', '.join(RUNS)}{hint}"
-    return (close[0] if close else None), Problem("task", words, origin_of(("task",), layers.origins))
+    words = f"unknown task {task!r}; there are {', '.join(TASKS.names())}{hint}"
+    return (close[0] if close else None), Problem("task", words, origin)
 
 
 def _find(name: str) -> tuple[Path, str]:

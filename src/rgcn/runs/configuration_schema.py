@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from rgcn.config import RUNS
+from rgcn.axis_tables import TASKS
 from rgcn.errors import UnknownNameError
 from rgcn.runs.configuration import DEFAULT_TASK
+from rgcn.tasks.task import task_of
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -20,18 +21,19 @@ def run_schema(task: str | None = None) -> dict[str, Any]:
     ['checkpoints', 'data', 'model', 'seed', 'task', 'trackers', 'training']
     """
     if task is not None:
-        if task not in RUNS:
-            raise UnknownNameError("task", task, RUNS)
-        return {"$schema": DRAFT, **_named_task(RUNS[task].model_json_schema(), task)}
-    _, definitions = models_json_schema([(run, "validation") for run in RUNS.values()])
+        if task not in TASKS.names():
+            raise UnknownNameError("task", task, TASKS.names())
+        return {"$schema": DRAFT, **_named_task(task_of(task).run_config.model_json_schema(), task)}
+    runs = {name: task_of(name).run_config for name in TASKS.names()}
+    _, definitions = models_json_schema([(run, "validation") for run in runs.values()])
     parts = definitions["$defs"]
-    for name, run in RUNS.items():
+    for name, run in runs.items():
         parts[run.__name__] = _named_task(parts[run.__name__], name)
-    references = {name: f"#/$defs/{run.__name__}" for name, run in RUNS.items()}
+    references = {name: f"#/$defs/{run.__name__}" for name, run in runs.items()}
     return {
         "$schema": DRAFT,
         "title": "rgcn run",
-        "description": "A run of node classification or link prediction: what `rgcn train` reads.",
+        "description": "A run of any task: what `rgcn train` reads.",
         "type": "object",
         "discriminator": {"propertyName": "task", "mapping": references},
         "oneOf": [{"$ref": reference} for reference in references.values()],

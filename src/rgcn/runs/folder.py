@@ -6,7 +6,7 @@ environment.json    versions, hardware, git state and command of each session
 metrics.jsonl       a report of the training a line (metrics.csv: the same as a table)
 log.txt             what happened, and when
 checkpoints/        see `rgcn.runs.checkpoints`
-model/              the trained model with its graph (`rgcn.NodeClassifier.load`, `rgcn.LinkPredictor.load`)
+model/              the trained model with its graph (`rgcn.load_model`)
 result.json         the final figures; written last, so that a run that has it is finished
 lock                held by the process that writes
 """
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from rgcn.axis_tables import TASKS
 from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig
     from rgcn.graph import KnowledgeGraph
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # Someone who only looks whether a run is being written holds its lock for a moment.
 LOCK_PATIENCE_S = 1.0
-TASKS = ("node-classification", "link-prediction")  # the keys of rgcn.config.RUNS, which takes pydantic to import
 ABOUT_KEYS = {"task", "dataset", "model", "seed", "epochs", "created", "data", "configuration", "sessions"}
 RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
 
@@ -74,18 +74,18 @@ class RunFolder:
         """What run.json says."""
         about = read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
         missing = sorted(ABOUT_KEYS - about.keys())
-        if missing or about["task"] not in TASKS:
-            words = f"it lacks {', '.join(missing)}" if missing else f"an unknown task, {about['task']!r}"
+        problem = None if missing else TASKS.problem(about["task"])
+        if missing or problem is not None:
+            words = f"it lacks {', '.join(missing)}" if missing else problem
             raise DataError(f"{self.path / 'run.json'}: damaged, or not ours ({words})")
         return about
 
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
-        from rgcn.config import RUNS, validated
-        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, load_configuration
+        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration, load_configuration
 
         about, path = self.about(), self.path / "config.yaml"
-        begun: RunConfig = validated(RUNS[about["task"]], about["configuration"], str(self.path / "run.json"))
+        begun = kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
         if not path.exists():  # cut off between the two files: what the second would have said is in the first
             return begun
         try:
@@ -206,7 +206,7 @@ class RunFolder:
             "created": now(),
             "task": config.task,
             "dataset": config.data.title,
-            "model": config.model.name,
+            "model": config.model.title,
             "seed": config.seed,
             "epochs": config.training.epochs,
             "data": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from rgcn.errors import DataError
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.tracking.files import read_metrics
+from rgcn.tasks.task import Task, task_of
 
 DEEPEST = 4  # folders below the one that is listed
 
@@ -34,6 +35,15 @@ class RunLine:
     seconds: float | None
     status: str
     created: str
+
+    def words(self) -> str:
+        """The figure for people: "test MRR 0.382"."""
+        if self.metric is None or self.value is None:
+            return ""
+        split, _, name = self.metric.partition(" ")
+        task = task_of(self.task)
+        metric = next(one for one in (*task.metrics, *task.watched) if one.name == name)
+        return f"{split} {metric.title} {metric.words(self.value)}"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,13 +78,14 @@ def _line_or_complaint(run: RunFolder) -> RunLine | str:
 
 def _line(run: RunFolder) -> RunLine:
     about, result = run.about(), run.result()
+    task = task_of(about["task"])
     if result is not None:
-        metric, value = _final(result["metrics"])
+        metric, value = _final(task, result["metrics"])
         epoch, seconds = result["epochs"], result["seconds"]
     else:
         reports = _reports(run.path / "metrics.jsonl")
-        metric, value = _best(reports)
-        # Link prediction reports now and then; a session that was stopped knows how far it really was.
+        metric, value = _best(task, reports)
+        # A training may report now and then only; a session that was stopped knows how far it really was.
         stopped_at = [session.get("to_step") or 0 for session in about["sessions"]]
         epoch = max([*stopped_at[-1:], reports[-1]["number"] if reports else 0])
         seconds = training_seconds(reports)
@@ -94,30 +105,26 @@ def _line(run: RunFolder) -> RunLine:
     )
 
 
-def _final(metrics: dict[str, dict[str, float]]) -> tuple[str | None, float | None]:
-    """The figure of the last split that has one: test, else validation."""
-    for split in ("test", "valid", "train"):
-        for name in ("accuracy", "mrr"):
-            if name in metrics.get(split, {}):
-                return f"{split} {name}", metrics[split][name]
-    return None, None
+def _final(task: Task, metrics: Mapping[str, Mapping[str, float]]) -> tuple[str | None, float | None]:
+    """The figure the task is judged by, of the last split that has one: test, else validation."""
+    name = task.headline.name
+    split = next((split for split in ("test", "valid", "train") if name in metrics.get(split, {})), None)
+    return (None, None) if split is None else (f"{split} {name}", metrics[split][name])
 
 
-def _best(reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:
-    """The best validation figure so far, or training accuracy where nothing is validated."""
-    for key in ("valid_accuracy", "valid_mrr", "train_accuracy"):
-        values = [report[key] for report in reports if report.get(key) is not None]
+def _best(task: Task, reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:
+    """The best validation figure so far, or the training figure where nothing is validated."""
+    columns = [("valid", metric) for metric in (task.headline, *task.watched)]
+    for split, metric in [*columns, ("train", task.headline)]:
+        values = [row[key] for row in reports if row.get(key := f"{split}_{metric.name}") is not None]
         if values:
-            return key.replace("_", " "), max(values)
+            return f"{split} {metric.name}", (max if metric.higher else min)(values)
     return None, None
 
 
 def training_seconds(reports: list[dict[str, Any]]) -> float | None:
-    """Time spent training: an epoch of node classification says its own, link prediction all until then."""
-    if not reports:
-        return None
-    times = [report.get("seconds") or 0.0 for report in reports]
-    return sum(times) if "train_accuracy" in reports[-1] else times[-1]
+    """Time spent training, which every report tells anew."""
+    return reports[-1].get("seconds") or 0.0 if reports else None
 
 
 def _reports(path: Path) -> list[dict[str, Any]]:

@@ -18,9 +18,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from rgcn.errors import StoppedError
+from rgcn.threads import thread_limits
 
-# Libraries read these when they are loaded: they must be set before a process starts.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
 SECONDS_TO_STOP = 20.0  # a training that is told to stop may first have to save itself
 
 
@@ -43,7 +42,7 @@ class WorkerProcess:
         self.line, theirs = context.Pipe()
         self.died = False
         self.process: BaseProcess = context.Process(target=_enter, args=(work, theirs, arguments), daemon=True)
-        with _environment_variables(thread_limits(threads)):
+        with _environment_variables(thread_limits(threads)):  # libraries read them when they are loaded
             self.process.start()
         theirs.close()  # so that the line breaks when the process ends
 
@@ -86,35 +85,6 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
             each.process.kill()
             each.process.join()
         each.line.close()
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def threads_each(jobs: int) -> int:
-    """Threads for each of several processes that share the cores."""
-    return max(1, available_cores() // jobs)
-
-
-def thread_limits(threads: int) -> dict[str, str]:
-    """What holds libraries to so many threads, or to fewer where the user asked for fewer.
-
-    OMP_NUM_THREADS holds for the others too, as it does without us: set higher, MKL_NUM_THREADS would win in PyTorch.
-
-    >>> thread_limits(1)["OMP_NUM_THREADS"]
-    '1'
-    """
-    limit = _own_limit("OMP_NUM_THREADS", threads)
-    return {name: str(_own_limit(name, limit)) for name in THREAD_VARIABLES}
-
-
-def _own_limit(name: str, most: int) -> int:
-    first = os.environ.get(name, "").split(",")[0].strip()  # OpenMP takes a list, a number for each level of nesting
-    return min(most, int(first)) if first.isdecimal() and int(first) > 0 else most
 
 
 @contextmanager

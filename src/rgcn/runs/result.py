@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rgcn.config import RunConfig
-from rgcn.graph import SPLITS
-from rgcn.runs.assembly import Model
-from rgcn.tasks import NodeClassifier
+from rgcn.tasks.estimator import Estimator
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class RunResult:
     """
 
     config: RunConfig
-    model: Model
+    model: Estimator
     epochs: int
     parameters: int
     seconds: float
@@ -31,7 +29,7 @@ class RunResult:
         return {
             "task": self.config.task,
             "dataset": self.config.data.title,
-            "model": self.config.model.name,
+            "model": self.config.model.title,
             "seed": self.config.seed,
             "epochs": self.epochs,
             "parameters": self.parameters,
@@ -39,15 +37,3 @@ class RunResult:
             "seconds": round(self.seconds, 3),
             "metrics": self.metrics,
         }
-
-
-def measure(model: Model) -> dict[str, dict[str, Any]]:
-    """Metrics on every split that has something to measure; link prediction leaves training triples out."""
-    if isinstance(model, NodeClassifier):
-        assert model.graph_.labels is not None
-        return {split: {"accuracy": model.score(split=split)} for split in model.graph_.labels.counts()}
-    graph = model.graph_
-    if graph.triple_splits is None:
-        return {}
-    splits = [split for split in SPLITS[1:] if len(graph.split_triples(split))]
-    return {split: model.rank(split=split).both.as_dict() for split in splits}

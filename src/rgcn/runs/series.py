@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rgcn.config import RUNS, RunConfig, validated
+from rgcn.axis_tables import TASKS
+from rgcn.config import RunConfig
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
-from rgcn.runs.configuration import WITHOUT_EFFECT, differences
+from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, with_whole_paths
 from rgcn.runs.spread import Spread, summarize
-from rgcn.runs.workers import Outcome, Task, Workers, workers
+from rgcn.runs.workers import Job, Outcome, Workers, workers
 
 FORMAT, VERSION = "rgcn-series", 1
 
@@ -77,7 +78,7 @@ class SeriesResult:
         return {
             "task": self.config.task,
             "dataset": self.config.data.title,
-            "model": self.config.model.name,
+            "model": self.config.model.title,
             "planned": self.planned,
             "jobs": self.jobs,
             "runs": [row.as_dict() for row in self.rows],
@@ -142,16 +143,16 @@ def run_series(
             on_run(row)
 
     with _claimed(folder), _saying_how_to_go_on(folder):
-        tasks = _tasks(config, runs, folder, mirror)
-        found = {task.config.seed: _found(task) for task in tasks}  # or refused, before anything is written
+        wanted = _jobs(config, runs, folder, mirror)
+        found = {job.config.seed: _found(job) for job in wanted}  # or refused, before anything is written
         _keep(so_far(), folder)  # so that `read_series` knows what to do, however soon this ends
         for row in found.values():
             if row is not None:
                 add(row)
-        left = [task for task in tasks if found[task.config.seed] is None]
+        left = [job for job in wanted if found[job.config.seed] is None]
         if left and jobs > 1:
             _fetch(config, mirror)
-        tell = None if on_epoch is None else lambda task, epoch: on_epoch(task.config.seed, epoch)
+        tell = None if on_epoch is None else lambda job, epoch: on_epoch(job.config.seed, epoch)
         with nullcontext(pool) if pool is not None else workers(min(jobs, max(1, len(left)))) as team:
             for outcome in team.run(left, tell):
                 add(_row(outcome))
@@ -171,25 +172,25 @@ def _saying_how_to_go_on(folder: Path | None) -> Iterator[None]:
 def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     """What a series' folder says it is: configuration, runs, and how many at a time; enough to go on with it."""
     kept = read_json(folder / "series.json", FORMAT, VERSION)
-    if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or kept["task"] not in RUNS:
+    if not {"task", "configuration", "planned", "jobs"} <= kept.keys() or TASKS.problem(kept["task"]) is not None:
         raise DataError(f"{folder / 'series.json'}: damaged; the command that began the series goes on with it")
-    config: RunConfig = validated(RUNS[kept["task"]], kept["configuration"], str(folder / "series.json"))
+    config = kept_configuration(kept["task"], kept["configuration"], str(folder / "series.json"))
     return config, kept["planned"], kept["jobs"]
 
 
-def _tasks(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Task]:
+def _jobs(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Job]:
     places = {seed: folder and folder / f"seed-{seed}" for seed in range(config.seed, config.seed + runs)}
     return [
-        Task(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
+        Job(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
         for seed, place in places.items()
     ]
 
 
 def _row(outcome: Outcome) -> SeriesRow:
-    seed = outcome.task.config.seed
+    seed = outcome.job.config.seed
     if outcome.error is not None:
         return SeriesRow(seed, "failed", error=outcome.error)
-    return SeriesRow(seed, "continued" if outcome.task.goes_on else "finished", outcome.result)
+    return SeriesRow(seed, "continued" if outcome.job.goes_on else "finished", outcome.result)
 
 
 # -- the folder --------------------------------------------------------------------------------------------
@@ -223,24 +224,24 @@ def _is_interrupted(folder: Path | None) -> bool:
     return folder is not None and RunFolder(folder).exists() and not (folder / "result.json").is_file()
 
 
-def _found(task: Task) -> SeriesRow | None:
+def _found(job: Job) -> SeriesRow | None:
     """The row of a seed that is finished in its folder; None where there is still something to do."""
-    if task.folder is None:
+    if job.folder is None:
         return None
-    run = RunFolder(task.folder)
+    run = RunFolder(job.folder)
     if not run.exists():
         return None
     different = [
         f"{found.key} was {found.a}, now {found.b}"
-        for found in differences(run.config(), task.config, ("seed", *WITHOUT_EFFECT))
+        for found in differences(run.config(), job.config, ("seed", *WITHOUT_EFFECT))
     ]
     if different:
         raise DataError(
-            f"{task.folder} holds a run with other settings ({'; '.join(different[:3])}"
+            f"{job.folder} holds a run with other settings ({'; '.join(different[:3])}"
             f"{'; ...' if len(different) > 3 else ''}): choose another folder"
         )
     result = run.result()
-    return None if result is None else SeriesRow(task.config.seed, "reused", result)
+    return None if result is None else SeriesRow(job.config.seed, "reused", result)
 
 
 def _fetch(config: RunConfig, mirror: Path | None) -> None:

@@ -7,28 +7,27 @@ from typing import Any
 
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
-from rgcn.runs.assembly import Model, load_data, make_model, refuse_other_data
+from rgcn.runs.assembly import load_data, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.result import RunResult
-from rgcn.tasks import LinkPredictor, NodeClassifier
-from rgcn.tasks.storage import load_as
+from rgcn.tasks.estimator import Estimator
+from rgcn.tasks.storage import load_model
 
 
-def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto") -> Model:
+def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto") -> Estimator:
     """A run's model: the saved one, or for a run that is not finished the best weights of its newest checkpoint."""
     run.check()
     if run.result() is not None:
-        if run.about()["task"] == "node-classification":
-            return load_as(run.path / "model", NodeClassifier, device)
-        return load_as(run.path / "model", LinkPredictor, device)
+        return load_model(run.path / "model", device=device)
     state = Checkpoints(run.path / "checkpoints").newest()
     if state is None:
         raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to look at")
     config = run.config()
     graph = load_data(config.data, mirror)
     refuse_other_data(run, graph)
-    model = make_model(config).set_params(device=device).prepare(graph)
+    training = config.training.model_copy(update={"device": device})
+    model = make_model(config.model_copy(update={"training": training})).prepare(graph)
     # Weights only: a run that is under way on a GPU may be looked at on another machine.
     model.network_.load_state_dict(state.part("best") or state.part("network"))
     model.network_.eval()
@@ -50,7 +49,7 @@ def finished_result(run: RunFolder) -> RunResult:
 
 
 def evaluate(run: RunFolder, split: str | None = None, mirror: Path | None = None) -> dict[str, Any]:
-    """Metrics of a run's model on one split; for link prediction also by direction and by relation.
+    """Metrics of a run's model on one split; as the task has them.
 
     split: by default the test split, or validation while the run is not finished: the test split is for the end.
     """
@@ -61,12 +60,4 @@ def evaluate(run: RunFolder, split: str | None = None, mirror: Path | None = Non
     model = load_trained(run, mirror)
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
-    if isinstance(model, NodeClassifier):
-        return {**head, "split": split, "metrics": {"accuracy": model.score(split=split), **_count(model, split)}}
     return {**head, "split": split, "metrics": model.evaluate(split=split)}
-
-
-def _count(model: NodeClassifier, split: str) -> dict[str, int]:
-    labels = model.graph_.labels
-    assert labels is not None
-    return {"count": len(labels.of(split)[0])}

@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,15 +20,13 @@ from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.environment import decisive_differences, environment
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.interruption import Interruption
-from rgcn.runs.result import RunResult, measure
+from rgcn.runs.result import RunResult
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
 from rgcn.runs.trained import finished_result
-from rgcn.tasks import NodeClassifier
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.estimator import OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
-from rgcn.tasks.link_fitting import LinkEpoch
-from rgcn.tasks.node_training import Epoch
 
-OnEpoch = Callable[[Epoch | LinkEpoch], None]
 OnStep = Callable[[int], None]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
 WORTH_SAVING_S = 60.0
@@ -44,7 +41,8 @@ def train(
 ) -> RunResult:
     """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
 
-    on_epoch is called with every report of the training, on_step with the number of steps after every step.
+    on_epoch is called with every report of the training, and ends it by returning False; on_step is called with the
+    number of steps after every step.
     """
     if folder is None:
         with _saying_what_memory_lacks():
@@ -107,22 +105,19 @@ class _Training:
     @property
     def columns(self) -> list[str]:
         """What a report of this training tells."""
-        kind = Epoch if isinstance(self.model, NodeClassifier) else LinkEpoch
-        return [field.name for field in fields(kind)]
+        return list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
 
     @contextmanager
-    def fitting(self, state: TrainingState | None, rows: list[dict[str, Any]]) -> Iterator[Fitting[Any]]:
+    def fitting(self, state: TrainingState | None, rows: list[dict[str, Any]]) -> Iterator[Fitting]:
         """The fitting, from the beginning or from a state; `rows` are the reports made before it."""
         with self.model.fitting(self.graph) as fitting:
             if state is not None:
                 fitting.restore(state)
                 self.seconds_before = state.values["run_seconds"]
-            kind: Any = Epoch if isinstance(self.model, NodeClassifier) else LinkEpoch
-            past = [kind(**{name: row.get(name) for name in self.columns}) for row in rows]
-            self.model.history_[:0] = past
+            self.model.history_[:0] = [Epoch.from_row(row) for row in rows]
             yield fitting
 
-    def steps(self, fitting: Fitting[Any]) -> Iterator[None]:
+    def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step there is, and pass on what is reported of it."""
         for epoch in fitting:
             self.steps_taken = fitting.steps_taken
@@ -130,19 +125,19 @@ class _Training:
                 self.on_step(self.steps_taken)
             if epoch is not None:
                 for tracker in self.trackers:
-                    tracker.report(epoch.number, asdict(epoch))
-                if self.on_epoch is not None:
-                    self.on_epoch(epoch)
+                    tracker.report(epoch.number, epoch.as_row(self.model.columns))
+                if self.on_epoch is not None and self.on_epoch(epoch) is False:
+                    fitting.stop()
             yield
 
-    def state(self, fitting: Fitting[Any]) -> TrainingState:
+    def state(self, fitting: Fitting) -> TrainingState:
         state = fitting.state()
         return TrainingState(state.tensors, {**state.values, "run_seconds": self.seconds})
 
     def result(self) -> RunResult:
         seconds, model = self.seconds, self.model
-        counted = model.num_parameters_as_published_ if isinstance(model, NodeClassifier) else model.num_parameters_
-        return RunResult(self.config, model, self.steps_taken, counted, seconds, measure(model))
+        counted = model.num_parameters_as_published_
+        return RunResult(self.config, model, self.steps_taken, counted, seconds, model.measure())
 
 
 def _fit(training: _Training) -> RunResult:
@@ -232,7 +227,7 @@ def _open_trackers(run: RunFolder, training: _Training, from_step: int) -> None:
 def _take_steps(
     run: RunFolder,
     training: _Training,
-    fitting: Fitting[Any],
+    fitting: Fitting,
     checkpoints: Checkpoints,
     interruption: Interruption,
 ) -> None:
@@ -260,7 +255,7 @@ def _take_steps(
 def _conclude(
     run: RunFolder,
     training: _Training,
-    fitting: Fitting[Any],
+    fitting: Fitting,
     checkpoints: Checkpoints,
     interruption: Interruption,
 ) -> RunResult:
@@ -280,7 +275,7 @@ def _conclude(
     return result
 
 
-def _stop(run: RunFolder, fitting: Fitting[Any], received: signal.Signals) -> NoReturn:
+def _stop(run: RunFolder, fitting: Fitting, received: signal.Signals) -> NoReturn:
     what = "Ctrl-C" if received == signal.SIGINT else received.name
     raise StoppedError(
         f"stopped by {what} at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved",

@@ -14,18 +14,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rgcn.errors import RgcnError, StoppedError
-from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop, threads_each
+from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
+from rgcn.threads import threads_each
 
 if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig
     from rgcn.graph import KnowledgeGraph
-    from rgcn.runs.training import OnEpoch
+    from rgcn.tasks.estimator import OnEpoch
 
 SECONDS_BETWEEN_REPORTS = 0.2
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """One training: what to do, and the folder to keep it in (None: keep nothing).
 
     goes_on: the folder holds a run that was interrupted.
@@ -39,14 +40,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task gave: `RunResult.as_dict()`, or what went wrong."""
+    """What a job gave: `RunResult.as_dict()`, or what went wrong."""
 
-    task: Task
+    job: Job
     result: dict[str, Any] | None = None
     error: str | None = None
 
 
-OnTaskEpoch = Callable[[Task, Any], None]
+OnJobEpoch = Callable[[Job, Any], None]
 
 
 class GraphShelf:
@@ -67,23 +68,23 @@ class GraphShelf:
         return self._graph
 
 
-def do(task: Task, shelf: GraphShelf, on_epoch: OnEpoch | None = None) -> Outcome:
+def do(job: Job, shelf: GraphShelf, on_epoch: OnEpoch | None = None) -> Outcome:
     """One training, from its beginning or from where it was interrupted."""
     from rgcn.runs.training import resume, train
 
     try:
-        graph = shelf.get(task.config.data, task.mirror)
-        if task.goes_on and task.folder is not None:
-            result = resume(task.folder, on_epoch=on_epoch, graph=graph)
+        graph = shelf.get(job.config.data, job.mirror)
+        if job.goes_on and job.folder is not None:
+            result = resume(job.folder, on_epoch=on_epoch, graph=graph)
         else:
-            result = train(task.config, graph, task.folder, on_epoch)
-        return Outcome(task, result.as_dict())
+            result = train(job.config, graph, job.folder, on_epoch)
+        return Outcome(job, result.as_dict())
     except StoppedError:
         raise
     except RgcnError as error:
-        return Outcome(task, error=str(error))
+        return Outcome(job, error=str(error))
     except Exception as error:  # whatever it was, the other trainings go on and this one is named
-        return Outcome(task, error=f"{type(error).__name__}: {error}")
+        return Outcome(job, error=f"{type(error).__name__}: {error}")
 
 
 class Workers:
@@ -96,25 +97,25 @@ class Workers:
         self.jobs = jobs
         self._shelf = GraphShelf()
         self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, Task] = {}
+        self._busy: dict[WorkerProcess, Job] = {}
 
-    def run(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None = None) -> Iterator[Outcome]:
-        """Outcomes of all tasks in the order they are done; one that fails does not stop the others."""
-        return (self._run_here if self.jobs == 1 else self._run_in_processes)(tasks, on_epoch)
+    def run(self, trainings: Sequence[Job], on_epoch: OnJobEpoch | None = None) -> Iterator[Outcome]:
+        """Outcomes of all trainings in the order they are done; one that fails does not stop the others."""
+        return (self._run_here if self.jobs == 1 else self._run_in_processes)(trainings, on_epoch)
 
     def stop(self) -> None:
         """Stop every process and wait until all are gone."""
         stop([*self._idle, *self._busy])
         self._idle, self._busy = [], {}
 
-    def _run_here(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None) -> Iterator[Outcome]:
-        for task in tasks:
+    def _run_here(self, trainings: Sequence[Job], on_epoch: OnJobEpoch | None) -> Iterator[Outcome]:
+        for job in trainings:
             # Data that cannot be had are no seed's failure: they stop the series at once.
-            self._shelf.get(task.config.data, task.mirror)
-            yield do(task, self._shelf, None if on_epoch is None else _reporter(task, on_epoch))
+            self._shelf.get(job.config.data, job.mirror)
+            yield do(job, self._shelf, None if on_epoch is None else _reporter(job, on_epoch))
 
-    def _run_in_processes(self, tasks: Sequence[Task], on_epoch: OnTaskEpoch | None) -> Iterator[Outcome]:
-        waiting = list(reversed(tasks))
+    def _run_in_processes(self, trainings: Sequence[Job], on_epoch: OnJobEpoch | None) -> Iterator[Outcome]:
+        waiting = list(reversed(trainings))
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
                 self._begin(waiting.pop())
@@ -129,17 +130,17 @@ class Workers:
                 elif on_epoch is not None:
                     on_epoch(self._busy[process], message)
 
-    def _begin(self, task: Task) -> None:
-        """Hand a task to an idle process, or to a new one where there is none or they died meanwhile."""
+    def _begin(self, job: Job) -> None:
+        """Hand a job to an idle process, or to a new one where there is none or they died meanwhile."""
         while self._idle:
             process = self._idle.pop()
-            if process.send(task):
-                self._busy[process] = task
+            if process.send(job):
+                self._busy[process] = job
                 return
             stop([process])
         process = WorkerProcess(_work, threads=threads_each(self.jobs))
-        process.send(task)  # should it be gone already, that is heard as a death
-        self._busy[process] = task
+        process.send(job)  # should it be gone already, that is heard as a death
+        self._busy[process] = job
 
 
 @contextmanager
@@ -173,15 +174,15 @@ def _told_of_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reporter(task: Task, on_epoch: OnTaskEpoch) -> OnEpoch:
-    return lambda epoch: on_epoch(task, epoch)
+def _reporter(job: Job, on_epoch: OnJobEpoch) -> OnEpoch:
+    return lambda epoch: on_epoch(job, epoch)
 
 
 # -- in the other process ----------------------------------------------------------------------------------
 
 
 def _work(line: Connection) -> None:
-    """Do one task after another."""
+    """Do one job after another."""
     shelf = GraphShelf()
     while True:
         line.send(do(line.recv(), shelf, _now_and_then(line)))

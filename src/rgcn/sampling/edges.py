@@ -18,14 +18,17 @@ MAX_TRIPLES = 2**30
 
 
 class EdgeSampler(ABC):
-    """Draws distinct training triples, a batch at a time.
+    """Draws distinct training triples, a batch at a time: a member of the axis `sampler`.
+
+    Members are built with (triples int64 [T, 3], num_nodes, size, seed).
 
     Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
     depend on the steps before; or give none and keep `state`, one integer, beside the checkpoint. A sampler reuses its
     working memory: one thread at a time.
     """
 
-    def __init__(self, num_triples: int, size: int, seed: Seed = 0) -> None:
+    def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
+        num_triples = len(checked_triples(triples))
         if size < 1:
             raise ConfigError(f"a batch needs at least one edge, not {size}")
         if num_triples >= MAX_TRIPLES:
@@ -62,12 +65,12 @@ class UniformEdges(EdgeSampler):
 
     >>> import numpy as np
     >>> triples = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 3]])
-    >>> sorted(UniformEdges(triples, size=5).sample(seed=1).tolist())
+    >>> sorted(UniformEdges(triples, num_nodes=4, size=5).sample(seed=1).tolist())
     [0, 1, 2]
     """
 
-    def __init__(self, triples: NDArray[np.int64] | Tensor, size: int, seed: Seed = 0) -> None:
-        super().__init__(len(_checked(triples)), size, seed)
+    def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
+        super().__init__(triples, num_nodes, size, seed)
         self._deck = np.arange(self.num_triples, dtype=np.int32)
         self._swaps = np.empty(self.size, dtype=np.int32)
 
@@ -94,8 +97,8 @@ class NeighborhoodEdges(EdgeSampler):
     """
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
-        array = _checked(triples)
-        super().__init__(len(array), size, seed)
+        array = checked_triples(triples)
+        super().__init__(array, num_nodes, size, seed)
         ends = array[:, [0, 2]].ravel()
         if len(ends) and not (ends.min() >= 0 and ends.max() < num_nodes):
             raise DataError(f"a triple refers to a node outside 0..{num_nodes - 1}")
@@ -116,7 +119,7 @@ class NeighborhoodEdges(EdgeSampler):
         _walk.neighborhood(state, self._pointer, self._incident, *scratch, out)
 
 
-def _checked(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
+def checked_triples(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
     array: NDArray[Any] = triples.cpu().numpy() if isinstance(triples, Tensor) else np.asarray(triples)
     if array.ndim != 2 or array.shape[1] != 3:
         raise DataError(f"triples must have shape [T, 3], not {list(array.shape)}")

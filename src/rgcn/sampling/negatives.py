@@ -7,48 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rgcn.errors import ConfigError, DataError
+from rgcn.errors import ConfigError
+from rgcn.known import KnownTriples
 from rgcn.sparse import SparsePattern, narrow
-
-
-@dataclass(frozen=True, eq=False)
-class KnownTriples:
-    """A set of triples that answers "which of these are in it?" for many at once, on any device.
-
-    keys int64 [T], sorted: (subject · relations + relation) · nodes + object
-
-    >>> known = KnownTriples.of(torch.tensor([[0, 0, 1], [2, 1, 0]]), num_nodes=3, num_relations=2)
-    >>> known.contains(torch.tensor([[0, 0, 1], [1, 0, 0], [2, 1, 0]]))
-    tensor([ True, False,  True])
-    """
-
-    keys: Tensor
-    num_nodes: int
-    num_relations: int
-
-    @classmethod
-    def of(cls, triples: Tensor, num_nodes: int, num_relations: int) -> KnownTriples:
-        """The set of triples int64 [T, 3]; duplicates do no harm."""
-        if num_nodes * num_nodes * num_relations >= 2**63:
-            raise DataError(f"{num_nodes:,} nodes and {num_relations:,} relations are too many to number their triples")
-        subject, relation, object_ = triples.unbind(1)
-        keys = (subject * num_relations + relation) * num_nodes + object_
-        return cls(torch.sort(keys).values, num_nodes, num_relations)
-
-    def __len__(self) -> int:
-        return self.keys.numel()
-
-    def to(self, device: torch.device | str) -> KnownTriples:
-        return KnownTriples(self.keys.to(device), self.num_nodes, self.num_relations)
-
-    def contains(self, triples: Tensor) -> Tensor:
-        """bool [n]: which of the triples int64 [n, 3] are known. Nothing waits for the device."""
-        subject, relation, object_ = triples.unbind(1)
-        if len(self) == 0:
-            return torch.zeros_like(subject, dtype=torch.bool)
-        keys = (subject * self.num_relations + relation) * self.num_nodes + object_
-        place = torch.searchsorted(self.keys, keys).clamp_(max=len(self) - 1)
-        return self.keys.index_select(0, place) == keys
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import rgcn
-from rgcn.serve.api import Api, add_routes
+from rgcn.serve.api import add_routes
 from rgcn.serve.assets import PAGE, Asset, explorer_assets
 from rgcn.serve.batching import Batcher
+from rgcn.serve.desk import Desk
 from rgcn.serve.document import openapi
 from rgcn.serve.gate import Gate
 from rgcn.serve.limits import Limits
@@ -46,13 +47,13 @@ def create_app(
     quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch, questions=limits.questions)
     slow_words = "explanations are being made"
     slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, slow_words)
-    api = Api(models, quick, slow, limits)
-    metrics.served(api.models.values())
+    desk = Desk(models, quick, slow, limits)
+    metrics.served(desk.models.values())
     metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: float(len(quick)))
     words = "Questions of those requests."
     metrics.watch("rgcn_waiting_questions", words, lambda: float(quick.questions_waiting))
     metrics.watch("rgcn_explaining", "Requests that wait for an explanation.", lambda: float(len(slow)))
-    metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: float(len(api.explanations)))
+    metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: float(len(desk.why)))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -72,8 +73,8 @@ def create_app(
     )
     app.router.route_class = type("Route", (LeanRoute,), {"limits": limits, "turns": asyncio.Lock()})
     app.add_exception_handler(HTTPException, _not_routed)
-    add_routes(app, api)
-    document = openapi(app, api)
+    add_routes(app, desk)
+    document = openapi(app, desk)
     _add_hidden(app, document, metrics)
     return Gate(Shortcut(app), metrics, token, hosts)
 

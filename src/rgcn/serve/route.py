@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
-from rgcn.errors import DataError, RgcnError, UnknownNameError
+from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, invalid, shortened
 
@@ -52,7 +52,8 @@ class LeanRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
-        hints = inspect.get_annotations(endpoint, eval_str=True)
+        signature = inspect.signature(endpoint, eval_str=True)
+        hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
         self._takes_path = [name for name in ("model", "file") if name in hints]
         self._takes_etag = "if_none_match" in hints
         self._query = _model_in(hints.get("query"))
@@ -220,7 +221,10 @@ def _too_large(limits: Limits) -> Refusal:
 def refusal_of(error: RgcnError) -> Refusal:
     """What the rest of the package says, as an answer."""
     if isinstance(error, UnknownNameError):
-        return Refusal(f"unknown_{error.kind}", str(error), error.suggestions)
+        words = f"unknown {error.kind} {shortened(error.name)}.{error.hint}"
+        return Refusal(f"unknown_{error.kind}", words, error.suggestions)
+    if isinstance(error, AmbiguousNameError):
+        return Refusal("ambiguous", str(error), error.names[:MOST_MEANT])
     return Refusal("invalid" if isinstance(error, DataError) else "bad_request", str(error))
 
 

@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 
+BOOL = (b"false", b"true")
 # Of larger graphs the pieces are made when they are needed: they would take more memory than the model.
 MOST_PREPARED = 300_000
 
@@ -21,13 +23,17 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def number(value: float) -> bytes:
-    """Six digits are what scores of float32 are good for.
+SPLIT: dict[str | None, bytes] = {None: b"null", **{split: as_json(split) for split in SPLITS}}
+SPLIT_BY_NUMBER = (*(SPLIT[split] for split in SPLITS), SPLIT[None])  # so that -1, no split, is null
 
-    >>> number(0.123456789), number(1.0), number(1e-12)
-    (b'0.123457', b'1', b'1e-12')
+
+def number(value: float | None) -> bytes:
+    """Six digits are what scores of float32 are good for; null where there is none.
+
+    >>> number(0.123456789), number(1.0), number(1e-12), number(None)
+    (b'0.123457', b'1', b'1e-12', b'null')
     """
-    return b"%.6g" % value
+    return b"null" if value is None else b"%.6g" % value
 
 
 class Pieces:

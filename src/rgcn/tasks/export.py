@@ -7,6 +7,7 @@ width is made, and edges are taken in steps of bounded memory.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -20,15 +21,19 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.data.atomic import replace_atomically
 from rgcn.errors import ConfigError
 from rgcn.nn import RelationalEncoder, RelationalGraphConv
+from rgcn.nn.decoders import BilinearDecoder
 from rgcn.nn.decompositions.base import OneHotWeights, RelationWeights
 from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
 from rgcn.nn.decompositions.block_diagonal import BlockRows
 from rgcn.nn.decompositions.diagonal import DiagonalWeights
 from rgcn.nn.decompositions.full import BlockWeights, PairRows, find_pairs
-from rgcn.nn.encoder import EmbeddingInput, FeatureInput
-from rgcn.nn.link_encoders import CompressionEncoder, ConvolutionalEncoder, PlainEmbedding
-from rgcn.tasks.link_predictor import LinkPredictor
-from rgcn.tasks.node_classifier import NodeClassifier
+from rgcn.nn.encoders.c_rgcn import CompressionEncoder
+from rgcn.nn.encoders.plain import PlainEncoder as PlainEmbedding
+from rgcn.nn.encoders.rgcn import RgcnEncoder
+from rgcn.nn.heads import Head
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.link_network import VectorNetwork
+from rgcn.tasks.estimator import Estimator
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -38,7 +43,7 @@ FORMAT_VERSION = 1
 LARGEST_STEP = 2**24
 
 
-def export_encoder(model: NodeClassifier | LinkPredictor) -> ExportedProgram:
+def export_encoder(model: Estimator) -> ExportedProgram:
     """The trained encoder as a program of plain operations: nodes int64 [n] → [n, width], for any n.
 
     A classifier gives the logits of its classes, a link predictor the nodes' vectors as its decoder takes them.
@@ -55,7 +60,7 @@ def export_encoder(model: NodeClassifier | LinkPredictor) -> ExportedProgram:
         return torch.export.export(encoder, (example,), dynamic_shapes={"nodes": {0: torch.export.Dim("n")}})
 
 
-def save_encoder(model: NodeClassifier | LinkPredictor, path: str | os.PathLike[str]) -> dict[str, Any]:
+def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Write what `export_encoder` gives to a .pt2 file, names beside it, and return what about.json in it says.
 
     Its extra files: about.json; nodes.jsonl, a name a line, in the order of node numbers; classes.jsonl, the columns of
@@ -68,10 +73,10 @@ def save_encoder(model: NodeClassifier | LinkPredictor, path: str | os.PathLike[
         )
     program, about = export_encoder(model), _about(model)
     extra = {"about.json": json.dumps(about, indent=1), "nodes.jsonl": _lines(model.graph_.nodes)}
-    if isinstance(model, NodeClassifier):
-        extra["classes.jsonl"] = _lines(model.classes_)
-    else:
+    if isinstance(model.network_, VectorNetwork):
         extra["relations.jsonl"] = _lines(_relations(model))
+    if "classes" in model.task_().answers:
+        extra["classes.jsonl"] = _lines(model.classes_)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -81,29 +86,31 @@ def save_encoder(model: NodeClassifier | LinkPredictor, path: str | os.PathLike[
     return about
 
 
-def _about(model: NodeClassifier | LinkPredictor) -> dict[str, Any]:
+def _about(model: Estimator) -> dict[str, Any]:
     import rgcn
 
-    classifies = isinstance(model, NodeClassifier)
+    decoder = model.network_.decoder if isinstance(model.network_, VectorNetwork) else None
     return {
         "format": "rgcn-encoder",
         "version": FORMAT_VERSION,
         "rgcn": rgcn.__version__,
         "torch": torch.__version__,
-        "task": "node-classification" if classifies else "link-prediction",
-        "model": model.model.name,
+        "task": model.task,
+        "model": model.model.title,
         "input": "nodes: int64 [n], numbers of nodes",
-        "output": "logits [n, classes]" if classifies else "vectors [n, width], for the decoder",
-        "decoder": None if classifies else type(model.network_.decoder).__name__,
+        "output": "logits [n, classes]" if decoder is None else "vectors [n, width], for the decoder",
+        "decoder": None if decoder is None else type(decoder).__name__,
         "nodes": model.graph_.num_nodes,
         "graph": model.graph_.fingerprint,
     }
 
 
-def _relations(model: LinkPredictor) -> Iterable[dict[str, Any]]:
-    decoder = model.network_.decoder
-    vectors = decoder.relation.detach().tolist()
-    biases = [0.0] * len(vectors) if decoder.relation_bias is None else decoder.relation_bias.detach().tolist()
+def _relations(model: Estimator) -> Iterable[dict[str, Any]]:
+    table = model.network_.decoder.relation_table()
+    if table is None:
+        return
+    vectors = table[0].detach().tolist()
+    biases = [0.0] * len(vectors) if table[1] is None else table[1].detach().tolist()
     for name, vector, bias in zip(model.graph_.relations, vectors, biases, strict=True):
         yield {"name": name, "vector": vector, "bias": bias}
 
@@ -117,17 +124,19 @@ def _lines(values: Iterable[Any]) -> str:
 # -- the network ------------------------------------------------------------------------------------------
 
 
-def plain_encoder(model: NodeClassifier | LinkPredictor) -> PlainEncoder:
+def plain_encoder(model: Estimator) -> PlainEncoder:
     """The model's encoder in plain operations, on the CPU."""
-    network, adjacency = model.network_, model._adjacency
-    assert adjacency is not None
+    network, whole = model.network_, model.adjacency_.to("cpu")
     network.eval()
-    whole = adjacency.to("cpu")
     if isinstance(network, RelationalEncoder):
-        return PlainEncoder(_Stack(_input_rows(network.source), network.layers, whole))
-    encoder, bias = network.encoder, network.decoder.node_bias
+        stack = _Stack(_input_rows(network.source), network.layers, whole, network.head)
+        return PlainEncoder(stack)
+    if not isinstance(network, VectorNetwork):
+        raise ConfigError(f"{model.model.title} computes every answer anew: there is no encoder to export")
+    encoder, decoder = network.encoder, network.decoder
+    bias = decoder.node_bias if isinstance(decoder, BilinearDecoder) else None
     body: nn.Module
-    if isinstance(encoder, ConvolutionalEncoder):
+    if isinstance(encoder, RgcnEncoder):
         body = _Stack(_input_rows(encoder.source), encoder.layers, whole)
     elif isinstance(encoder, CompressionEncoder):
         body = _Compression(encoder, whole)
@@ -160,8 +169,15 @@ class _Stack(nn.Module):
 
     rows: Tensor | None
 
-    def __init__(self, rows: Tensor | None, layers: Iterable[nn.Module], adjacency: RelationalAdjacency) -> None:
+    def __init__(
+        self,
+        rows: Tensor | None,
+        layers: Iterable[nn.Module],
+        adjacency: RelationalAdjacency,
+        head: Head | None = None,
+    ) -> None:
         super().__init__()
+        self.head = None if head is None else copy.deepcopy(head).cpu()
         self.register_buffer("rows", rows)
         self.layers = nn.ModuleList(_Convolution(layer, adjacency) for layer in layers)
 
@@ -170,7 +186,10 @@ class _Stack(nn.Module):
         for depth, layer in enumerate(self.layers):
             x = layer(x if x is None or depth == 0 else torch.relu(x))
         assert x is not None
-        return x
+        if self.head is None:
+            return x
+        out: Tensor = self.head(torch.relu(x) if self.head.activated else x)
+        return out
 
 
 class _Compression(nn.Module):

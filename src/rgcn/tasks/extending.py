@@ -18,68 +18,39 @@ from torch import Tensor, nn
 
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.encoder import EmbeddingInput, FeatureInput
+from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.rows import RowTable
+from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.fold_in import STEPS
-from rgcn.tasks.link_predictor import LinkPredictor
-from rgcn.tasks.node_classifier import NodeClassifier
 
-Model = TypeVar("Model", bound=NodeClassifier | LinkPredictor)
+Model = TypeVar("Model", bound=Estimator)
 
 BLOCK = 1 << 16
 BY_NODE = ("source.rows.", "source.features", "decoder.node_bias")  # what a network holds for each node
 
 
-def cannot_extend(model: NodeClassifier | LinkPredictor) -> str | None:
-    """Why a model cannot answer for nodes it was not trained with; None where it can."""
-    if isinstance(model, LinkPredictor):
-        if model.model.name == "distmult":
-            return (
-                "distmult passes no messages: a new node's triples tell it nothing. Train c-rgcn or rgcn (with "
-                "embeddings), which compute a node from its neighbors"
-            )
-        if model.model.input == "one-hot":
-            return _one_hot("rgcn with `input: embedding`, or c-rgcn")
-        return None
-    if isinstance(model.network_.source, (EmbeddingInput, FeatureInput)):
-        return None
-    return _one_hot("e-rgcn, or rgcn on a graph with features")
-
-
-def _one_hot(instead: str) -> str:
-    return (
-        "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
-        f"for a node it never saw. Train {instead}"
-    )
-
-
 def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
     """The trained model over a larger graph: its own nodes first, in their order, then new ones; the same relations.
 
-    No number that was trained changes. steps: how long a link predictor's new embeddings are fitted to the triples that
-    are new in `graph` (`fold_in`).
+    No number that was trained changes. steps: how long what is new in `graph` is fitted, where something is
+    (`Estimator.settle`).
     """
     known = model.graph_
     _refuse_other_beginning(known, graph)
-    why_not = cannot_extend(model)
+    why_not = model.cannot_extend()
     if why_not is not None:
         raise DataError(why_not)
-    settings = model.get_params()
-    if "prune" in settings:
-        settings["prune"] = False  # the new nodes may be further from the labelled ones than what was pruned
-    larger = type(model)(**settings)
-    larger.prepare(graph)
+    larger = type(model).from_settings(model.get_params()).restore_saved(graph)
     trained = {name: value for name, value in model.network_.state_dict().items() if not _is_by_node(name)}
     left, _ = larger.network_.load_state_dict(trained, strict=False)
     assert all(map(_is_by_node, left))
-    old, new = _source(model), _source(larger)
+    old, new = model.source_, larger.source_
     if isinstance(old, EmbeddingInput) and isinstance(new, EmbeddingInput):
         values = estimated_rows(old.rows.values().detach().cpu(), known, graph)
         is_new = torch.arange(graph.num_nodes) >= known.num_nodes
         new.rows = RowTable(values, is_new).to(next(larger.network_.parameters()).device)
-    if isinstance(model, LinkPredictor) and isinstance(larger, LinkPredictor):
-        _keep_biases(model.network_.decoder.node_bias, larger.network_.decoder.node_bias)
-        larger.fold_in(len(known), steps)
+    _keep_biases(model.network_, larger.network_)
+    larger.settle(known, steps)
     larger.network_.eval()
     return larger
 
@@ -88,16 +59,13 @@ def _is_by_node(name: str) -> bool:
     return any(part in name for part in BY_NODE)
 
 
-def _source(model: NodeClassifier | LinkPredictor) -> object:
-    network = model.network_
-    return network.source if isinstance(model, NodeClassifier) else network.encoder.source  # type: ignore[union-attr]
-
-
-def _keep_biases(old: nn.Parameter | None, new: nn.Parameter | None) -> None:
+def _keep_biases(old: nn.Module, new: nn.Module) -> None:
     """A new node's biases stay at zero, where biases begin."""
-    if old is not None and new is not None:
-        with torch.no_grad():
-            new[: len(old)] = old
+    before = dict(old.named_parameters())
+    with torch.no_grad():
+        for name, parameter in new.named_parameters():
+            if name.endswith("decoder.node_bias"):
+                parameter[: len(before[name])] = before[name]
 
 
 def _refuse_other_beginning(known: KnowledgeGraph, larger: KnowledgeGraph) -> None:

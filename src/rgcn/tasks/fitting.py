@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from rgcn.config import LinkTrainingConfig, NodeTrainingConfig
 from rgcn.errors import DataError
-
-Report = TypeVar("Report")
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.task import Metric
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TrainingState:
 
 
 class Trainer(Protocol):
-    """What takes the steps, of either task."""
+    """What takes the steps of a task; everything random in it comes from `generator`."""
 
     @property
     def network(self) -> nn.Module: ...
@@ -47,25 +47,60 @@ class Trainer(Protocol):
     @property
     def generator(self) -> torch.Generator: ...
 
-    @property
-    def training(self) -> NodeTrainingConfig | LinkTrainingConfig: ...
+    def running(self) -> AbstractContextManager[object]:
+        """Held while steps are taken; batches may be made ahead meanwhile."""
+
+    def step(self) -> Tensor:
+        """Take one step; its loss before it, on the device, not waited for."""
+
+    def figures(self) -> dict[str, float]:
+        """What is known of the last step besides its loss; asked only where it is reported."""
+
+    def state(self) -> dict[str, Any]:
+        """Plain values that the next steps depend on, besides weights, optimizer and generator."""
+
+    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
+        """Stand where another trainer stood; before the first step."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a training reports and measures, and what it keeps.
+
+    steps         how many there are at most
+    report_every  steps between reports; a measurement is always reported, and so is the last step
+    measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
+    measure_every steps between measurements
+    watch         the figure that tells which weights are best
+    keep_best     whether to go back to them in the end
+    patience      measurements without a better one after which to stop
+    """
+
+    steps: int
+    watch: Metric
+    report_every: int = 1
+    measure: Callable[[], dict[str, float]] | None = None
+    measure_every: int = 1
+    keep_best: bool = False
+    patience: int | None = None
 
 
 class BestWeights:
     """The weights with the best validation figure so far, and how long ago that was.
 
-    score: higher is better. Without offers nothing is remembered and nothing stops.
+    Without offers nothing is remembered and nothing stops.
     """
 
-    def __init__(self, network: nn.Module, patience: int | None) -> None:
-        self.network, self.patience = network, patience
-        self.score, self.step, self.waited = float("-inf"), 0, 0
+    def __init__(self, network: nn.Module, watch: Metric, patience: int | None) -> None:
+        self.network, self.watch, self.patience = network, watch, patience
+        self.figure: float | None = None
+        self.step = self.waited = 0
         self.weights: dict[str, Tensor] | None = None
 
-    def offer(self, score: float, step: int) -> None:
-        """Remember the network as it is, if this is its best score."""
-        if score > self.score:
-            self.score, self.step, self.waited = score, step, 0
+    def offer(self, figure: float, step: int) -> None:
+        """Remember the network as it is, if this is its best figure."""
+        if self.figure is None or self.watch.better(figure, self.figure):
+            self.figure, self.step, self.waited = figure, step, 0
             self.weights = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
         else:
             self.waited += 1
@@ -80,23 +115,21 @@ class BestWeights:
 
     def state(self) -> TrainingState:
         tensors = {f"best/{name}": tensor for name, tensor in (self.weights or {}).items()}
-        score = None if self.weights is None else self.score
-        return TrainingState(tensors, {"best": {"score": score, "step": self.step, "waited": self.waited}})
+        return TrainingState(tensors, {"best": {"figure": self.figure, "step": self.step, "waited": self.waited}})
 
     def restore(self, state: TrainingState) -> None:
         kept = state.values["best"]
-        self.score = float("-inf") if kept["score"] is None else kept["score"]
-        self.step, self.waited = kept["step"], kept["waited"]
+        self.figure, self.step, self.waited = kept["figure"], kept["step"], kept["waited"]
         weights = state.part("best")
         device = next(self.network.parameters()).device
         self.weights = {name: tensor.to(device) for name, tensor in weights.items()} or None
 
 
-class Fitting(ABC, Generic[Report]):
-    """Takes a model's training steps one at a time.
+class Fitting:
+    """Takes a model's training steps one at a time, whatever its task.
 
         with model.fitting(graph) as fitting:
-            for report in fitting:      # None after most steps, where there is nothing to say
+            for epoch in fitting:       # None after most steps, where there is nothing to say
                 ...                     # fitting.state() here is enough to go on from here
             fitting.finish()
 
@@ -104,27 +137,61 @@ class Fitting(ABC, Generic[Report]):
     entering and given back as it was on leaving.
     """
 
-    def __init__(self, trainer: Trainer, seed: int) -> None:
+    def __init__(
+        self, trainer: Trainer, schedule: Schedule, seed: int, history: list[Epoch], deterministic: bool = False
+    ) -> None:
+        self.trainer, self.schedule, self.seed, self.history = trainer, schedule, seed, history
         self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
-        self.seed, self.steps = seed, trainer.training.epochs
-        self.deterministic = trainer.training.deterministic
-        self.steps_taken = 0
-        self.best = BestWeights(self.network, trainer.training.patience)
+        self.deterministic, self.steps, self.steps_taken = deterministic, schedule.steps, 0
+        self.best = BestWeights(self.network, schedule.watch, schedule.patience)
+        self.stopped = False
+        self.seconds_before, self.start = 0.0, time.perf_counter()
+        self.since_report: list[Tensor] = []
         self._open = ExitStack()
 
-    @abstractmethod
-    def step(self) -> Report | None:
-        """Take one step; what is to be reported after it, if anything."""
+    def step(self) -> Epoch | None:
+        """Take one step; a report after it, if it is time for one."""
+        self.since_report.append(self.trainer.step())
+        self.steps_taken += 1
+        schedule, number = self.schedule, self.steps_taken
+        last = number == self.steps
+        measures = schedule.measure is not None and (number % schedule.measure_every == 0 or last)
+        if not (measures or last or number % schedule.report_every == 0):
+            return None
+        loss = float(torch.stack(self.since_report).mean())
+        self.since_report.clear()
+        if not math.isfinite(loss):
+            raise DataError(
+                f"the loss is not finite by epoch {number}: lower the learning rate, clip gradients, or check features"
+            )
+        figures = self.trainer.figures()
+        if measures:
+            assert schedule.measure is not None
+            measured = schedule.measure()
+            figures |= {f"valid_{name}": value for name, value in measured.items()}
+            if schedule.keep_best:
+                self.best.offer(measured[schedule.watch.name], number)
+        self.history.append(Epoch(number, loss, self.seconds, figures))
+        return self.history[-1]
+
+    @property
+    def seconds(self) -> float:
+        """Spent training so far, in every session."""
+        return self.seconds_before + time.perf_counter() - self.start
 
     @property
     def device(self) -> torch.device:
         return self.generator.device
 
+    def stop(self) -> None:
+        """Take no further step, as if the last one had been taken."""
+        self.stopped = True
+
     @property
     def finished(self) -> bool:
-        return self.steps_taken >= self.steps or self.best.exhausted
+        return self.stopped or self.steps_taken >= self.steps or self.best.exhausted
 
-    def __iter__(self) -> Iterator[Report | None]:
+    def __iter__(self) -> Iterator[Epoch | None]:
         while not self.finished:
             yield self.step()
 
@@ -133,12 +200,14 @@ class Fitting(ABC, Generic[Report]):
         self.best.put_back()
         self.network.eval()
 
-    def __enter__(self) -> Fitting[Report]:
+    def __enter__(self) -> Fitting:
         cuda = [self.device] if self.device.type == "cuda" else []
         self._open.enter_context(torch.random.fork_rng(devices=cuda))
         torch.manual_seed(self.seed)
         if self.deterministic and cuda:
             self._open.enter_context(_FixedOrder())
+        self._open.enter_context(self.trainer.running())
+        self.start = time.perf_counter()
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -156,7 +225,16 @@ class Fitting(ABC, Generic[Report]):
         tensors["random/global"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random/cuda"] = torch.cuda.get_rng_state(self.device)
-        values = {"steps_taken": self.steps_taken, "device": self.device.type, **best.values}
+        if self.since_report:
+            tensors["losses"] = torch.stack(self.since_report)
+        values = {
+            "steps_taken": self.steps_taken,
+            "device": self.device.type,
+            "seconds": self.seconds,
+            "stopped": self.stopped,
+            "trainer": self.trainer.state(),
+            **best.values,
+        }
         return TrainingState(tensors | best.tensors, values)
 
     def restore(self, state: TrainingState) -> None:
@@ -176,7 +254,11 @@ class Fitting(ABC, Generic[Report]):
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state.tensors["random/cuda"].cpu(), self.device)
         self.best.restore(state)
-        self.steps_taken = state.values["steps_taken"]
+        self.steps_taken, self.seconds_before = state.values["steps_taken"], state.values["seconds"]
+        self.stopped = state.values["stopped"]
+        losses = state.tensors.get("losses")
+        self.since_report = [] if losses is None else list(losses.to(self.device).unbind())
+        self.trainer.restore(self.steps_taken, state.values["trainer"])
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -10,13 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.config import LinkTrainingConfig
-from rgcn.nn.encoder import EmbeddingInput
-from rgcn.nn.link_encoders import CompressionEncoder, ConvolutionalEncoder
-from rgcn.sampling import Negatives, corrupt
-from rgcn.tasks.link_network import LinkNetwork
-from rgcn.tasks.link_training import batch_loss, score_batch
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.nn.link_network import LinkNetwork, VectorNetwork
+from rgcn.objectives import Objective
 
 # Chosen on the validation triples of the inductive sets: docs/results.md.
 STEPS, LEARNING_RATE = 100, 0.02
@@ -26,45 +22,34 @@ def fold_in(
     network: LinkNetwork,
     adjacency: RelationalAdjacency,
     positives: Tensor,
-    training: LinkTrainingConfig,
+    objective: Objective,
     *,
+    edge_dropout: float = 0.0,
     steps: int = STEPS,
     seed: int = 0,
 ) -> None:
     """Fit the rows that the network's embedding table holds as trained, and nothing else, to positives int64 [n, 3].
 
-    Edges are dropped as in training, so that a triple is not only recognized by its own edge.
+    Edges are dropped as in training, so that a triple is not only recognized by its own edge. Where nothing belongs to
+    a node there is nothing to fit.
     """
-    encoder = network.encoder
-    assert isinstance(encoder, (ConvolutionalEncoder, CompressionEncoder))
-    assert isinstance(encoder.source, EmbeddingInput)
-    rows = encoder.source.rows.trained
-    if not len(positives) or not rows.numel():
+    if network.source is None or not len(positives) or not network.source.rows.trained.numel():
         return
+    rows = network.source.rows.trained
     for parameter in network.parameters():
         parameter.requires_grad_(parameter is rows)
     generator = torch.Generator(device=positives.device).manual_seed(seed)
     optimizer = torch.optim.Adam([rows], lr=LEARNING_RATE)
     network.eval()  # the messages' own dropout would only blur so few steps
+    if isinstance(network, VectorNetwork):
+        network.only_asked = True
     for _ in range(steps):
-        negatives = corrupt(positives, adjacency.num_sources, rate=training.negatives, generator=generator)
-        dropped = adjacency.masked(adjacency.draw_mask(training.edge_dropout, generator=generator))
-        nodes, inside, put_in = _renumbered(positives, negatives)
-        field = ReceptiveField.of(dropped, nodes, len(encoder.layers))
-        vectors = network.decoder.prepare(encoder.at(field, nodes), nodes)
-        scores = score_batch(network.decoder, vectors, inside, put_in)
-        loss = batch_loss(scores) + training.penalty * scores.squares
+        drawn = objective.draw(positives, generator)
+        dropped = adjacency.masked(adjacency.draw_mask(edge_dropout, generator=generator))
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        objective.loss(network, dropped, positives, drawn).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+    if isinstance(network, VectorNetwork):
+        network.only_asked = False
     for parameter in network.parameters():
         parameter.requires_grad_(True)
-
-
-def _renumbered(positives: Tensor, negatives: Negatives) -> tuple[Tensor, Tensor, Negatives]:
-    """(the nodes of a step, its triples and its negatives with nodes numbered among these)."""
-    subject, relation, object_ = positives.unbind(1)
-    nodes, number = torch.unique(torch.cat([subject, object_, negatives.node]), return_inverse=True)
-    subject, object_, node = torch.split(number, [len(subject), len(object_), len(negatives)])
-    inside = torch.stack([subject, relation, object_], dim=1)
-    return nodes, inside, Negatives(negatives.positive, node, negatives.is_head)

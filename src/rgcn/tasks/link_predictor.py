@@ -8,39 +8,179 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import Self, Unpack
 
-from rgcn.adjacency import RelationalAdjacency
-from rgcn.config import LinkModelConfig, LinkTrainingConfig, validated
-from rgcn.errors import ConfigError, DataError, NotFittedError
-from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.ranking import FilterIndex, RankingReport, Ranks, rank_triples, summarize
+from rgcn.answers.links import Known, answer_links, triple_probabilities
+from rgcn.axis_tables import ENCODERS, OBJECTIVES
+from rgcn.config import LinkModelConfig, LinkTrainingConfig
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
+from rgcn.nn.link_network import LinkNetwork, LinkPlan
+from rgcn.objectives import ObjectivePlan
+from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
-from rgcn.sampling import KnownTriples
+from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.devices import choose_device
+from rgcn.tasks.estimator import Estimator, on_device
+from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.fold_in import fold_in
-from rgcn.tasks.link_fitting import LinkEpoch, LinkFitting
-from rgcn.tasks.link_network import LinkNetwork, build_link_network
 from rgcn.tasks.link_training import LinkTrainer
-from rgcn.tasks.settings import split_settings
+from rgcn.tasks.node_classifier import one_hot_words
+from rgcn.tasks.settings import LinkSettings
+
+# How many reports a training makes, besides those that come with a measurement on validation triples.
+REPORTS = 100
 
 
 class ScoredTriple(NamedTuple):
-    """A triple by name, its score, the score as a probability, and whether the graph already has it."""
+    """A triple by name, and what the model says of it.
+
+    score        the model's own number, higher is likelier
+    probability  calibrated on validation triples; None where there were too few to calibrate on
+    known        whether it is a training triple
+    """
 
     subject: str
     relation: str
     object: str
     score: float
-    probability: float
+    probability: float | None
     known: bool
 
 
-class LinkPredictor:
-    """RGCN, c-RGCN or plain DistMult for link prediction.
+class LinkEstimator(Estimator):
+    """What estimators that learn from triples share: training steps, and the scorer they end with."""
 
-    Keyword arguments are the fields of `rgcn.config.LinkModelConfig` (with `model` for its name) and of
-    `LinkTrainingConfig`.
+    model_section, training_section = LinkModelConfig, LinkTrainingConfig
+
+    model: LinkModelConfig
+    training: LinkTrainingConfig
+
+    def __init__(self, model: str | None = None, *, seed: int = 0, **settings: Unpack[LinkSettings]) -> None:
+        self._configure({"model": model, "seed": seed, **settings}, trusted=True)
+
+    @property
+    def network_(self) -> LinkNetwork:
+        network: LinkNetwork = super().network_
+        return network
+
+    @property
+    def num_layers_(self) -> int:
+        return self.network_.num_layers
+
+    def fitting(self, kg: KnowledgeGraph) -> Fitting:
+        trainer, training = self.prepare(kg).trainer(), self.training
+        schedule = Schedule(
+            training.epochs,
+            self.task_().watching(training.watch),
+            report_every=max(1, training.epochs // REPORTS),
+            measure=None if training.evaluate_every is None else self._validated,
+            measure_every=training.evaluate_every or 1,
+            keep_best=training.keeps_best,
+            patience=training.patience,
+        )
+        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
+
+    def _validated(self) -> dict[str, float]:
+        """Figures on validation data while training. They leave the network in evaluation mode; a step puts it back."""
+        names = {metric.name for metric in self.task_().watched}
+        return {name: value for name, value in self.evaluate(split="valid").items() if name in names}
+
+    def prepare(self, kg: KnowledgeGraph) -> Self:
+        if not len(kg.split_triples("train")):
+            raise DataError("the graph has no training triples")
+        if kg.num_nodes < 2:
+            raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
+        if self.training.evaluate_every is not None:
+            self._check_validation(kg)
+        device = choose_device(self.training.device)
+        self._graph, self.history_, self._calibration = kg, [], None
+        self._adjacency = self._operator(kg, "train")
+        plan = LinkPlan(
+            self.model,
+            self.training,
+            kg.num_nodes,
+            kg.num_relations,
+            self._adjacency,
+            torch.Generator().manual_seed(self.seed),
+        )
+        self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(device)
+        if kg.edge_weights is not None and self.training.batch_edges is not None and self._network.num_layers:
+            raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
+        return self
+
+    def _check_validation(self, kg: KnowledgeGraph) -> None:
+        """Refuse to measure on validation data that are not there."""
+        if not _has(kg, "valid"):
+            raise DataError(
+                "evaluate_every needs validation triples, and the graph has none: read it with a valid split"
+            )
+
+    def trainer(self) -> LinkTrainer:
+        """What takes the steps, for loops of one's own; after `prepare`."""
+        triples = self._triples("train")
+        return LinkTrainer(self.network_, triples, self.adjacency_, self.model, self.training, self.seed)
+
+    def scorer(self) -> Scorer:
+        """What answers, from the whole training graph with nothing dropped; made once after training."""
+        return self.network_.scorer(self.adjacency_)
+
+    def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
+        return on_device((graph or self.graph_).split_triples(split), self.adjacency_.device)
+
+    # -- vectors -----------------------------------------------------------------------------------------
+
+    def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
+        self.vector_layer(layer)
+        found = self.network_.node_vectors(self.adjacency_)
+        if found is None:
+            return super().vectors(nodes, layer)
+        rows = found.detach()[torch.from_numpy(nodes).to(found.device)]
+        return np.ascontiguousarray(rows.cpu().numpy(), dtype=np.float32)
+
+    def relation_vectors(self) -> tuple[Tensor, Tensor | None, str]:
+        found = self.network_.relation_vectors()
+        if found is None:
+            return super().relation_vectors()
+        return found.detach().float().cpu().clone(), None, "the vector of each relation in the decoder"
+
+    # -- a graph that has grown --------------------------------------------------------------------------
+
+    def cannot_extend(self) -> str | None:
+        network = self.network_
+        if network.one_hot:
+            return one_hot_words("rgcn with `input: embedding`, or c-rgcn")
+        if not network.num_layers:
+            return (
+                f"{self.model.title} passes no messages: a new node's triples tell it nothing. Train c-rgcn or rgcn "
+                "(with embeddings), which compute a node from its neighbors"
+            )
+        return None
+
+    def settle(self, known: KnowledgeGraph, steps: int) -> None:
+        """Fit the embeddings of new nodes to the triples that are new."""
+        graph, first_new = self.graph_, len(known)
+        is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
+        positives = on_device(graph.triples[first_new:][is_train[first_new:]], self.adjacency_.device)
+        plan = ObjectivePlan(self.training, self._triples("train"), graph.num_nodes, graph.num_relations)
+        objective = OBJECTIVES.find(self.training.objective).build(plan)
+        rate = self.training.edge_dropout
+        fold_in(self.network_, self.adjacency_, positives, objective, edge_dropout=rate, steps=steps, seed=self.seed)
+        self.network_.train()  # what was computed so far is no longer so
+
+
+class LinkPredictor(LinkEstimator):
+    """RGCN, c-RGCN, plain DistMult, or any other encoder, decoder, objective and sampler, for link prediction.
+
+    model     shorthand for encoder and decoder: rgcn, c-rgcn or distmult
+    settings  the fields of `rgcn.config.LinkModelConfig` and of `LinkTrainingConfig`
 
     >>> import rgcn
     >>> kg = rgcn.load("world")
@@ -51,87 +191,9 @@ class LinkPredictor:
     True
     """
 
-    def __init__(self, model: str = "rgcn", *, seed: int = 0, **settings: Any) -> None:
-        in_model, in_training = split_settings(
-            "LinkPredictor", settings, LinkModelConfig, LinkTrainingConfig, own=("model", "seed")
-        )
-        self.model: LinkModelConfig = validated(LinkModelConfig, {"name": model, **in_model}, "LinkPredictor")
-        self.training: LinkTrainingConfig = validated(LinkTrainingConfig, in_training, "LinkPredictor")
-        self.seed = seed
-        self.history_: list[LinkEpoch] = []
-        self._graph: KnowledgeGraph | None = None
-        self._adjacency: RelationalAdjacency | None = None
-        self._network: LinkNetwork | None = None
-        self._filter: FilterIndex | None = None
+    task = "link-prediction"
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Every setting by name, as the constructor takes them."""
-        settings = {"model": self.model.name, "seed": self.seed}
-        return {**settings, **self.model.model_dump(exclude={"name"}), **self.training.model_dump()}
-
-    def set_params(self, **settings: Any) -> LinkPredictor:
-        """Change settings; the predictor must then be fitted again."""
-        LinkPredictor.__init__(self, **{**self.get_params(), **settings})
-        return self
-
-    @property
-    def graph_(self) -> KnowledgeGraph:
-        """The graph the predictor was fitted on."""
-        if self._graph is None:
-            raise NotFittedError("this predictor has not been fitted: call fit(kg) first")
-        return self._graph
-
-    @property
-    def network_(self) -> LinkNetwork:
-        """The network."""
-        if self._network is None:
-            raise NotFittedError("this predictor has not been fitted: call fit(kg) first")
-        return self._network
-
-    @property
-    def num_parameters_(self) -> int:
-        """Numbers that training may change."""
-        return sum(p.numel() for p in self.network_.parameters())
-
-    def __repr__(self) -> str:
-        state = "not fitted" if self._graph is None else f"fitted on {self._graph!r}"
-        return f"LinkPredictor({self.model.name!r}, {state})"
-
-    # -- learning ----------------------------------------------------------------------------------------
-
-    def fit(self, kg: KnowledgeGraph, on_epoch: Callable[[LinkEpoch], None] | None = None) -> LinkPredictor:
-        """Learn from the training triples (all of them, where the graph has no split), never from test triples.
-
-        on_epoch is called about a hundred times, and after each measurement on the validation triples.
-        """
-        with self.fitting(kg) as fitting:
-            for epoch in fitting:
-                if on_epoch is not None and epoch is not None:
-                    on_epoch(epoch)
-            fitting.finish()
-        return self
-
-    def fitting(self, kg: KnowledgeGraph) -> LinkFitting:
-        """`fit` a step at a time: a training that can be stopped, written down and continued."""
-        trainer = self.prepare(kg).trainer()
-        if self.training.evaluate_every is None:
-            return LinkFitting(trainer, self.seed, self.history_, None)
-        # Which weights are kept must not depend on test triples, not even through what the filter leaves out.
-        known = self._filter_of(self.graph_, "train", "valid")
-        return LinkFitting(trainer, self.seed, self.history_, lambda: self._validation_mrr(known))
-
-    def prepare(self, kg: KnowledgeGraph) -> LinkPredictor:
-        """Everything before the first step: check the triples, build the operator and the untrained network."""
-        if not len(kg.split_triples("train")):
-            raise DataError("the graph has no training triples")
-        if kg.num_nodes < 2:
-            raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
-        if self.training.evaluate_every is not None and not _has(kg, "valid"):
-            raise DataError(
-                "evaluate_every needs validation triples, and the graph has none: read it with a valid split"
-            )
-        if kg.edge_weights is not None and self.training.batch_edges is not None and self.model.name != "distmult":
-            raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
+    def prepare(self, kg: KnowledgeGraph) -> Self:
         repeated = repeated_across_splits(kg)
         if repeated:
             warnings.warn(
@@ -139,36 +201,7 @@ class LinkPredictor:
                 "triples that were learned, a model looks better than it is",
                 stacklevel=2,
             )
-        device = choose_device(self.training.device)
-        self._graph, self.history_, self._filter = kg, [], None
-        self._adjacency = RelationalAdjacency.from_graph(
-            kg,
-            split="train",
-            inverse=self.model.inverse,
-            self_loops=self.model.self_loops,
-            normalization=self.model.normalization,
-            aggregation=self.model.aggregation,
-            device=device,
-        )
-        sizes = kg.num_nodes, kg.num_relations
-        network = build_link_network(self.model, self.training, *sizes, self._adjacency, self.seed)
-        self._network = network.to(device)
-        return self
-
-    def trainer(self) -> LinkTrainer:
-        """What takes the steps, for loops of one's own; after `prepare`."""
-        assert self._adjacency is not None
-        return LinkTrainer(self.network_, self._triples("train"), self._adjacency, self.model, self.training, self.seed)
-
-    def fold_in(self, first_new: int, steps: int) -> None:
-        """Fit the embeddings of nodes that were added after training to the triples from number `first_new` on."""
-        assert self._adjacency is not None
-        graph = self.graph_
-        is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
-        new = graph.triples[first_new:][is_train[first_new:]]
-        positives = torch.from_numpy(np.array(new)).to(self._adjacency.device)
-        fold_in(self.network_, self._adjacency, positives, self.training, steps=steps, seed=self.seed)
-        self.network_.train()  # what was encoded so far is no longer so
+        return super().prepare(kg)
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -183,7 +216,8 @@ class LinkPredictor:
     ) -> dict[str, Any]:
         """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
 
-        The graph is encoded once. Filtered ranks leave out every other known triple, of training, validation and test.
+        The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
+        before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
         report = self.rank(kg, split, ties=ties, filtered=filtered, memory_budget=memory_budget)
         names = self.graph_.relations
@@ -203,7 +237,7 @@ class LinkPredictor:
         memory_budget: int | None = None,
     ) -> RankingReport:
         """The metrics behind `evaluate`, by relation number."""
-        ranks = self.ranks(kg, split, known=SPLITS if filtered else (), memory_budget=memory_budget)
+        ranks = self.ranks(kg, split, known=None if filtered else (), memory_budget=memory_budget)
         return summarize(ranks, ties=ties, filtered=filtered)
 
     def ranks(
@@ -211,65 +245,32 @@ class LinkPredictor:
         kg: KnowledgeGraph | None = None,
         split: str = "test",
         *,
-        known: Sequence[str] = SPLITS,
+        known: Sequence[str] | None = None,
         memory_budget: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
         """The rank of each triple of a split in both directions: what `rank` and `evaluate` sum up.
 
-        known        splits whose triples are left out of filtered ranks; without any there are raw ranks only
+        known        splits whose triples are left out of filtered ranks; by default the split itself and those before
+                     it. Without any there are raw ranks only
         on_progress  called now and then with how many questions are answered, of two for each triple
         """
         graph = self.graph_ if kg is None else self._same_names(kg)
         if not _has(graph, split):
             raise DataError(f"the graph has no {split} triples to rank")
-        every = set(known) == set(SPLITS)
-        index = self._known(graph) if every else self._filter_of(graph, *known) if known else None
-        return self._ranks(graph, split, index, memory_budget, on_progress)
-
-    def _validation_mrr(self, known: FilterIndex | None) -> float:
-        return summarize(self._ranks(self.graph_, "valid", known)).both.mrr
-
-    def _ranks(
-        self,
-        graph: KnowledgeGraph,
-        split: str,
-        known: FilterIndex | None,
-        memory_budget: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Ranks:
-        nodes, decoder = self.encoded(), self.network_.decoder
+        known = splits_up_to(split) if known is None else known
+        scorer = self.scorer()
         return rank_triples(
-            lambda s, r: decoder.score_objects(nodes.index_select(0, s), r, nodes),
-            lambda r, o: decoder.score_subjects(r, nodes.index_select(0, o), nodes),
+            scorer,
             self._triples(split, graph),
-            graph.num_nodes,
-            known,
+            KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None,
             memory_budget=memory_budget,
             on_progress=on_progress,
         )
 
-    def encoded(self) -> Tensor:
-        """[N, d']: every node's vector from the whole training graph, nothing dropped; computed once after training."""
-        return self.network_.encoded(self._adjacency)
-
-    def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
-        assert self._adjacency is not None
-        rows = (graph or self.graph_).split_triples(split)
-        return torch.from_numpy(np.array(rows)).to(self._adjacency.device)
-
-    def _known(self, graph: KnowledgeGraph) -> FilterIndex:
-        """All known triples, of every split."""
-        if graph is not self.graph_:
-            return self._filter_of(graph)
-        if self._filter is None:
-            self._filter = self._filter_of(graph)
-        return self._filter
-
-    def _filter_of(self, graph: KnowledgeGraph, *splits: str) -> FilterIndex:
-        """The triples of the given splits, or of all."""
-        known = [self._triples(split, graph) for split in splits or ("all",)]
-        return FilterIndex.of(*known, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
+    def measured_splits(self) -> list[str]:
+        """Training triples are left out."""
+        return [split for split in ("valid", "test") if _has(self.graph_, split)]
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is self._graph:
@@ -287,42 +288,25 @@ class LinkPredictor:
         relation: str | int,
         object: str | int | None = None,
         k: int = 10,
-        known: str = "mark",
+        known: Known = "mark",
+        by_example: bool = True,
     ) -> list[ScoredTriple]:
         """The k best objects of (subject, relation, ?) or subjects of (?, relation, object), best first.
 
-        known: "mark" shows triples the graph already has as such, "drop" leaves them out.
+        known       "mark" shows training triples as such, "drop" leaves them out
+        by_example  leave out what the training triples rule out by example (`rgcn.answers.by_example`)
         """
         if (subject is None) == (object is None):
             raise ConfigError("give either a subject or an object; the other is what is asked for")
-        if k < 1 or known not in ("mark", "drop"):
-            raise ConfigError(f'k is at least 1 and known is "mark" or "drop"; got k = {k}, known = {known!r}')
-        graph, nodes, decoder = self.graph_, self.encoded(), self.network_.decoder
-        r = torch.tensor([graph.relations.id(relation)], device=nodes.device)
-        given = torch.tensor([graph.nodes.id(subject if object is None else object)], device=nodes.device)  # type: ignore[arg-type]
-        with torch.no_grad():
-            row = nodes.index_select(0, given)
-            for_objects = object is None
-            scores = decoder.score_objects(row, r, nodes) if for_objects else decoder.score_subjects(r, row, nodes)
-        index = self._known(graph)
-        answers = index.objects_of(given, r)[1] if for_objects else index.subjects_of(r, given)[1]
-        if known == "drop":
-            scores[0, answers] = -torch.inf
-        best = torch.topk(scores[0], min(k, graph.num_nodes))
-        already = set(answers.tolist())
-        fixed, name = graph.nodes[int(given)], graph.relations[int(r)]
-        return [
-            ScoredTriple(
-                fixed if for_objects else graph.nodes[node],
-                name,
-                graph.nodes[node] if for_objects else fixed,
-                score,
-                _sigmoid(score),
-                node in already,
-            )
-            for score, node in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            if score > -np.inf
-        ]
+        graph, for_objects = self.graph_, object is None
+        given = graph.nodes.id(subject if object is None else object)  # type: ignore[arg-type]
+        number = graph.relations.id(relation)
+        asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
+        found = answer_links(self, asked, k, known, by_example=by_example)
+        rows = [(given, number, node) if for_objects else (node, number, given) for node in found.node[0].tolist()]
+        shares = [None] * len(rows) if found.probability is None else found.probability[0].tolist()
+        columns = zip(rows, found.score[0].tolist(), shares, found.known[0].tolist(), found.node[0] >= 0, strict=True)
+        return [self._named(row, score, share, known) for row, score, share, known, there in columns if there]
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
         """Scores of given triples, by name or id."""
@@ -330,72 +314,31 @@ class LinkPredictor:
         rows = [(graph.nodes.id(s), graph.relations.id(r), graph.nodes.id(o)) for s, r, o in triples]
         if not rows:
             raise DataError("no triples were given")
-        ids = torch.tensor(rows, dtype=torch.int64)
-        return self._scored(ids, known=None)
+        return self._scored(torch.tensor(rows, dtype=torch.int64))
 
     def doubtful(self, kg: KnowledgeGraph | None = None, k: int = 20) -> list[ScoredTriple]:
-        """The known triples the model finds least likely, least likely first: candidates for mistakes in the data."""
+        """The triples of a graph the model finds least likely, least likely first: candidates for mistakes in it."""
         graph = self.graph_ if kg is None else self._same_names(kg)
         if k < 1:
             raise ConfigError(f"k is at least 1, not {k}")
         triples = self._triples("all", graph)
-        worst = torch.topk(self._scores(triples), min(k, len(triples)), largest=False).indices
-        return self._scored(triples[worst].cpu(), known=True)
+        worst = torch.topk(self.scorer().triple_scores(triples), min(k, len(triples)), largest=False).indices
+        return self._scored(triples[worst].cpu())
 
-    def _scores(self, triples: Tensor) -> Tensor:
-        nodes, decoder = self.encoded(), self.network_.decoder
-        with torch.no_grad():
-            parts = [
-                decoder.score(nodes.index_select(0, s), r, nodes.index_select(0, o))
-                for s, r, o in (part.unbind(1) for part in torch.split(triples.to(nodes.device), 2**17))
-            ]
-        return torch.cat(parts)
+    def _scored(self, triples: Tensor) -> list[ScoredTriple]:
+        scores = self.scorer().triple_scores(triples).cpu()
+        found = triple_probabilities(self, triples, scores)
+        shares = [None] * len(triples) if found is None else found.tolist()
+        known = KnownTriples.of_graph(self.graph_, "train").contains(triples)
+        columns = zip(triples.tolist(), scores.tolist(), shares, known.tolist(), strict=True)
+        return [self._named(tuple(row), *rest) for row, *rest in columns]
 
-    def _scored(self, triples: Tensor, known: bool | None) -> list[ScoredTriple]:
-        scores = self._scores(triples).tolist()
-        if known is None:
-            graph = self.graph_
-            everything = KnownTriples.of(self._triples("all").cpu(), graph.num_nodes, graph.num_relations)
-            already = everything.contains(triples).tolist()
-        else:
-            already = [known] * len(triples)
-        return [
-            ScoredTriple(s, r, o, score, _sigmoid(score), is_known)
-            for (s, r, o), score, is_known in zip(self.graph_.named(triples.numpy()), scores, already, strict=True)
-        ]
-
-    # -- keeping -----------------------------------------------------------------------------------------
-
-    def save(self, folder: str) -> None:
-        """Write the model and its graph into a folder: safetensors and JSON, never pickle."""
-        from rgcn.tasks.storage import save_model
-
-        save_model(self, folder)
-
-    @classmethod
-    def load(cls, folder: str) -> LinkPredictor:
-        """Read what `save` wrote."""
-        from rgcn.tasks.storage import load_as
-
-        return load_as(folder, cls)
-
-
-def repeated_across_splits(kg: KnowledgeGraph) -> int:
-    """How many triples stand in more than one split: a test triple that is also trained on proves nothing."""
-    if kg.triple_splits is None:
-        return 0
-    subject, relation, object_ = kg.triples.T
-    key = (subject * kg.num_relations + relation) * kg.num_nodes + object_
-    in_each = [np.unique(key[kg.triple_splits == number]) for number in range(len(SPLITS))]
-    _, count = np.unique(np.concatenate(in_each), return_counts=True)
-    return int((count > 1).sum())
+    def _named(self, row: tuple[int, ...], score: float, probability: float | None, known: bool) -> ScoredTriple:
+        nodes, relations = self.graph_.nodes, self.graph_.relations
+        return ScoredTriple(nodes[row[0]], relations[row[1]], nodes[row[2]], score, probability, known)
 
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:
     if split in ("train", "all"):
         return len(kg.split_triples(split)) > 0
     return kg.triple_splits is not None and len(kg.split_triples(split)) > 0
-
-
-def _sigmoid(score: float) -> float:
-    return float(1.0 / (1.0 + np.exp(-np.clip(score, -60.0, 60.0))))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,27 +14,13 @@ from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import NodeModelConfig, NodeTrainingConfig
-from rgcn.errors import DataError
 from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
-from rgcn.nn import RelationalEncoder
 from rgcn.nn.decompositions import BasisRows
-from rgcn.nn.encoder import EmbeddingInput
+from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.node_network import RelationalEncoder
 from rgcn.optim import Adam
-from rgcn.tasks.fitting import Fitting
 from rgcn.tasks.recording import StepRecording
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch of training did."""
-
-    number: int
-    loss: float
-    train_accuracy: float
-    valid_loss: float | None
-    valid_accuracy: float | None
-    seconds: float
 
 
 class NodeTrainer:
@@ -60,12 +46,44 @@ class NodeTrainer:
             self.field = self.field.reading_all(adjacency.num_sources)
         self.optimizer = _optimizer(network, training)
         self.generator = torch.Generator(device=adjacency.device).manual_seed(seed)
-        self.step = self._fastest()
+        self.both = self._fastest()
+        self._logits: Tensor | None = None
+        valid, valid_classes = labels.of("valid")
+        self.valid = self.field_of(valid) if len(valid) else None
+        self.valid_target = torch.from_numpy(valid_classes.copy()).to(adjacency.device)
 
     def field_of(self, nodes: NDArray[np.int64]) -> ReceptiveField:
         """What the network must compute for these nodes."""
         wanted = torch.from_numpy(np.array(nodes)).to(self.adjacency.device)
         return ReceptiveField.of(self.adjacency, wanted, self.layers)
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def step(self) -> Tensor:
+        self.network.train()
+        loss, self._logits = self.both()
+        return loss
+
+    def figures(self) -> dict[str, float]:
+        assert self._logits is not None
+        return {"train_accuracy": float((self._logits.argmax(1) == self.target).float().mean())}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
+        return None
+
+    def validate(self) -> dict[str, float]:
+        """Loss and accuracy on the validation labels."""
+        assert self.valid is not None
+        self.network.eval()
+        with torch.no_grad():
+            logits = self.network(self.valid)
+        target = self.valid_target
+        accuracy = float((logits.argmax(1) == target).float().mean())
+        return {"loss": float(F.cross_entropy(logits, target)), "accuracy": accuracy}
 
     def _fastest(self) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that takes one step and returns (loss, logits) from before it."""
@@ -86,45 +104,6 @@ class NodeTrainer:
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.update()
         return loss.detach(), logits.detach()
-
-
-class NodeFitting(Fitting[Epoch]):
-    """A training of a node classifier in progress; every step is an epoch and is reported."""
-
-    def __init__(self, trainer: NodeTrainer, seed: int, history: list[Epoch]) -> None:
-        super().__init__(trainer, seed)
-        self.trainer, self.history = trainer, history
-        nodes, classes = trainer.labels.of("valid")
-        self.valid = trainer.field_of(nodes) if len(nodes) else None
-        self.valid_target = torch.from_numpy(classes.copy()).to(trainer.adjacency.device)
-
-    def step(self) -> Epoch:
-        start = time.perf_counter()
-        self.network.train()
-        loss, logits = self.trainer.step()
-        self.steps_taken += 1
-        if not torch.isfinite(loss):
-            raise DataError(
-                f"the loss is not finite in epoch {self.steps_taken}: lower the learning rate or check features"
-            )
-        accuracy = float((logits.argmax(1) == self.trainer.target).float().mean())
-        valid_loss, valid_accuracy = self._validate()
-        seconds = time.perf_counter() - start
-        epoch = Epoch(self.steps_taken, float(loss), accuracy, valid_loss, valid_accuracy, seconds)
-        self.history.append(epoch)
-        if valid_loss is not None and self.best.patience is not None:
-            self.best.offer(-valid_loss, epoch.number)
-        return epoch
-
-    def _validate(self) -> tuple[float | None, float | None]:
-        """Validation loss and accuracy, or Nones where there is nothing to validate on."""
-        if self.valid is None:
-            return None, None
-        self.network.eval()
-        with torch.no_grad():
-            logits = self.network(self.valid)
-        target = self.valid_target
-        return float(F.cross_entropy(logits, target)), float((logits.argmax(1) == target).float().mean())
 
 
 def _optimizer(network: RelationalEncoder, settings: NodeTrainingConfig) -> Adam:

@@ -1,30 +1,109 @@
-"""Settings given flat, as keyword arguments, sorted into the sections they belong to."""
+"""The keyword arguments of the estimators, so that a type checker knows them as the configuration does.
+
+A test holds them to the fields of `rgcn.config`, which say what each one means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rgcn.config import Section
-from rgcn.errors import ConfigError, close_matches
+from typing_extensions import TypedDict
+
+from rgcn.config import Scheme
+
+if TYPE_CHECKING:
+    from rgcn.nn.decoders import Decoder
+    from rgcn.nn.encoders import Encoder
+    from rgcn.nn.heads import Head
+    from rgcn.objectives import Objective
+    from rgcn.sampling import EdgeSampler
 
 
-def split_settings(
-    owner: str, settings: Mapping[str, Any], model: type[Section], training: type[Section], own: tuple[str, ...]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(settings of the model, settings of the training); a name neither has is refused with the closest one.
+class NodeSettings(TypedDict, total=False):
+    """Settings of a `NodeClassifier`: those of `NodeModelConfig` and of `NodeTrainingConfig`."""
 
-    own: names the owner takes itself, for the suggestions.
-    """
-    in_model = model.model_fields.keys() - {"name"}  # which goes by `model` here
-    in_training = training.model_fields.keys()
-    unknown = [key for key in settings if key not in in_model and key not in in_training]
-    if unknown:
-        known = sorted([*in_model, *in_training, *own])
-        close = close_matches(unknown[0], known)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-        raise ConfigError(f"{owner} has no setting {unknown[0]!r}; {hint}")
-    return (
-        {key: value for key, value in settings.items() if key in in_model},
-        {key: value for key, value in settings.items() if key in in_training},
-    )
+    encoder: str | type[Encoder]
+    head: str | type[Head]
+    layers: int
+    hidden: int
+    embedding: int
+    input: Literal["auto", "one-hot", "features"]
+    decomposition: Literal["none", "basis", "block", "diagonal"]
+    bases: int | None
+    blocks: int | None
+    normalization: Literal["relation", "node", "direction", "none"]
+    aggregation: Literal["sum", "mean"]
+    inverse: bool
+    self_loops: bool
+    bias: bool
+    dropout: float
+    init: Scheme
+    gain: float
+    fans: Literal["matrix", "stacked"]
+    embedding_init: Scheme
+    embedding_gain: float
+    options: dict[str, Any]
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    l2_penalty: float
+    edge_dropout: float
+    self_loop_dropout: float
+    class_weights: Literal["none", "balanced"]
+    validation: float
+    patience: int | None
+    watch: Literal["loss", "accuracy"]
+    device: str
+    deterministic: bool
+
+
+class LinkSettings(TypedDict, total=False):
+    """Settings of a `LinkPredictor`: those of `LinkModelConfig` and of `LinkTrainingConfig`."""
+
+    encoder: str | type[Encoder]
+    decoder: str | type[Decoder]
+    layers: int
+    embedding: int
+    bottleneck: int
+    input: Literal["embedding", "one-hot"]
+    activated_input: bool
+    decomposition: Literal["none", "basis", "block"]
+    bases: int | None
+    blocks: int | None
+    self_loop_apart: bool | None
+    separate_inverse_bases: bool
+    coefficient_init: Literal["same", "normal"]
+    normalization: Literal["relation", "node", "direction", "none"]
+    aggregation: Literal["sum", "mean"]
+    inverse: bool
+    self_loops: bool
+    bias: bool
+    init: Scheme
+    gain: float
+    fans: Literal["matrix", "published"]
+    decoder_biases: bool
+    options: dict[str, Any]
+    epochs: int
+    batch_edges: int | None
+    sampler: str | type[EdgeSampler]
+    objective: str | type[Objective]
+    negatives: int
+    head_probability: float
+    filtered_negatives: bool
+    penalty: float
+    edge_dropout: float
+    self_loop_dropout: float
+    self_loop_dropout_on: Literal["edge", "message"]
+    learning_rate: float
+    schedule: Literal["constant", "cosine", "step"]
+    warmup: int
+    step_every: int
+    step_factor: float
+    weight_decay: float
+    clip: float | None
+    objective_options: dict[str, Any]
+    evaluate_every: int | None
+    patience: int | None
+    watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
+    device: str
+    deterministic: bool

@@ -6,22 +6,22 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rgcn.axis_tables import TASKS
 from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, read_json, save_graph
 from rgcn.errors import DataError
+from rgcn.tasks.task import task_of
 
 if TYPE_CHECKING:
-    from rgcn.tasks.link_predictor import LinkPredictor
-    from rgcn.tasks.node_classifier import NodeClassifier
+    from rgcn.tasks.estimator import Estimator
 
-Model = TypeVar("Model", "NodeClassifier", "LinkPredictor")
+Model = TypeVar("Model", bound="Estimator")
 
-FORMAT_VERSION = 1
-KINDS = {"NodeClassifier": "node-classifier", "LinkPredictor": "link-predictor"}
+FORMAT_VERSION = 2
 
 
-def save_model(model: NodeClassifier | LinkPredictor, folder: str | Path) -> None:
-    """Write a fitted model into a folder."""
+def save_model(model: Estimator, folder: str | Path) -> None:
+    """Write a fitted model into a folder. Its settings name the classes it needs; no code is kept."""
     from safetensors.torch import save
 
     import rgcn
@@ -33,7 +33,7 @@ def save_model(model: NodeClassifier | LinkPredictor, folder: str | Path) -> Non
     about: dict[str, Any] = {
         "format": "rgcn-model",
         "version": FORMAT_VERSION,
-        "kind": KINDS[type(model).__name__],
+        "task": model.task,
         "rgcn": rgcn.__version__,
         "settings": model.get_params(),
         "graph": model.graph_.fingerprint,
@@ -41,8 +41,8 @@ def save_model(model: NodeClassifier | LinkPredictor, folder: str | Path) -> Non
     write_atomically(target / "model.json", json.dumps(about, indent=2) + "\n")
 
 
-def load_model(folder: str | Path, *, device: str = "auto") -> NodeClassifier | LinkPredictor:
-    """The model in a folder that `save` wrote, or in the folder of a finished run, whichever kind it is.
+def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
+    """The model in a folder that `save` wrote, or in the folder of a finished run, whatever its task.
 
     >>> import rgcn, tempfile
     >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c")])
@@ -51,19 +51,13 @@ def load_model(folder: str | Path, *, device: str = "auto") -> NodeClassifier | 
     >>> rgcn.load_model(folder)
     LinkPredictor('distmult', fitted on KnowledgeGraph(3 nodes, 1 relation, 2 triples))
     """
-    from rgcn.tasks import LinkPredictor, NodeClassifier
-
     source = Path(folder)
     if not (source / "model.json").exists() and (source / "model" / "model.json").exists():
         source = source / "model"
-    kind = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION).get("kind")
-    if kind == KINDS["NodeClassifier"]:
-        return load_as(source, NodeClassifier, device)
-    if kind == KINDS["LinkPredictor"]:
-        return load_as(source, LinkPredictor, device)
-    raise DataError(
-        f"{source / 'model.json'}: an unknown kind of model, {kind!r}; there are {', '.join(KINDS.values())}"
-    )
+    task = _about(source)["task"]
+    if not isinstance(task, str) or TASKS.problem(task) is not None:
+        raise DataError(f"{source / 'model.json'}: a model of an unknown task, {task!r}: {TASKS.problem(task)}")
+    return load_as(source, task_of(task).estimator_class, device)
 
 
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
@@ -72,25 +66,24 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     from safetensors.torch import load_file
 
     source = Path(folder)
-    about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
-    missing = sorted({"kind", "settings", "graph"} - about.keys())
-    if missing:
-        raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(missing)}")
-    if about["kind"] != KINDS[kind.__name__]:
-        raise DataError(f"{source}: holds a {about['kind']}, not a {KINDS[kind.__name__]}")
+    about = _about(source)
+    if about["task"] != kind.task:
+        raise DataError(f"{source}: holds a model of {about['task']}, not of {kind.task}")
     graph = load_graph(source / "graph")
     if graph.fingerprint != about["graph"]:
         raise DataError(f"{source}: the graph beside the model is another than it was saved with (fingerprints differ)")
-    settings = {**about["settings"], "device": device}
-    pruned = settings.get("prune")
-    if pruned:  # the saved graph is already pruned, and its labels already split
-        settings["prune"] = False
-    model = kind(**settings).prepare(graph)
+    model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
     try:
         model.network_.load_state_dict(load_file(source / "weights.safetensors"))
     except (SafetensorError, RuntimeError, FileNotFoundError) as error:
         raise DataError(f"{source / 'weights.safetensors'}: damaged, or of another model ({error})") from error
     model.network_.eval()
-    if pruned:
-        model.prune = pruned  # type: ignore[attr-defined]
     return model
+
+
+def _about(source: Path) -> dict[str, Any]:
+    about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
+    missing = sorted({"task", "settings", "graph"} - about.keys())
+    if missing:
+        raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(missing)}")
+    return about

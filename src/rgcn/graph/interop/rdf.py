@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Term: TypeAlias = NamedNode | Literal | BlankNode
 
 BASE = "urn:rgcn:"
+FORMATS = ("nt", "nq", "ttl", "trig", "rdf", "jsonld")
 
 _LITERAL = re.compile(r'"(?:[^"\\\r\n]|\\.)*"(?:@[A-Za-z0-9-]+|\^\^<[^<>\s]*>)?')
 _ENDS_IN_XML_NAME = re.compile(r"[^\W\d][\w.-]*$")
@@ -174,14 +175,14 @@ def _refuse_clash(terms: dict[int, Any], names: Vocabulary) -> None:
 def _serializer(path: Path, format: str | None) -> RdfFormat:
     from pyoxigraph import RdfFormat
 
-    from rgcn.data.files import RDF_FORMATS, format_of, known_format
+    from rgcn.data.files import format_of, known_format
 
     name = format_of(path) if format is None else known_format(format)
-    found = RdfFormat.from_extension(name) if name in RDF_FORMATS else None
+    found = RdfFormat.from_extension(name) if name in FORMATS else None
     if found is None:
         raise ConfigError(
             f"{path.name if format is None else format!r} names no RDF format; give format=, one of "
-            f"{', '.join(RDF_FORMATS)}"
+            f"{', '.join(FORMATS)}"
         )
     return found
 

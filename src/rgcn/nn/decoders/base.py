@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from rgcn.errors import ConfigError
-from rgcn.kernels import take_rows
+from rgcn.kernels import pair_dot, take_rows
+from rgcn.nn.initialization import Initializer
+from rgcn.sampling import Negatives
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
+    from rgcn.nn.link_network import LinkPlan
+
+
+class BatchScores(NamedTuple):
+    """Scores of the positives [n] and of their negatives [n · rate], and the mean squares of what was scored."""
+
+    positive: Tensor
+    negative: Tensor
+    squares: Tensor
 
 
 class Decoder(nn.Module, ABC):
     """Scores f(s, r, o) of triples, from node vectors and relation numbers; higher means more likely.
 
-    The node vectors come from an encoder, through `prepare`, once after each encoding:
+    A member of the axis `decoder`. The node vectors come from an encoder, through `prepare`, once after each encoding:
 
         nodes = decoder.prepare(encoder(...))                            # [N, d']
         decoder.score(nodes[subject], relation, nodes[object])           # [n]
         decoder.score_objects(nodes[subject], relation, nodes)           # [q, N]
+
+    width  numbers a node, without what `prepare` appends
     """
+
+    width: int
+
+    @classmethod
+    @abstractmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        """A decoder with fresh weights for nodes of this width."""
+
+    @classmethod
+    def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
+        """What no model with it can do, a sentence each, for people."""
+        return ()
 
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         """Node vectors [N, d] as the other methods want them, [N, d']: the same, unless a decoder adds columns.
@@ -44,6 +74,39 @@ class Decoder(nn.Module, ABC):
     def penalty(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
         """mean s² + mean r² + mean o² over the scored triples and their features → scalar."""
 
+    # What follows is the same for every decoder; those that know a shorter way take it.
+
+    def score_questions(
+        self, given: Tensor, relation: Tensor, for_objects: bool | Tensor, nodes: Tensor, out: Tensor | None = None
+    ) -> Tensor:
+        """Nodes given [q, d'] with a relation [q] against nodes [n, d'] → [q, n]; for_objects: given are subjects."""
+        if not isinstance(for_objects, Tensor):
+            if for_objects:
+                return self.score_objects(given, relation, nodes)
+            return self.score_subjects(relation, given, nodes)
+        is_subject = for_objects.to(given.device)
+        scores = given.new_empty(len(given), len(nodes)) if out is None else out
+        scores[is_subject] = self.score_objects(given[is_subject], relation[is_subject], nodes)
+        scores[~is_subject] = self.score_subjects(relation[~is_subject], given[~is_subject], nodes)
+        return scores
+
+    def score_batch(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> BatchScores:
+        """Scores of positives int64 [n, 3] and negatives, given all nodes' vectors [N, d']: here, of every triple."""
+        triples = torch.cat([positives, negatives.triples(positives)])
+        subject, relation, object_ = triples.unbind(1)
+        subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
+        scores = self.score(subjects, relation, objects)
+        squares = self.penalty(subjects, relation, objects)
+        return BatchScores(scores[: len(positives)], scores[len(positives) :], squares)
+
+    def bound(self, given: Tensor, relation: Tensor, nodes: Tensor) -> float | None:
+        """No score of given nodes [q, d'], as subjects or objects, against nodes lies outside ± this; None: unknown."""
+        return None
+
+    def relation_table(self) -> tuple[Tensor, Tensor | None] | None:
+        """The relations' vectors [R, d], and their biases [R] if any; None where relations have none."""
+        return None
+
 
 class BilinearDecoder(Decoder):
     """A decoder linear in each node, f(s, r, o) = ⟨q(s, r), o⟩ = ⟨s, p(r, o)⟩, with optional biases.
@@ -53,6 +116,16 @@ class BilinearDecoder(Decoder):
     With biases, f gains b_s[s] + b_r[r] + b_o[o]. The nodes' biases travel as two columns behind their vectors, which
     `prepare` appends, so that all nodes are still scored by one product.
     """
+
+    @classmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        relation = Initializer("normal").draw((plan.num_relations, cls.relation_width(width)), plan.generator)
+        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases)
+
+    @staticmethod
+    def relation_width(width: int) -> int:
+        """Numbers a relation, where nodes have `width`."""
+        return width
 
     def __init__(self, relation: Tensor, width: int, num_nodes: int | None = None, biases: bool = False) -> None:
         super().__init__()
@@ -86,6 +159,77 @@ class BilinearDecoder(Decoder):
         score = (query * self._vectors(object)).sum(dim=1)
         bias = self._relation_biases(relation)
         return score if bias is None else score + subject[:, -2] + object[:, -1] + bias
+
+    def score_questions(
+        self, given: Tensor, relation: Tensor, for_objects: bool | Tensor, nodes: Tensor, out: Tensor | None = None
+    ) -> Tensor:
+        # One product for both directions: reading every node's vector is most of what a product of few rows costs.
+        if isinstance(for_objects, Tensor):
+            query, constant = self._mixed_queries(given, relation, for_objects.to(given.device))
+        elif for_objects:
+            query, constant = self.object_queries(given, relation)
+        else:
+            query, constant = self.subject_queries(relation, given)
+        return _against_all(query, constant, nodes, out)
+
+    def _mixed_queries(self, given: Tensor, relation: Tensor, is_subject: Tensor) -> tuple[Tensor, Tensor | None]:
+        (as_subject, constant), (as_object, other) = self.both_queries(given, relation, given)
+        query = torch.where(is_subject[:, None], as_subject, as_object)
+        if constant is None or other is None:
+            return query, None
+        return query, torch.where(is_subject, constant, other)
+
+    def score_batch(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> BatchScores:
+        """The same without writing triples out.
+
+        A negative shares two of its three parts with its positive, so the product of those two, the query, is made once
+        for each positive and side; a negative's score is then the dot product of a query and a node.
+        """
+        subject, relation, object_ = positives.unbind(1)
+        subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
+        (for_object, constant_object), (for_subject, constant_subject) = self.both_queries(subjects, relation, objects)
+        positive = (for_object * objects).sum(1)
+        queries = torch.cat([for_object, for_subject])
+        negative = pair_dot(queries, nodes, negatives.by_query(len(positives), len(nodes)))
+        if constant_object is not None and constant_subject is not None:
+            positive = positive + constant_object
+            which = negatives.positive + negatives.is_head * len(positives)
+            constants = torch.cat([constant_object, constant_subject]).unsqueeze(1)
+            negative = negative + take_rows(constants, which).squeeze(1)
+        return BatchScores(positive, negative, self._mean_squares(nodes, positives, negatives))
+
+    def _mean_squares(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Tensor:
+        """mean s² + mean r² + mean o² over all scored triples, from how often each node and relation was scored.
+
+        The sum over triples of |s|² is the sum over nodes of their count times |v|²: no triple is written out for it.
+        """
+        rate = len(negatives) // max(len(positives), 1)
+        # In each negative one of the two ends is the positive's own.
+        kept_object = rate - (~negatives.is_head).view(-1, rate).sum(1) if rate else torch.zeros_like(positives[:, 0])
+        kept_subject = rate - kept_object
+        counts = torch.zeros(len(nodes), dtype=nodes.dtype, device=nodes.device)
+        counts.index_add_(0, positives[:, 0], (1 + kept_subject).to(nodes.dtype))
+        counts.index_add_(0, positives[:, 2], (1 + kept_object).to(nodes.dtype))
+        counts.index_add_(0, negatives.node, torch.ones_like(negatives.node, dtype=nodes.dtype))
+        total = len(positives) + len(negatives)
+        vectors = nodes[:, : self.width]
+        relation_counts = torch.zeros(len(self.relation), dtype=nodes.dtype, device=nodes.device)
+        relation_counts.index_add_(0, positives[:, 1], torch.full_like(counts[:1], 1.0 + rate).expand(len(positives)))
+        ends = (counts @ vectors.square()).sum() / vectors.shape[1]
+        relations = (relation_counts @ self.relation.square()).sum() / self.relation.shape[1]
+        return (ends + relations) / total
+
+    def bound(self, given: Tensor, relation: Tensor, nodes: Tensor) -> float:
+        """By |⟨q, n⟩| ≤ |q| |n|."""
+        longest = nodes.norm(dim=1).max()
+        bounds = [
+            query.norm(dim=1) * longest + (0.0 if constant is None else constant.abs())
+            for query, constant in self.both_queries(given, relation, given)
+        ]
+        return float(torch.cat(bounds).max())
+
+    def relation_table(self) -> tuple[Tensor, Tensor | None]:
+        return self.relation, self.relation_bias
 
     def score_objects(self, subject: Tensor, relation: Tensor, nodes: Tensor) -> Tensor:
         return _against_all(*self.object_queries(subject, relation), nodes)
@@ -142,6 +286,9 @@ class BilinearDecoder(Decoder):
         return nodes if self.node_bias is None else nodes[:, : self.width]
 
 
-def _against_all(query: Tensor, constant: Tensor | None, nodes: Tensor) -> Tensor:
+def _against_all(query: Tensor, constant: Tensor | None, nodes: Tensor, out: Tensor | None = None) -> Tensor:
     """query [q, d'] · nodesᵀ [d', N] + constant [q] → [q, N], as one product."""
-    return query @ nodes.T if constant is None else torch.addmm(constant[:, None], query, nodes.T)
+    if out is None:
+        return query @ nodes.T if constant is None else torch.addmm(constant[:, None], query, nodes.T)
+    torch.mm(query, nodes.T, out=out)
+    return out if constant is None else out.add_(constant[:, None])

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from rgcn.nn.decoders.base import BilinearDecoder
 from rgcn.nn.initialization import Initializer
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
+    from rgcn.nn.link_network import LinkPlan
 
 
 class DistMult(BilinearDecoder):
@@ -41,8 +48,20 @@ class DistMult(BilinearDecoder):
         relation = init.draw((num_relations, width), generator or torch.default_generator)
         super().__init__(relation, width, num_nodes, biases)
 
+    @classmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        biases = plan.model.decoder_biases
+        return cls(plan.num_relations, width, plan.num_nodes, biases, generator=plan.generator)
+
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
         return subject * relation
 
     def subject_query(self, relation: Tensor, object: Tensor) -> Tensor:
         return relation * object
+
+    @classmethod
+    def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
+        alike = (
+            "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell which way a relation points."
+        )
+        return () if model.decoder_biases else (alike,)

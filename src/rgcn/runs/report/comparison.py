@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import string
 from collections.abc import Sequence
@@ -13,13 +14,12 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.runs.report.charts import Series
-from rgcn.runs.report.curves import PANELS, Panel
-from rgcn.runs.report.figures import decimal
+from rgcn.runs.report.curves import Panel
 from rgcn.runs.report.record import RunRecord, read_run
+from rgcn.runs.report.reporting import Reporting
 from rgcn.runs.spread import Spread
+from rgcn.tasks.task import Metric, Task
 
-LOWER_IS_BETTER = {"mean_rank"}
-PERCENTAGES = {"accuracy", "hits@1", "hits@3", "hits@10"}
 # Curves of a series are averaged where all its runs reported; so many places are enough for a picture.
 CURVE_PLACES = 400
 
@@ -87,37 +87,18 @@ class FigureRow:
     """One metric of one split for every entry; `best` are the columns that stand out, none where that means nothing."""
 
     split: str
-    metric: str
+    metric: Metric
     spreads: list[Spread | None]
     best: frozenset[int]
 
     def words(self, column: int) -> str:
         """A figure as it is shown: a mean, with its standard error where there are several runs.
 
-        >>> FigureRow("test", "accuracy", [Spread.of([0.9, 0.8])], frozenset()).words(0)
-        '85.0% ± 5.0'
+        >>> FigureRow("test", Metric("mrr", "MRR"), [Spread.of([0.9, 0.8])], frozenset()).words(0)
+        '0.850 ± 0.050'
         """
         spread = self.spreads[column]
-        if spread is None:
-            return ""
-        percentage = self.metric in PERCENTAGES
-        mean = (
-            f"{spread.mean:.1%}"
-            if percentage
-            else f"{spread.mean:.3f}"
-            if self.metric == "mrr"
-            else decimal(spread.mean)
-        )
-        if spread.standard_error is None:
-            return mean
-        error = spread.standard_error
-        return (
-            f"{mean} ± {100 * error:.1f}"
-            if percentage
-            else f"{mean} ± {error:.3f}"
-            if self.metric == "mrr"
-            else f"{mean} ± {decimal(error)}"
-        )
+        return "" if spread is None else self.metric.words(spread.mean, spread.standard_error)
 
 
 @dataclass(frozen=True)
@@ -141,8 +122,13 @@ class Comparison:
     entries: list[Entry]
 
     @property
-    def tasks(self) -> list[str]:
+    def tasks(self) -> list[Task]:
         return list(dict.fromkeys(entry.first.task for entry in self.entries))
+
+    @property
+    def same_metrics(self) -> bool:
+        """Whether all are judged by the same figures."""
+        return len({task.metrics for task in self.tasks}) == 1
 
     @property
     def same_data(self) -> bool:
@@ -164,34 +150,29 @@ class Comparison:
     def figures(self) -> list[FigureRow]:
         """Every metric that a finished run has, split by split."""
         rows = []
-        for split in SPLITS:
-            names = dict.fromkeys(
-                name
-                for entry in self.entries
-                for run in entry.finished
-                for name in (run.result or {}).get("metrics", {}).get(split, {})
-                if name != "count"
-            )
-            for name in names:
-                spreads = [entry.spread(split, name) for entry in self.entries]
-                rows.append(FigureRow(split, name, spreads, self._best(split, name, spreads)))
+        for split, metric in itertools.product(
+            SPLITS, dict.fromkeys(one for task in self.tasks for one in task.metrics)
+        ):
+            spreads = [entry.spread(split, metric.name) for entry in self.entries]
+            if any(spreads):
+                rows.append(FigureRow(split, metric, spreads, self._best(split, metric, spreads)))
         return rows
 
-    def _best(self, split: str, metric: str, spreads: Sequence[Spread | None]) -> frozenset[int]:
+    def _best(self, split: str, metric: Metric, spreads: Sequence[Spread | None]) -> frozenset[int]:
         there = {i: spread.mean for i, spread in enumerate(spreads) if spread is not None}
         prints = {self.entries[i].first.fingerprint for i in there}
         if len(there) < 2 or len(prints) > 1 or None in prints or split == "train":
             return frozenset()
-        best = min(there.values()) if metric in LOWER_IS_BETTER else max(there.values())
+        best = (max if metric.higher else min)(there.values())
         found = frozenset(i for i, mean in there.items() if mean == best)
         return frozenset() if len(found) == len(there) else found
 
     def warnings(self) -> list[str]:
         """What cannot be compared, and what should not be made too much of."""
         words = []
-        if len(self.tasks) > 1:
+        if not self.same_metrics:
             words.append(
-                f"These runs do different tasks ({' and '.join(task.replace('-', ' ') for task in self.tasks)}): "
+                f"These runs do different tasks ({' and '.join(task.title for task in self.tasks)}): "
                 "their figures measure different things and cannot be compared."
             )
         if not self.same_data:
@@ -206,7 +187,7 @@ class Comparison:
                 words.append(
                     f"{entry.letter}: this run is not finished ({entry.first.status}); it has curves, no figures."
                 )
-        if len(self.tasks) == 1 and self.same_data:
+        if self.same_metrics and self.same_data:
             words += self._about_chance()
         return words
 
@@ -228,7 +209,7 @@ class Comparison:
 
     def _about_chance(self) -> list[str]:
         """Whether the difference of the two best is more than seeds make."""
-        metric = "mrr" if self.tasks[0] == "link-prediction" else "accuracy"
+        metric = self.tasks[0].headline
         rows = [row for row in self.figures() if row.metric == metric and row.best]
         if not rows:
             return []
@@ -238,21 +219,24 @@ class Comparison:
                 "Several seeds of each (a folder with seed-0/, seed-1/, ...) are compared as mean ± standard error."
             ]
         row = rows[-1]
-        ranked = sorted((spread for spread in row.spreads if spread is not None), key=lambda one: -one.mean)
-        gap = ranked[0].mean - ranked[1].mean
+        there = (spread for spread in row.spreads if spread is not None)
+        ranked = sorted(there, key=lambda one: one.mean, reverse=metric.higher)
+        gap = abs(ranked[0].mean - ranked[1].mean)
         errors = [one.standard_error or 0.0 for one in ranked[:2]]
         if gap < 2 * math.hypot(*errors):
-            return [
-                f"The two best differ by less than two standard errors in {row.split} {metric}: by these runs, a tie."
-            ]
+            which = f"{row.split} {metric.title}"
+            return [f"The two best differ by less than two standard errors in {which}: by these runs, a tie."]
         return []
 
-    def pictures(self, task: str) -> list[Picture]:
+    def pictures(self, task: Task) -> list[Picture]:
         """The pictures to draw for the entries of one task, the most telling first."""
-        entries = [(number, entry) for number, entry in enumerate(self.entries) if entry.first.task == task]
+        entries = [(number, entry) for number, entry in enumerate(self.entries) if entry.first.task is task]
+        reported = {column for _, entry in entries for run in entry.runs for column in run.reported}
+        watches = dict.fromkeys(task.watch(entry.first.config) for _, entry in entries)
+        panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
         found = [
             Picture(panel, column, name, {entry.letter: entry.curve(column, number) for number, entry in entries})
-            for panel in PANELS[task]
+            for panel in panels
             for column, name in panel.columns
         ]
         found.sort(key=lambda picture: not picture.column.startswith("valid_"))
@@ -264,16 +248,16 @@ class Comparison:
         best: dict[str, dict[str, list[str]]] = {}
         for row in self.figures():
             spreads = [None if spread is None else vars(spread) for spread in row.spreads]
-            metrics.setdefault(row.split, {})[row.metric] = spreads
-            best.setdefault(row.split, {})[row.metric] = [self.entries[i].name for i in sorted(row.best)]
+            metrics.setdefault(row.split, {})[row.metric.name] = spreads
+            best.setdefault(row.split, {})[row.metric.name] = [self.entries[i].name for i in sorted(row.best)]
         return {
             "runs": [
                 {
                     "name": entry.name,
                     "folders": [str(run.folder) for run in entry.runs],
-                    "task": entry.first.task,
+                    "task": entry.first.config.task,
                     "dataset": entry.first.config.data.title,
-                    "model": entry.first.config.model.name,
+                    "model": entry.first.config.model.title,
                     "fingerprint": entry.first.fingerprint,
                     "status": [run.status for run in entry.runs],
                     "epochs": [run.epochs for run in entry.runs],

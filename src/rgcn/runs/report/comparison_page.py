@@ -6,12 +6,10 @@ import rgcn
 from rgcn.runs.report.cards.settings import shown
 from rgcn.runs.report.charts import line_chart
 from rgcn.runs.report.comparison import Comparison, FigureRow, Picture
+from rgcn.runs.report.figures import SPLIT_WORDS
 from rgcn.runs.report.markup import Html, breakable, paragraph, prose, table, tag
 from rgcn.runs.report.page import Section, page
 from rgcn.words import duration
-
-SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
-METRIC_WORDS = {"mrr": "MRR", "mean_rank": "mean rank (lower is better)"}
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -51,7 +49,7 @@ def _runs(comparison: Comparison) -> Html:
                 tag("strong", entry.letter),
                 tag("bdi", breakable(entry.name)),
                 entry.first.title,
-                entry.first.task.replace("-", " "),
+                entry.first.task.title,
                 entry.state,
                 f"{max(run.epochs for run in entry.runs):,}",
                 duration(sum(times) / len(times)) if times else "",
@@ -64,7 +62,7 @@ def _figures(comparison: Comparison) -> Html:
     rows = [
         [
             SPLIT_WORDS[row.split],
-            METRIC_WORDS.get(row.metric, row.metric),
+            row.metric.title + ("" if row.metric.higher else " (lower is better)"),
             *(_figure(row, i) for i in range(len(row.spreads))),
         ]
         for row in comparison.figures()
@@ -100,7 +98,7 @@ def _picture(picture: Picture) -> Html:
         list(picture.curves.values()),
         title=picture.title,
         x_label="epoch",
-        y_label=panel.y_label,
+        y_label=panel.metric.title,
         y_range=panel.y_range,
         y_format=panel.y_format,
         value_format=panel.value_format,

@@ -2,65 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from rgcn.runs.report.charts import Mark, Series, line_chart
-from rgcn.runs.report.figures import compact, decimal, percent, three_places
+from rgcn.runs.report.figures import compact, decimal
 from rgcn.runs.report.markup import Html, join, paragraph, tag
 from rgcn.runs.report.record import RunRecord
+from rgcn.tasks.task import Metric
 
-
-def whole_percent(value: float) -> str:
-    return f"{value:.0%}"
+LOSS = Metric("loss", "loss", higher=False)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: columns of the metrics that belong together, and how to read it."""
+    """One picture: a figure, and the columns of the reports that hold it, with what each is of."""
 
-    title: str
+    metric: Metric
     columns: tuple[tuple[str, str], ...]
-    y_label: str
-    words: str
-    y_range: tuple[float | None, float | None] = (None, None)
-    y_format: Callable[[float], str] = compact
-    value_format: Callable[[float], str] = decimal
+
+    @classmethod
+    def of(cls, metric: Metric, reported: Collection[str]) -> Panel:
+        """
+        >>> Panel.of(LOSS, ["loss", "valid_mrr"]).columns
+        (('loss', 'training'),)
+        """
+        trained = "loss" if metric == LOSS else f"train_{metric.name}"
+        both = (trained, "training"), (f"valid_{metric.name}", "validation")
+        return cls(metric, tuple(column for column in both if column[0] in reported))
+
+    @property
+    def title(self) -> str:
+        name = self.metric.title[:1].upper() + self.metric.title[1:]
+        return f"Validation {self.metric.title}" if [of for _, of in self.columns] == ["validation"] else name
+
+    @property
+    def words(self) -> str:
+        if self.metric == LOSS:
+            return "The loss says how wrong the model is; training lowers it."
+        if len(self.columns) > 1:
+            return (
+                "Where training improves and validation does not, the model learns by heart what does not carry over."
+            )
+        return f"{'Higher' if self.metric.higher else 'Lower'} is better."
+
+    @property
+    def y_range(self) -> tuple[float | None, float | None]:
+        return (0.0, 1.0) if self.metric.share else (0.0 if self.metric.higher else None, None)
+
+    @property
+    def y_format(self) -> Callable[[float], str]:
+        return (lambda value: f"{value:.0%}") if self.metric.share else compact
+
+    @property
+    def value_format(self) -> Callable[[float], str]:
+        return self.metric.words if self.metric.share else decimal
 
 
-LOSS_WORDS = "The loss says how wrong the model is; training lowers it."
-PANELS = {
-    "node-classification": (
-        Panel(
-            "Accuracy",
-            (("train_accuracy", "training"), ("valid_accuracy", "validation")),
-            "share classified correctly",
-            "Where training rises and validation does not, the model learns by heart what does not carry over.",
-            (0.0, 1.0),
-            whole_percent,
-            percent,
-        ),
-        Panel("Loss", (("loss", "training"), ("valid_loss", "validation")), "loss (cross-entropy)", LOSS_WORDS),
-    ),
-    "link-prediction": (
-        Panel(
-            "Validation MRR",
-            (("valid_mrr", "validation"),),
-            "MRR on validation triples",
-            "MRR is the mean of 1 / rank: 1 would mean that every missing node is the model's first answer.",
-            (0.0, None),
-            value_format=three_places,
-        ),
-        Panel("Loss", (("loss", "training"),), "loss (cross-entropy)", LOSS_WORDS),
-    ),
-}
-
-
-def curves(run: RunRecord) -> Html:
+def curves(run: RunRecord, panels: Sequence[Panel]) -> Html:
     """Every picture of a run's training, side by side where there is room."""
     if not run.metrics:
         return paragraph("No epoch has been reported yet.", class_="empty")
-    return tag("div", *(tag("div", _picture(run, panel)) for panel in PANELS[run.task]), class_="beside")
+    return tag("div", *(tag("div", _picture(run, panel)) for panel in panels), class_="beside")
 
 
 def _picture(run: RunRecord, panel: Panel) -> Html:
@@ -69,7 +72,7 @@ def _picture(run: RunRecord, panel: Panel) -> Html:
         series,
         title=f"{panel.title} over the training of {run.title}",
         x_label="epoch",
-        y_label=panel.y_label,
+        y_label=panel.metric.title,
         marks=[*_resumes(run), *_best(run, panel)],
         y_range=panel.y_range,
         y_format=panel.y_format,
@@ -86,7 +89,10 @@ def _resumes(run: RunRecord) -> list[Mark]:
 
 def _best(run: RunRecord, panel: Panel) -> list[Mark]:
     best = run.best()
-    if best is None or best[0] not in dict(panel.columns):
+    if best is None or best.metric != panel.metric:
         return []
-    _, number, value = best
-    return [Mark(f"best validation: {panel.value_format(value)} at epoch {number:,.0f}", number, value)]
+    return [
+        Mark(
+            f"best validation: {panel.value_format(best.value)} at epoch {best.epoch:,}", float(best.epoch), best.value
+        )
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
+
 
 def decimal(value: float) -> str:
     """Three figures that matter.
@@ -25,18 +27,9 @@ def decimal(value: float) -> str:
 def percent(value: float) -> str:
     """
     >>> percent(0.88235)
-    '88.2%'
+    '88.2 %'
     """
-    return f"{value:.1%}"
-
-
-def three_places(value: float) -> str:
-    """For MRR, whose digits are read one below the other.
-
-    >>> three_places(0.0894), three_places(0.5)
-    ('0.089', '0.500')
-    """
-    return f"{value:.3f}"
+    return f"{100 * value:.1f} %"
 
 
 def compact(value: float) -> str:

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.answers.calibration import Calibration
+from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.runs.report import markdown
 from rgcn.runs.report.charts import Bar, bar_chart, heat_map
-from rgcn.runs.report.evaluation import ClassifiedNode, NodeEvaluation
-from rgcn.runs.report.figures import percent
-from rgcn.runs.report.markup import Html, join, named, paragraph, short_name, table, tag
+from rgcn.runs.report.figures import SPLIT_WORDS, decimal, percent
+from rgcn.runs.report.markup import Html, details, join, named, paragraph, short_name, table, tag
+from rgcn.runs.report.node_evaluation import ClassifiedNode, NodeEvaluation, evaluate_nodes, majority
 from rgcn.runs.report.page import Section, Tile
+from rgcn.runs.report.reporting import Figures, Measured, OnProgress, Reporting
+from rgcn.tasks.estimator import Estimator
 from rgcn.words import count
 
-MOST_CLASSES = 40
-SPLIT_WORDS = {"test": "test", "valid": "validation"}
+MOST_CLASSES, SHOWN_CLASSES = 40, 20
+
+
+class NodeReporting(Reporting):
+    """Classes of nodes: what is taken for what."""
+
+    def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
+        measured = evaluate_nodes(model, split)
+        sections = node_sections(measured, model.calibration_)
+        return Measured(split, measured.as_dict(), node_tiles(measured), sections, node_cautions(measured))
+
+    def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
+        return {"labelled nodes": graph.statistics().labels_per_split}
+
+    def data_parts(self, graph: KnowledgeGraph) -> list[Html]:
+        return _distribution(graph)
+
+    def uses(self, graph: KnowledgeGraph | None) -> str:
+        words = "To say which class a node of its graph likely belongs to."
+        if graph is None or graph.labels is None:
+            return words
+        titles, classes = Titles(graph), graph.labels.num_classes
+        names = [markdown.text(titles.class_(number)) for number in range(min(SHOWN_CLASSES, classes))]
+        more = classes - len(names)
+        return f"{words}\n\nClasses: {', '.join(names)}{f' and {more} more' if more else ''}."
+
+    def limits(self) -> list[str]:
+        return ["It gives each node one of its classes, also a node that belongs to none of them."]
+
+    def results(self, figures: Figures, graph: KnowledgeGraph | None) -> list[str]:
+        """Accuracies beside that of always giving the same answer."""
+        head, rows = self.figure_rows(figures)
+        labels = None if graph is None else graph.labels
+        if labels is None:
+            return [markdown.table(head, rows)]
+        sizes, words = labels.counts(), self.task.headline.words
+        for row, split in zip(rows, figures, strict=True):
+            row += [words(majority(labels, split)[1]), f"{sizes[split]:,}"] if split in sizes else ["", ""]
+        return [markdown.table([*head, "always the most frequent class", "nodes"], rows)]
+
+    def cautions(self, model: Estimator) -> list[str]:
+        splits = self.held_out(model)
+        return node_cautions(evaluate_nodes(model, splits[0])) if splits else []
 
 
 def node_tiles(measured: NodeEvaluation) -> list[Tile]:
@@ -50,7 +97,7 @@ def node_cautions(measured: NodeEvaluation) -> list[str]:
     return cautions
 
 
-def node_sections(measured: NodeEvaluation) -> list[Section]:
+def node_sections(measured: NodeEvaluation, calibration: Calibration) -> list[Section]:
     split = SPLIT_WORDS[measured.split]
     return [
         Section(
@@ -67,7 +114,7 @@ def node_sections(measured: NodeEvaluation) -> list[Section]:
         ),
         Section(
             "Predictions by name",
-            "Certainty is the probability the model gives its own answer. A good model is wrong where it is unsure.",
+            f"{calibration.words} A good model is wrong where it is unsure.",
             _predictions(measured),
         ),
     ]
@@ -129,14 +176,44 @@ def _predictions(measured: NodeEvaluation) -> Html:
 
 
 def _nodes(nodes: Sequence[ClassifiedNode]) -> Html:
+    calibrated = any(one.probability is not None for one in nodes)
     rows = [
         [
             tag("td", named(one.node), class_="name"),
             tag("td", named(one.predicted), class_="name"),
-            percent(one.probability),
+            decimal(one.score),
+            *([] if one.probability is None else [percent(one.probability)]),
             tag("span", "right", class_="right") if one.right else tag("span", "wrong", class_="wrong"),
             tag("td", "" if one.right else named(one.truth), class_="name"),
         ]
         for one in nodes
     ]
-    return table(["node", "the model says", "certainty", "", "true class, if another"], rows, numeric=[2])
+    numbers = ["score", "probability"] if calibrated else ["score"]
+    head = ["node", "the model says", *numbers, "", "true class, if another"]
+    return table(head, rows, numeric=range(2, 2 + len(numbers)))
+
+
+def _distribution(graph: KnowledgeGraph) -> list[Html]:
+    """How many labelled nodes each class has, in training and held out."""
+    labels = graph.labels
+    if labels is None:
+        return []
+    splits = list(labels.counts())
+    sizes = {split: [0] * labels.num_classes for split in splits}
+    for split in splits:
+        for class_id in labels.of(split)[1].tolist():
+            sizes[split][class_id] += 1
+    order = sorted(range(labels.num_classes), key=lambda c: (-sum(sizes[s][c] for s in splits), labels.names[c]))
+    bars = [
+        Bar(named(labels.names[c]), [float(sum(sizes[s][c] for s in splits))], [f"{sizes[s][c]:,}" for s in splits])
+        for c in order
+    ]
+    notes = [SPLIT_WORDS[split] for split in splits]
+
+    def chart(some: list[Bar]) -> Html:
+        return bar_chart(some, ["labelled nodes"], label="class", notes=notes, value_format=lambda v: f"{v:,.0f}")
+
+    parts = [tag("h3", "Classes"), chart(bars[:SHOWN_CLASSES])]
+    if len(bars) > SHOWN_CLASSES:
+        parts.append(details(f"All {len(bars)} classes", chart(bars)))
+    return parts

@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.listing import training_seconds
+from rgcn.tasks.task import Metric, Task, task_of
+
+
+class Best(NamedTuple):
+    """A validation figure where it was best."""
+
+    metric: Metric
+    epoch: int
+    value: float
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,8 @@ class RunRecord:
     sessions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def task(self) -> str:
-        return self.config.task
+    def task(self) -> Task:
+        return task_of(self.config.task)
 
     @property
     def title(self) -> str:
@@ -42,7 +51,7 @@ class RunRecord:
 
         data = self.config.data
         source = data.dataset or short_name(Path(str(data.path)).name)
-        return f"{self.config.model.name} on {source}"
+        return f"{self.config.model.title} on {source}"
 
     @property
     def fingerprint(self) -> str | None:
@@ -68,25 +77,27 @@ class RunRecord:
         """(number, value) of one column, where it was measured."""
         return [(float(row["number"]), float(row[name])) for row in self.metrics if _is_number(row.get(name))]
 
-    def best(self) -> tuple[str, float, float] | None:
-        """(column, number, value) of the best validation: the highest MRR, or the lowest loss, the earliest of equals.
+    @property
+    def reported(self) -> set[str]:
+        """The columns its reports have."""
+        return {name for row in self.metrics for name in row}
+
+    def best(self) -> Best | None:
+        """The best of the validation figure that the training goes by, the earliest of equals.
 
         This is also how a training chooses which weights to keep.
         """
-        column, better = ("valid_mrr", max) if self.task == "link-prediction" else ("valid_loss", min)
-        curve = [point for point in self.curve(column) if math.isfinite(point[1])]
+        metric = self.task.watch(self.config)
+        curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
         if not curve:
             return None
-        number, value = better(curve, key=lambda point: point[1])
-        return column, number, value
+        number, value = (max if metric.higher else min)(curve, key=lambda point: point[1])
+        return Best(metric, int(number), value)
 
     @property
     def keeps_best(self) -> bool:
         """Whether the weights of the best validation are kept, rather than the last ones."""
-        training = self.config.training
-        if self.task == "link-prediction":
-            return getattr(training, "evaluate_every", None) is not None
-        return training.patience is not None
+        return bool(getattr(self.config.training, "keeps_best", False))
 
 
 def read_run(folder: Path) -> RunRecord:

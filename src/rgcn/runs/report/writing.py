@@ -9,28 +9,17 @@ from typing import Any
 import rgcn
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import DataError, RgcnError
-from rgcn.graph import SPLITS
-from rgcn.runs.assembly import Model
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.report.cards import caveats, data_card, environment_card, model_card, settings_card, time_card
-from rgcn.runs.report.curves import curves
-from rgcn.runs.report.evaluation import LinkEvaluation, NodeEvaluation, OnProgress, evaluate, held_out_splits
-from rgcn.runs.report.figures import decimal, percent
-from rgcn.runs.report.link_sections import link_sections, link_tiles
+from rgcn.runs.report.curves import Panel, curves
 from rgcn.runs.report.markup import Html, join, paragraph, prose, tag
-from rgcn.runs.report.node_sections import node_sections, node_tiles
 from rgcn.runs.report.page import Section, Tile, page
 from rgcn.runs.report.record import RunRecord, read_run
+from rgcn.runs.report.reporting import Measured, OnProgress, Reporting
 from rgcn.runs.trained import load_trained
+from rgcn.tasks.estimator import Estimator
 from rgcn.words import duration
 
-TASK_WORDS = {
-    "node-classification": "Node classification: from its place in the graph, the model tells which class a node "
-    "belongs to. Accuracy is the share of held-out nodes whose class it gets right.",
-    "link-prediction": "Link prediction: the model scores triples (subject, relation, object), so that missing ones "
-    "can be found. For each held-out triple it must find the missing object, and the missing subject, among all "
-    "nodes. MRR is the mean of 1 / rank of the right one: 1 is perfect, 0.5 is as good as always coming second.",
-}
 STATE_WORDS = {
     "finished": "finished",
     "running": "still running",
@@ -67,13 +56,8 @@ def make_report(
     there = None if isinstance(model, str) else model
     sections = [
         Section("Read with care", "", caveats(run, measured)),
-        Section("Learning curves", _curve_words(run), curves(run)),
-    ]
-    if isinstance(measured, NodeEvaluation):
-        sections += node_sections(measured)
-    elif isinstance(measured, LinkEvaluation):
-        sections += link_sections(measured)
-    sections += [
+        Section("Learning curves", _curve_words(run), curves(run, _panels(run))),
+        *([] if isinstance(measured, str) else measured.sections),
         model_card(run, there),
         settings_card(run.config),
         data_card(run, None if there is None else there.graph_),
@@ -81,7 +65,7 @@ def make_report(
         environment_card(run),
     ]
     text = page(
-        f"{run.title}: {run.task.replace('-', ' ')}",
+        f"{run.title}: {run.task.title}",
         sections,
         introduction=_introduction(run),
         tiles=_tiles(run, measured),
@@ -114,7 +98,7 @@ def save_page(target: Path, text: str) -> None:
         raise DataError(f"cannot write {target}: {error.strerror}; choose another place with --out") from error
 
 
-def _model_or_reason(run: RunRecord, mirror: Path | None) -> Model | str:
+def _model_or_reason(run: RunRecord, mirror: Path | None) -> Estimator | str:
     """The model, or why there is none: the rest of the page is worth having without it."""
     try:
         return load_trained(RunFolder(run.folder), mirror)
@@ -123,31 +107,26 @@ def _model_or_reason(run: RunRecord, mirror: Path | None) -> Model | str:
 
 
 def _measured_or_reason(
-    run: RunRecord, model: Model | str, wanted: str | None, on_progress: OnProgress | None
-) -> NodeEvaluation | LinkEvaluation | str:
+    run: RunRecord, model: Estimator | str, wanted: str | None, on_progress: OnProgress | None
+) -> Measured | str:
     """The model on the split that is wanted, or why nothing is measured where none was asked for."""
     if run.result is None and wanted == "test":
         raise DataError(
             f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
             "measures how far it has come"
         )
-    splits: list[str] = []
-    if isinstance(model, str):
-        reason = model
-    elif run.result is None:
-        splits = [split for split in held_out_splits(model.graph_, run.task) if split != "test"]
+    reporting = run.task.to(Reporting)
+    splits = [] if isinstance(model, str) else reporting.held_out(model)
+    reason = model if isinstance(model, str) else "the data has no held-out split"
+    if run.result is None and not isinstance(model, str):
+        splits = [split for split in splits if split != "test"]
         reason = "the data has no validation split, and a test split is read at the end, once"
-    else:
-        splits = held_out_splits(model.graph_, run.task)
-        reason = "the data has no held-out split"
     if wanted is not None and wanted not in splits:
         have = f"this run has {', '.join(splits)}" if splits else reason
         raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
     if isinstance(model, str) or not splits:
         return reason
-    # Not even what the ranks leave out may come from test triples before the end.
-    known = SPLITS if run.result is not None else ("train", "valid")
-    return evaluate(model, wanted or splits[0], on_progress, known)
+    return reporting.measure(model, wanted or splits[0], on_progress)
 
 
 def _introduction(run: RunRecord) -> Html:
@@ -156,18 +135,13 @@ def _introduction(run: RunRecord) -> Html:
     return join(
         [
             paragraph(state, f"  seed {run.config.seed}, kept in ", tag("code", run.folder.name or str(run.folder))),
-            paragraph(TASK_WORDS[run.task]),
+            paragraph(run.task.about),
         ]
     )
 
 
-def _tiles(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> list[Tile]:
-    if isinstance(measured, NodeEvaluation):
-        tiles = node_tiles(measured)
-    elif isinstance(measured, LinkEvaluation):
-        tiles = link_tiles(measured)
-    else:
-        tiles = _so_far(run)
+def _tiles(run: RunRecord, measured: Measured | str) -> list[Tile]:
+    tiles = _so_far(run) if isinstance(measured, str) else list(measured.tiles)
     seconds = run.seconds
     time = "" if seconds is None else f"in {duration(seconds)}"
     if run.result is None:
@@ -175,44 +149,43 @@ def _tiles(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> l
     return [*tiles, Tile("epochs", f"{run.epochs:,}", time)]
 
 
+def _panels(run: RunRecord) -> list[Panel]:
+    return run.task.to(Reporting).panels(run.reported, run.task.watch(run.config))
+
+
 def _so_far(run: RunRecord) -> list[Tile]:
-    """The last figures of a run that could not be measured."""
-    columns = {
-        "valid_mrr": ("validation MRR", decimal),
-        "valid_accuracy": ("validation accuracy", percent),
-        "train_accuracy": ("training accuracy", percent),
-        "loss": ("training loss", decimal),
-    }
-    tiles = []
-    for column, (name, words) in columns.items():
-        curve = run.curve(column)
-        if curve:
-            tiles.append(Tile(name, words(curve[-1][1]), f"at epoch {curve[-1][0]:,.0f}"))
+    """The last figures of a run that could not be measured, those of validation first."""
+    tiles: list[Tile] = []
+    for panel in _panels(run):
+        for column, of in reversed(panel.columns):
+            curve = run.curve(column)
+            if curve:
+                words = panel.value_format(curve[-1][1])
+                tiles.append(Tile(f"{of} {panel.metric.title}", words, f"at epoch {curve[-1][0]:,.0f}"))
     return tiles
 
 
 def _curve_words(run: RunRecord) -> str:
-    best = run.best()
+    best, did = run.best(), "What each epoch of training did."
     if best is None:
-        return "What each epoch of training did. Nothing was held out for validation, and the last weights are kept."
-    name = {"valid_mrr": "the highest validation MRR", "valid_loss": "the lowest validation loss"}[best[0]]
+        return f"{did} Nothing was held out for validation, and the last weights are kept."
     kept = "kept" if run.result is not None else "that would be kept now"
     if run.keeps_best:
-        return f"What each epoch of training did. The model {kept} is the one with {name}, of epoch {best[1]:,.0f}."
-    return f"What each epoch of training did. The model {kept} is the last one; {name} was at epoch {best[1]:,.0f}."
+        return f"{did} The model {kept} is the one with {best.metric.best}, of epoch {best.epoch:,}."
+    return f"{did} The model {kept} is the last one; {best.metric.best} was at epoch {best.epoch:,}."
 
 
-def _values(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> dict[str, Any]:
+def _values(run: RunRecord, measured: Measured | str) -> dict[str, Any]:
     best = run.best()
     return {
         "run": str(run.folder),
-        "task": run.task,
+        "task": run.config.task,
         "dataset": run.config.data.title,
-        "model": run.config.model.name,
+        "model": run.config.model.title,
         "seed": run.config.seed,
         "status": run.status,
         "epochs": run.epochs,
         "seconds": run.seconds,
-        "best": None if best is None else dict(zip(("column", "epoch", "value"), best, strict=True)),
-        "measured": None if isinstance(measured, str) else measured.as_dict(),
+        "best": None if best is None else {"metric": best.metric.name, "epoch": best.epoch, "value": best.value},
+        "measured": None if isinstance(measured, str) else dict(measured.values),
     }

@@ -16,7 +16,7 @@ def configurations(
 ) -> list[str]:
     """The shipped configurations of a task that belong to the named data sets and models; all where none is named.
 
-    >>> configurations("node-classification", ["e-rgcn"], ["aifb"])
+    >>> configurations(next(iter(CONFIGURATIONS)), ["e-rgcn"], ["aifb"])
     ['e-rgcn/nc-aifb']
     """
     pairs = {name: (name.split("/nc-")[-1].split("/lp-")[-1], name.split("/")[0]) for name in CONFIGURATIONS[task]}

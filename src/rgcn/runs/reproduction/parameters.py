@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgcn.config import NodeClassificationRun
+from rgcn.axis_tables import ENCODERS
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.reproduction.availability import load_or_reason
 from rgcn.runs.reproduction.comparison import Judged, Row, Table, without_figure
 from rgcn.runs.reproduction.published import C_RGCN_SHARE, E_RGCN_SHARE, NODE_DATASETS, TITLES
-from rgcn.tasks import LinkPredictor, NodeClassifier
-from rgcn.tasks.node_classifier import published_parameters
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
@@ -58,14 +56,13 @@ def _node_row(name: str, graph: KnowledgeGraph | str) -> Row:
 
 def _node_count(configuration: str, graph: KnowledgeGraph | str) -> int:
     config = load_configuration(configuration, (), {"training.device": "cpu"})
-    assert isinstance(config, NodeClassificationRun)
-    if isinstance(graph, str):
-        assert config.data.dataset is not None
-        counts = NODE_DATASETS[config.data.dataset]
-        return published_parameters(config.model, counts["entities"], counts["relations"], counts["classes"])
-    model = make_model(config)
-    assert isinstance(model, NodeClassifier)
-    return model.prepare(graph).num_parameters_as_published_
+    if not isinstance(graph, str):
+        return make_model(config).prepare(graph).num_parameters_as_published_
+    assert config.data.dataset is not None
+    counts, encoder = NODE_DATASETS[config.data.dataset], ENCODERS.find(config.model.encoder)
+    counted = encoder.published_parameters(config.model, counts["entities"], counts["relations"], counts["classes"])
+    assert counted is not None
+    return counted
 
 
 def _link_row(graph: KnowledgeGraph | str) -> Row:
@@ -79,6 +76,4 @@ def _link_row(graph: KnowledgeGraph | str) -> Row:
 
 
 def _link_count(configuration: str, graph: KnowledgeGraph) -> int:
-    model = make_model(load_configuration(configuration, (), {"training.device": "cpu"}))
-    assert isinstance(model, LinkPredictor)
-    return model.prepare(graph).num_parameters_
+    return make_model(load_configuration(configuration, (), {"training.device": "cpu"})).prepare(graph).num_parameters_

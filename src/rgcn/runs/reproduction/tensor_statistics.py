@@ -25,8 +25,6 @@ from rgcn.runs.reproduction.published import (
     PublishedTensor,
 )
 from rgcn.sampling import corrupt
-from rgcn.tasks import LinkPredictor
-from rgcn.tasks.link_training import score_batch
 from rgcn.words import count
 
 # What the published code does where our shipped configuration, chosen on validation triples, differs.
@@ -36,15 +34,13 @@ AS_PUBLISHED = ("model.activated_input=true", "training.self_loop_dropout_on=mes
 def measured_tensors(graph: KnowledgeGraph, seed: int) -> list[Tensor]:
     """The seven tensors of a first forward pass, in the order of TENSORS."""
     config = load_configuration("rgcn/lp-fb-toy", AS_PUBLISHED, {"seed": seed, "training.device": "cpu"})
-    predictor = make_model(config)
-    assert isinstance(predictor, LinkPredictor)
-    trainer = predictor.prepare(graph).trainer()
-    network: Any = predictor.network_.train()
+    predictor: Any = make_model(config).prepare(graph)
+    trainer, network = predictor.trainer(), predictor.network_.train()
     batch = next(trainer.batches())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         nodes = network.encode(trainer.message_graph(batch))
-        scores = score_batch(network.decoder, nodes, batch, corrupt(batch, len(nodes), generator=trainer.generator))
+        scores = network.decoder.score_batch(nodes, batch, corrupt(batch, len(nodes), generator=trainer.generator))
     layer = network.encoder.layers[0]
     return [
         network.encoder.source.rows.trained.detach(),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +31,8 @@ from rgcn.runs.reproduction.published import (
     Figure,
 )
 from rgcn.runs.reproduction.trainings import subject
-from rgcn.tasks import LinkPredictor
 from rgcn.tasks.devices import choose_device
+from rgcn.tasks.estimator import Estimator
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
@@ -114,9 +113,8 @@ class _Clock:
             return without_figure(row, [figure], graph)
         self._say(configuration)
         predictor = make_model(config)
-        assert isinstance(predictor, LinkPredictor)
         step = self._step_seconds(predictor, graph)
-        ranking = _seconds(lambda: predictor.rank(split="valid"), self.device)
+        ranking = _seconds(lambda: predictor.evaluate(split="valid"), self.device)
         total = epochs or config.training.epochs
         seconds = total * step + ranking
         note = (
@@ -125,15 +123,13 @@ class _Clock:
         )
         return replace(row, published=(judge_time(figure, seconds),), ours=seconds, extrapolated=True, note=note)
 
-    def _step_seconds(self, predictor: LinkPredictor, graph: KnowledgeGraph) -> float:
-        trainer = predictor.prepare(graph).trainer()
-        predictor.network_.train()
+    def _step_seconds(self, predictor: Estimator, graph: KnowledgeGraph) -> float:
+        with predictor.fitting(graph) as fitting:
 
-        def take(steps: int) -> None:
-            for _ in range(steps):
-                trainer.step(next(batches))
+            def take(steps: int) -> None:
+                for _ in range(steps):
+                    fitting.trainer.step()
 
-        with closing(trainer.batches()) as batches:
             take(WARM_STEPS)
             return _seconds(lambda: take(self.steps), self.device) / self.steps
 

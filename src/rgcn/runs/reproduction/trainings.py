@@ -16,12 +16,11 @@ from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.reproduction.availability import reason
 from rgcn.runs.reproduction.comparison import RULE, Row, Table, judge, without_figure
-from rgcn.runs.reproduction.published import ACCURACY, METRICS, RANKING, TITLES, Figure
+from rgcn.runs.reproduction.published import ACCURACY, LINK, METRICS, NODE, RANKING, TITLES, Figure
 from rgcn.runs.series import SeriesListener, run_series
 from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Workers, workers
 
-NODE, LINK = "node-classification", "link-prediction"
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}
 DEFAULT_RUNS, LONG_RUNS = 10, {"rgcn/lp-wn18": 1, "c-rgcn/lp-wn18": 1}
 METRIC_TITLES = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10"}

@@ -1,34 +1,23 @@
-"""Who hears of a training while it goes on: files always, TensorBoard, MLflow and Weights & Biases on request."""
+"""Who hears of a training while it goes on: files always, others on request (`rgcn.axis_tables.TRACKERS`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rgcn.errors import UnknownNameError
-from rgcn.extras import import_extra
+from rgcn.axis_tables import TRACKERS
+from rgcn.errors import DataError
 from rgcn.runs.tracking.base import RunTracker, SurvivingTracker
 from rgcn.runs.tracking.files import MetricFiles, read_metrics
-from rgcn.runs.tracking.mlflow import MlflowTracker
-from rgcn.runs.tracking.tensorboard import TensorBoardTracker
-from rgcn.runs.tracking.wandb import WandbTracker
 
 __all__ = ["MetricFiles", "RunTracker", "check_trackers", "open_trackers", "read_metrics"]
 
-TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any], int], RunTracker]] = {
-    "tensorboard": TensorBoardTracker,
-    "mlflow": MlflowTracker,
-    "wandb": WandbTracker,
-}
-
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise a ConfigError where a tracker's package is missing: worth knowing before the data are read."""
+    """Raise an error where a tracker cannot be had: worth knowing before the data are read."""
     for name in names:
-        if name not in TRACKERS:
-            raise UnknownNameError("tracker", name, TRACKERS)
-        import_extra(name, name)
+        _class_of(name).check()
 
 
 def open_trackers(
@@ -44,11 +33,19 @@ def open_trackers(
     opened: list[RunTracker] = []
     try:
         for tracker in dict.fromkeys(names):
-            if tracker not in TRACKERS:
-                raise UnknownNameError("tracker", tracker, TRACKERS)
-            opened.append(SurvivingTracker(tracker, TRACKERS[tracker](folder, name, config, from_step)))
+            begin = _class_of(tracker)
+            opened.append(SurvivingTracker(tracker, begin(folder, name, config, from_step)))
     except BaseException:
         for begun in opened:
             begun.close("failed")
         raise
     return opened
+
+
+def _class_of(name: str) -> type[RunTracker]:
+    try:
+        return TRACKERS.find(name)
+    except DataError as error:  # a run's folder names a package that is not here, or that nobody has allowed
+        raise DataError(
+            f"{error}; or go on without it: `rgcn resume --no-track`, or leave it out of `trackers`"
+        ) from error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import ConfigError
@@ -14,20 +15,38 @@ from rgcn.errors import ConfigError
 Value = float | int | None
 
 
-class RunTracker(Protocol):
-    """Hears of a training while it goes on: any number of reports, the final metrics if it gets there, then the end."""
+class RunTracker(ABC):
+    """Hears of a training while it goes on: any number of reports, the final metrics if it gets there, then the end.
 
+    One of your own is a subclass, chosen as `--track package.module:Class` or by `trackers` in a configuration, or by a
+    name once a package registers it under the entry points `rgcn.trackers`. It is made when a training starts and again
+    when one goes on. What it raises then stops the run; what it raises later leaves it behind with a warning.
+
+    folder     the run's folder, to keep files in; `remember_id` keeps what a service calls the run for the next session
+    name       what the run is called
+    config     the settings, nested
+    from_step  the step of the checkpoint the run goes on from; 0 for a new run. Later ones, if heard before, come again
+    """
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
+        self.folder, self.name, self.config, self.from_step = folder, name, config, from_step
+
+    @classmethod  # noqa: B027
+    def check(cls) -> None:
+        """Raise a ConfigError where something is missing, a package say: asked before the data are read."""
+
+    @abstractmethod
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         """What training did up to a step; None stands for a value that was not measured."""
 
-    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:  # noqa: B027
         """Final metrics by split, {"test": {"accuracy": 0.95}}; `close` follows."""
 
-    def close(self, outcome: str) -> None:
+    def close(self, outcome: str) -> None:  # noqa: B027
         """The end, always called last: "finished", "interrupted" or "failed"."""
 
 
-class SurvivingTracker:
+class SurvivingTracker(RunTracker):
     """A tracker that may fail without taking the training with it: one warning, then silence.
 
     A server that is gone after nine hours is no reason to lose the tenth; metrics.jsonl has everything in any case.

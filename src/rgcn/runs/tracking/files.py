@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, cast
 
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import DataError
-from rgcn.runs.tracking.base import Value
+from rgcn.runs.tracking.base import RunTracker, Value
 
 STEP = "number"
 
 
-class MetricFiles:
+class MetricFiles(RunTracker):
     """Each report as a line of metrics.jsonl and a row of metrics.csv, on disk before the next step begins.
 
     A line is handed to the system in one write: a killed process leaves at most its last line incomplete. There is no

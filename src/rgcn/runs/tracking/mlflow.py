@@ -13,7 +13,7 @@ from typing import Any
 
 from rgcn.extras import import_extra
 from rgcn.runs.configuration import flat_settings
-from rgcn.runs.tracking.base import Value, by_split, cannot_start, remember_id, remembered_id
+from rgcn.runs.tracking.base import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
 from rgcn.runs.tracking.files import read_metrics
 
 LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
@@ -31,7 +31,7 @@ QUIET = {
 }
 
 
-class MlflowTracker:
+class MlflowTracker(RunTracker):
     """A run of the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME): settings as parameters, every value with its step.
 
     Values are sent every few seconds and at the end. A run that is resumed goes on in the same MLflow run; steps that
@@ -53,6 +53,10 @@ class MlflowTracker:
         for row in read_metrics(folder / "metrics.jsonl"):  # a killed session takes what it had not sent yet with it
             if self._sent_to < row["number"] <= from_step:
                 self._add({key: value for key, value in row.items() if key != "number"}, row["number"])
+
+    @classmethod
+    def check(cls) -> None:
+        import_extra("mlflow", "mlflow")
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         self._step = step

@@ -18,6 +18,7 @@ from rgcn.runs.tuning.objective import Objective, check_objective
 from rgcn.runs.tuning.result import TuneResult, importance, keep
 from rgcn.runs.tuning.spaces import choose_spaces
 from rgcn.runs.tuning.study import Plan, TrialRecord
+from rgcn.tasks.task import task_of
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -74,9 +75,8 @@ def tune(
 def _see_data(plan: Plan) -> tuple[KnowledgeGraph, str]:
     """The graph without its test split, and its fingerprint."""
     from rgcn.runs.assembly import load_data
-    from rgcn.runs.tuning.objective import blinded
 
-    graph = blinded(plan.config, load_data(plan.config.data, plan.mirror))
+    graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
     return graph, graph.fingerprint
 
 

@@ -8,20 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rgcn.config import LinkPredictionRun, RunConfig
+from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import make_model
-from rgcn.runs.tuning.blind import without_test_labels, without_test_triples
 from rgcn.runs.tuning.spaces import changed
-from rgcn.tasks.link_fitting import LinkEpoch
-from rgcn.tasks.node_training import Epoch
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.task import Metric, task_of
 
-HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
 POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step
-MEASUREMENTS = 10  # of validation MRR in a training, where the configuration does not say
-METRICS = {"node-classification": ("accuracy", "loss"), "link-prediction": ("mrr",)}
-FOLDS = {"node-classification": 3, "link-prediction": 1}
 
 Reached = Callable[[int, float], None]
 
@@ -31,20 +26,12 @@ class Objective:
     """What a study optimizes: a validation metric, its mean over folds.
 
     A fold is a training with a seed of its own: it starts from other weights and, where the data has no validation
-    split of its own, holds out other training labels. AIFB has 140 training labels, of which 28 are held out: one fold
-    tells accuracies apart in steps of 3.6 %, which is more than most settings matter.
+    split of its own, holds out other training labels.
     """
 
-    metric: str
+    metric: Metric
     folds: int
     seed: int
-
-    @property
-    def maximizes(self) -> bool:
-        return self.metric != "loss"
-
-    def better(self, values: Sequence[float]) -> float:
-        return max(values) if self.maximizes else min(values)
 
 
 @dataclass(frozen=True)
@@ -68,50 +55,29 @@ class Evaluation:
 
 @dataclass
 class _Curve:
-    """A fold's course: the epochs measured, the metric, and what breaks ties (higher is better)."""
+    """A fold's course: the epochs measured, and at each the metric with what breaks ties behind it."""
 
     epochs: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    ties: list[float] = field(default_factory=list)
+    figures: list[list[float]] = field(default_factory=list)
 
-    def at(self, index: int) -> tuple[float, float]:
-        last = min(index, len(self.values) - 1)  # a fold that lost patience stays where it was
-        return self.values[last], self.ties[last]
-
-
-def blinded(config: RunConfig, graph: KnowledgeGraph) -> KnowledgeGraph:
-    """The graph without its test split, checked to have something to validate on."""
-    if isinstance(config, LinkPredictionRun):
-        graph = without_test_triples(graph)
-        if graph.triple_splits is None or not len(graph.split_triples("valid")):
-            raise DataError("tuning needs validation triples, and the graph has none: read it with a valid split")
-        return graph
-    graph = without_test_labels(graph)
-    if graph.labels is None or not len(graph.labels):
-        raise DataError("tuning needs labels, and the graph has none outside its test split")
-    return graph
+    def at(self, index: int) -> list[float]:
+        return self.figures[min(index, len(self.figures) - 1)]  # a fold that lost patience stays where it was
 
 
 def for_trials(config: RunConfig) -> RunConfig:
     """The configuration as trials run it: measured on validation often enough, and reporting to nobody."""
-    training = config.training
-    changes: dict[str, object] = {"trackers": []}
-    if isinstance(config, LinkPredictionRun):
-        every = config.training.evaluate_every
-        changes["training.evaluate_every"] = every or max(1, training.epochs // MEASUREMENTS)
-    else:
-        changes["training.validation"] = config.training.validation or HELD_OUT
-    return changed(config, changes)
+    return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
 
 
 def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> Objective:
     """The objective a user asked for, or the usual one."""
-    known = METRICS[config.task]
-    if metric is not None and metric not in known:
-        raise ConfigError(f"--metric of {config.task} is {' or '.join(known)}, not {metric!r}")
+    task = task_of(config.task)
+    known = {one.name: one for one in task.watched}
+    if not known or (metric is not None and metric not in known):
+        raise ConfigError(f"--metric of {config.task} is {' or '.join(known) or 'nothing'}, not {metric!r}")
     if folds is not None and folds < 1:
         raise ConfigError(f"--folds is at least 1, not {folds}")
-    return Objective(metric or known[0], folds or FOLDS[config.task], seed)
+    return Objective(known[metric or next(iter(known))], folds or task.folds, seed)
 
 
 def evaluate(config: RunConfig, graph: KnowledgeGraph, objective: Objective, reached: Reached) -> Evaluation:
@@ -120,12 +86,16 @@ def evaluate(config: RunConfig, graph: KnowledgeGraph, objective: Objective, rea
     reached  called with (point, value so far) up to five times a fold; may raise to stop the trial
     """
     start = time.perf_counter()
+    # Of equally good places the one where the other figures are best, then the earliest.
+    order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
     curves: list[_Curve] = []
     for fold in range(objective.folds):
         model = make_model(changed(config, {"seed": objective.seed + fold}))
         curves.append(_Curve())
-        model.fit(graph, _Watcher(config.training.epochs, objective, curves, reached))
-    index = _best_index(curves, objective)
+        model.fit(graph, _Watcher(config.training.epochs, order, curves, reached))
+        if not curves[-1].epochs:
+            raise DataError(f"the training reported no validation {objective.metric.title}")
+    index = _best_index(curves, order)
     folds = [curve.at(index)[0] for curve in curves]
     longest = max(curves, key=lambda curve: len(curve.epochs))
     return Evaluation(statistics.fmean(folds), longest.epochs[index], folds, time.perf_counter() - start)
@@ -134,41 +104,34 @@ def evaluate(config: RunConfig, graph: KnowledgeGraph, objective: Objective, rea
 class _Watcher:
     """Hears every epoch of a fold, keeps its curve, and says how the trial stands now and then."""
 
-    def __init__(self, epochs: int, objective: Objective, curves: list[_Curve], reached: Reached) -> None:
-        self.epochs, self.objective, self.curves, self.reached = epochs, objective, curves, reached
+    def __init__(self, epochs: int, order: Sequence[Metric], curves: list[_Curve], reached: Reached) -> None:
+        self.epochs, self.order, self.curves, self.reached = epochs, order, curves, reached
         self.point = 0
 
-    def __call__(self, epoch: Epoch | LinkEpoch) -> None:
-        if isinstance(epoch, LinkEpoch):
-            if epoch.valid_mrr is None:
-                return
-            value, tie = epoch.valid_mrr, 0.0
-        else:
-            assert epoch.valid_loss is not None
-            assert epoch.valid_accuracy is not None
-            value = epoch.valid_loss if self.objective.metric == "loss" else epoch.valid_accuracy
-            tie = -epoch.valid_loss
-        if not math.isfinite(value) or not math.isfinite(tie):
-            what = "loss" if math.isfinite(value) else self.objective.metric
-            raise DataError(f"the validation {what} is not finite in epoch {epoch.number}")
+    def __call__(self, epoch: Epoch) -> None:
+        metric, figures = self.order[0], [epoch[f"valid_{one.name}"] for one in self.order]
+        if figures[0] is None:
+            return
+        for one, value in zip(self.order, figures, strict=True):
+            if value is not None and not math.isfinite(value):
+                raise DataError(f"the validation {one.title} is not finite in epoch {epoch.number}")
         curve = self.curves[-1]
         curve.epochs.append(epoch.number)
-        curve.values.append(value)
-        curve.ties.append(tie)
+        curve.figures.append([0.0 if value is None else value for value in figures])
         point = epoch.number * POINTS // self.epochs
         if point > self.point:
             self.point = point
-            so_far = statistics.fmean(self.objective.better(one.values) for one in self.curves)
+            best = max if metric.higher else min
+            so_far = statistics.fmean(best(figures[0] for figures in one.figures) for one in self.curves)
             self.reached((len(self.curves) - 1) * POINTS + point, so_far)
 
 
-def _best_index(curves: Sequence[_Curve], objective: Objective) -> int:
-    """Where the mean over folds is best; of equally good places the one with the lowest loss, then the earliest."""
-    sign = 1 if objective.maximizes else -1
+def _best_index(curves: Sequence[_Curve], order: Sequence[Metric]) -> int:
+    """Where the mean over folds is best."""
 
-    def goodness(index: int) -> tuple[float, float]:
-        places = [curve.at(index) for curve in curves]
+    def goodness(index: int) -> list[float]:
+        means = [statistics.fmean(values) for values in zip(*(curve.at(index) for curve in curves), strict=True)]
         # Rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same.
-        return round(sign * statistics.fmean(v for v, _ in places), 12), statistics.fmean(t for _, t in places)
+        return [round(mean if one.higher else -mean, 12) for one, mean in zip(order, means, strict=True)]
 
-    return max(range(max(len(curve.values) for curve in curves)), key=goodness)
+    return max(range(max(len(curve.figures) for curve in curves)), key=goodness)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from rgcn.runs.report.charts import Bar, bar_chart
+from rgcn.runs.report.charts import Bar, Mark, Series, bar_chart, line_chart
 from rgcn.runs.report.figures import percent
 from rgcn.runs.report.markup import Html, definitions, join, paragraph, table, tag
 from rgcn.runs.report.page import Section, Tile, page
-from rgcn.runs.tuning.history import history_chart
 from rgcn.runs.tuning.result import TuneResult, summary
 from rgcn.runs.tuning.spaces import described
 from rgcn.runs.tuning.study import TrialRecord
@@ -61,11 +61,35 @@ def _trainings(result: TuneResult) -> str:
 
 
 def _history(result: TuneResult) -> Section:
-    better = "higher" if result.plan.objective.maximizes else "lower"
-    chart = history_chart(result.trials, metric=result.metric, maximizes=result.plan.objective.maximizes)
-    return Section(
-        "History", f"Each trial in the order it began; {better} is better. Hover over one to read it.", chart
+    """Every trial a dot, the best so far a line, the configuration's own ringed."""
+    metric, own = result.plan.objective.metric, result.own
+    values = {state: _values(result.trials, state) for state in ("finished", "stopped")}
+    stairs: list[tuple[float, float]] = []
+    for number, value in values["finished"]:
+        if not stairs or metric.better(value, stairs[-1][1]):
+            stairs += [(number, stairs[-1][1] if stairs else value), (number, value)]
+    stairs += [(trial.number, stairs[-1][1]) for trial in result.trials[-1:] if stairs]
+    series = [
+        Series("finished", values["finished"], color=0, joined=False),
+        Series("best so far", stairs, color=1),
+        *([Series("stopped early, so far", values["stopped"], color=2, joined=False)] if values["stopped"] else []),
+    ]
+    marks = [] if own is None else [Mark("the configuration as it was", own.number, own.value)]
+    every = [value for some in values.values() for _, value in some] or [0.0]
+    chart = line_chart(
+        series,
+        title=f"{result.metric} of each trial",
+        x_label="trial",
+        y_label=result.metric,
+        marks=marks,
+        y_range=(min(every), max(every)),
     )
+    better = "higher" if metric.higher else "lower"
+    return Section("History", f"Each trial in the order it began; {better} is better.", chart)
+
+
+def _values(trials: Sequence[TrialRecord], state: str) -> list[tuple[float, float]]:
+    return [(trial.number, trial.value) for trial in trials if trial.state == state and trial.value is not None]
 
 
 def _importance(result: TuneResult) -> Section:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rgcn.config import LinkPredictionRun, RunConfig
+from rgcn.config import RunConfig
 from rgcn.data.atomic import write_atomically
 from rgcn.runs.configuration import dump_configuration
-from rgcn.runs.tuning.objective import for_trials
 from rgcn.runs.tuning.spaces import Spaces, changed
 from rgcn.runs.tuning.study import Plan, TrialRecord, optuna
+from rgcn.tasks.task import task_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TuneResult:
     def ranking(self) -> list[TrialRecord]:
         """Finished trials, best first; of equals the configuration's own, then the one whose folds differ least."""
         finished = [trial for trial in self.trials if trial.state == "finished" and trial.value is not None]
-        sign = -1 if self.plan.objective.maximizes else 1
+        sign = -1 if self.plan.objective.metric.higher else 1
 
         def place(trial: TrialRecord) -> tuple[float, bool, float, int]:
             assert trial.value is not None
@@ -56,8 +56,7 @@ class TuneResult:
 
     @property
     def metric(self) -> str:
-        names = {"mrr": "MRR"}
-        return f"validation {names.get(self.plan.objective.metric, self.plan.objective.metric)}"
+        return f"validation {self.plan.objective.metric.title}"
 
     def best_config(self) -> RunConfig | None:
         """The configuration to train with: the best trial's settings, and its best epoch."""
@@ -68,7 +67,7 @@ class TuneResult:
         return {
             "configuration": self.plan.name,
             "folder": str(self.plan.folder),
-            "metric": self.plan.objective.metric,
+            "metric": self.plan.objective.metric.name,
             "folds": self.plan.objective.folds,
             "seed": self.plan.objective.seed,
             "trials": len(self.trials),
@@ -91,20 +90,12 @@ class TuneResult:
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
-    """The configuration of a trial, for a training of its own.
-
-    Node classification trains for the trial's best epoch, on all training labels. Link prediction measures on
-    validation while it trains, as the trial did, and keeps the best weights by itself: its number of steps stays, since
-    the learning rate may fall along it.
-    """
+    """The configuration of a trial, for a training of its own."""
     changes: dict[str, Any] = dict(trial.values)
     if not trial.own:
         tuned = set(trial.values)
         changes |= {key: space.default for key, space in spaces.items() if key not in tuned and space.when}
-    if isinstance(config, LinkPredictionRun):
-        changes["training.evaluate_every"] = for_trials(config).training.evaluate_every  # type: ignore[union-attr]
-    else:
-        changes |= {"training.epochs": trial.epoch, "training.patience": None}
+    changes |= task_of(config.task).after_trials(config, trial.epoch)
     return changed(config, changes)
 
 
@@ -163,14 +154,7 @@ def _head(result: TuneResult) -> str:
     if own is not None:
         lines.append(f"The configuration as it was: {own.value:.4f}.")
     lines.append("The test split was not read. The best of many trials looks better than it is: measure it anew.")
-    if isinstance(result.plan.config, LinkPredictionRun):
-        lines.append("training.epochs is as it was: training keeps the weights that are best on validation by itself.")
-    else:
-        held_out = result.plan.config.training.validation
-        what = f"training labels but a share of {held_out:g}" if held_out else "training labels, with nothing held out"
-        lines.append(f"training.epochs is the best epoch; training is on all {what}.")
-        if best.epoch is not None and best.epoch >= result.plan.config.training.epochs:
-            lines.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
+    lines += task_of(result.plan.config.task).words_on_trials(result.plan.config, best.epoch)
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 

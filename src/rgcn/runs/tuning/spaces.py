@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from rgcn.config import RUNS, RunConfig, validated
+from rgcn.config import RunConfig, validated
 from rgcn.config_search import SearchSpace, search_spaces
 from rgcn.config_section import FIELDS_ONLY, Section, find_problems
 from rgcn.errors import ConfigError, UnknownNameError
@@ -77,7 +77,7 @@ def draw_own(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """A configuration with other values for some settings, by dotted key."""
-    result: RunConfig = validated(RUNS[config.task], _with(config, changes), "the trial's settings")
+    result: RunConfig = validated(type(config), _with(config, changes), "the trial's settings")
     return result
 
 

@@ -49,7 +49,8 @@ class Plan:
         settings = flat_settings(self.config, besides=WITHOUT_EFFECT)
         settings.pop("training.device")
         spaces = {f"search {key}": json.loads(json.dumps(asdict(space))) for key, space in self.spaces.items()}
-        return {"format": FORMAT, **settings, **asdict(self.objective), **spaces, "data": data}
+        objective = {**asdict(self.objective), "metric": self.objective.metric.name}
+        return {"format": FORMAT, **settings, **objective, **spaces, "data": data}
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def open_study(plan: Plan) -> Study:
             storage=storage,
             sampler=_sampler(plan.objective.seed),
             pruner=package.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1, n_min_trials=3),
-            direction="maximize" if plan.objective.maximizes else "minimize",
+            direction="maximize" if plan.objective.metric.higher else "minimize",
             load_if_exists=True,
         )
 

@@ -15,10 +15,12 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from rgcn.errors import ConfigError, DataError, RgcnError
-from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop, threads_each
-from rgcn.runs.tuning.objective import Evaluation, Objective, blinded, evaluate, for_trials
+from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
+from rgcn.runs.tuning.objective import Evaluation, Objective, evaluate, for_trials
 from rgcn.runs.tuning.spaces import draw, draw_own
 from rgcn.runs.tuning.study import Plan, ask, optuna
+from rgcn.tasks.task import task_of
+from rgcn.threads import threads_each
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -216,7 +218,7 @@ def _work(line: Connection, plan: Plan) -> None:
         return bool(line.recv())
 
     warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
-    graph = blinded(plan.config, load_data(plan.config.data, plan.mirror))
+    graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
     while True:
         line.send(_Ready())
         line.send(attempt(line.recv(), graph, plan.objective, goes_on))

@@ -106,34 +106,37 @@ function startPage() {
   const { about } = context;
   const examples = about.examples?.nodes ?? [];
   title(`${about.model} on ${about.dataset}`);
-  const classifies = about.task === "node-classification";
   return [element("section", { class: "start" },
     element("h1", { tabindex: "-1" }, "What does a computer guess after reading facts?"),
     element("p", {}, `Someone gave a computer ${count(about.counts.triples, "fact")}: this thing stands in that relation to that thing. `,
-      "It was told nothing else. From the pattern of facts alone it guesses ",
-      classifies ? "which group a thing belongs to." : "which facts are missing.", " Here you can look at the facts, at its guesses, and ask it why."),
+      "It was told nothing else, and guesses from the pattern of facts alone. Here you can look at the facts, at its guesses, and ask it why."),
     element("p", {}, "Type part of a name above, or begin with one of these:"),
     element("ul", { class: "examples" }, examples.map((node) => element("li", {},
       element("a", { href: context.href(node.name) }, named(node), node.description && element("span", { class: "muted" }, node.description))))))];
 }
 
 async function nodePage(wanted, current) {
-  const classifies = context.about.task === "node-classification";
+  const [classifies, links] = ["classes", "links"].map((kind) => context.about.answers.includes(kind));
   if (classifies) askClass(context, wanted.node).catch(() => {}); // under way while the facts are; failure is said below
   const answer = await askFacts(context, wanted.node);
   if (!current()) return [];
   const { node } = answer;
   title(node.title || node.name);
   announce(`${node.title || node.name}: ${count(answer.total, "fact")}.`);
-  const place = element("div", { class: "guess" });
-  const ready = classifies
-    ? fill(place, () => askClass(context, wanted.node), (found) => drawClass(context, found), context)
-    : drawLinks(context, place, node, answer.facts, wanted);
-  await Promise.race([ready, new Promise((resolve) => setTimeout(resolve, WAIT_FOR_GUESS))]);
-  return [heading(node), element("div", { class: "columns" },
-    element("section", { "aria-labelledby": "guess-title" },
-      element("h2", { id: "guess-title" }, classifies ? "What the computer guesses" : "What may be missing"), place),
-    drawFacts(context, answer))];
+  const ready = [];
+  const part = (id, title, draw) => {
+    const place = element("div", { class: "guess" });
+    ready.push(draw(place));
+    return element("section", { "aria-labelledby": id }, element("h2", { id }, title), place);
+  };
+  const drawn = [
+    classifies && part("guess-title", "What the computer guesses", (place) =>
+      fill(place, () => askClass(context, wanted.node), (found) => drawClass(context, found), context)),
+    links && part("links-title", "What may be missing", (place) => drawLinks(context, place, node, answer.facts, wanted)),
+    !ready.length && element("section", {}, "This page has no question for this model."),
+  ];
+  await Promise.race([Promise.all(ready), new Promise((resolve) => setTimeout(resolve, WAIT_FOR_GUESS))]);
+  return [heading(node), element("div", { class: "columns" }, element("div", {}, drawn), drawFacts(context, answer))];
 }
 
 function heading(node) {

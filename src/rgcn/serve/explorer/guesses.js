@@ -1,9 +1,9 @@
-// What the model thinks: the group of a thing with probabilities, or the facts that are missing about it.
+// What the model thinks: the group of a thing and its rivals, or the facts that are missing about it.
 
 import { askUpTo } from "./api.js";
 import { groups } from "./facts.js";
-import { announce, bar, element, fill, folded, hash, named, nodeLink } from "./page.js";
-import { count, heldOut, percent, question, roughly, spoken, toldOrNot } from "./words.js";
+import { announce, barLine, element, fill, folded, hash, named, nodeLink } from "./page.js";
+import { count, heldOut, plain, question, roughly, said, spoken, toldOrNot } from "./words.js";
 import { why, whyNot } from "./why.js";
 
 const CLASSES_SHOWN = 5;
@@ -13,24 +13,30 @@ export const askClass = (context, name) => context.ask("class", { node: name });
 
 /** The predicted group and its rivals. */
 export function drawClass(context, answer) {
-  const items = answer.probabilities.map((row) => classRow(row, answer.label));
+  const length = lengths(answer.classes);
+  const items = answer.classes.map((row) => classRow(row, answer.label, length(row)));
   const list = element("ol", { class: "bars" });
   return [
-    element("p", { class: "lead" }, "The computer’s guess: ", element("strong", {}, named(answer.class)), `, ${roughly(answer.probability)} sure.`),
+    element("p", { class: "lead" }, "The computer’s guess: ", element("strong", {}, named(answer.class)),
+      answer.probability === null ? "." : `, ${roughly(answer.probability)} sure.`),
     verdict(answer),
     ...folded(list, items, CLASSES_SHOWN, "group"),
-    sureness(context, answer.calibrated),
+    howToRead(context, answer),
     ...why(context, { node: answer.node.name }, "Why this guess?"),
     whyNot(context),
   ];
 }
 
-function classRow(row, label) {
-  const said = label && label.name === row.class.name;
-  return element("li", {},
-    element("span", { class: "name" }, named(row.class), said && element("span", { class: "mark" }, "✓ the data say this")),
-    bar(row.probability),
-    element("span", { class: "value" }, percent(row.probability)));
+function classRow(row, label, length) {
+  const labelled = label && label.name === row.class.name;
+  return barLine([named(row.class), labelled && element("span", { class: "mark" }, "✓ the data say this")], length, said(row));
+}
+
+/** How long bars are: probabilities, or scores between none and the best. */
+function lengths(answers) {
+  const scores = answers.map(({ score }) => score);
+  const [low, high] = [Math.min(0, ...scores), Math.max(...scores)];
+  return ({ probability, score }) => probability ?? (high > low ? (score - low) / (high - low) : 1);
 }
 
 function verdict(answer) {
@@ -44,23 +50,18 @@ function verdict(answer) {
     fair && element("span", { class: right ? "right" : "wrong" }, right ? "✓ guessed right" : "✗ guessed wrong"));
 }
 
-function sureness(context, calibrated) {
-  const words = calibrated
-    ? "What “80 % sure” means: of a hundred such guesses about eighty are right. This was measured on facts set aside."
-    : "The percentages are the model’s own feeling. Nobody has checked how often it is right when it says 80 %.";
-  return element("details", { class: "small" }, element("summary", {}, "How to read the percentages"),
-    element("p", {}, words, context.about.calibration?.words ? ` ${context.about.calibration.words}` : ""));
+function howToRead({ about: { calibration } }, { probability }) {
+  const words = plain(`${calibration.meaning} ${calibration.words}`);
+  if (probability !== null) return element("details", { class: "small" }, element("summary", {}, "How to read the percentages"), element("p", {}, words));
+  return element("p", { class: "note" }, element("strong", {}, "Not calibrated: the order counts, not the number. "), words);
 }
 
-/**
- * Missing links, drawn into `place`: a question to choose, and its answers. `facts` are those of the thing, `state` is
- * what the address says. Resolves when the first answers are there.
- */
+/** Missing links, drawn into `place`: a question to choose, and its answers. Resolves when the first are there. */
 export function drawLinks(context, place, node, facts, state) {
   const kinds = kindsFor(context.about.relations, facts);
   const asked = firstQuestion(context, kinds, state);
   const answers = element("div", { class: "answers" });
-  const select = element("select", { id: "kind" }, optionGroups(kinds, asked.relation));
+  const select = element("select", { id: "kind" }, options(kinds, asked.relation));
   const sides = element("fieldset", { class: "sides" });
   const hide = element("input", { type: "checkbox", id: "hide-known" });
 
@@ -117,18 +118,11 @@ function firstQuestion(context, kinds, state) {
   return { relation: kind.name, askedFor: ["object", "subject"].includes(state.ask) ? state.ask : usualSide(kind) };
 }
 
-function optionGroups(kinds, chosen) {
-  const option = (kind) => {
+function options(kinds, chosen) {
+  return kinds.map((kind) => {
     const known = kind.out + kind.in;
-    const made = element("option", { value: kind.name }, known ? `${spoken(kind)} (${count(known, "known fact")})` : spoken(kind));
-    made.selected = kind.name === chosen;
-    return made;
-  };
-  const own = kinds.filter((kind) => kind.out + kind.in);
-  const other = kinds.filter((kind) => !(kind.out + kind.in));
-  return [["It takes part in these", own], ["Others", other]]
-    .filter(([, of]) => of.length)
-    .map(([label, of]) => element("optgroup", { label }, of.map(option)));
+    return element("option", { value: kind.name, selected: kind.name === chosen }, spoken(kind), known > 0 && ` (${count(known, "known fact")})`);
+  });
 }
 
 function sideChoice(kind, node, side, checked, onchange) {
@@ -143,17 +137,19 @@ async function answerList(context, node, asked, hideKnown, place) {
   const askFor = (k) => askUpTo(context.ask, "links", question, "k", k);
   await fill(place, () => askFor(STEPS[0]), (answer) => {
     if (!answer.links.length) return element("p", { class: "empty" }, "No answer that is not known already.");
-    return [...growing(context, asked, answer, askFor), sureness(context, answer.calibrated), whyNot(context)];
+    return [...growing(context, asked, answer, askFor), howToRead(context, answer.links[0]), whyNot(context)];
   }, context);
 }
 
 /** The answers, and a button that brings more without touching those that are there. */
 function growing(context, asked, answer, askFor) {
-  const list = element("ol", { class: "bars links" }, answer.links.map((link) => answerRow(context, answer.query, asked, link)));
+  const length = lengths(answer.links);
+  const row = (link) => answerRow(context, answer.query, asked, link, length(link));
+  const list = element("ol", { class: "bars links" }, answer.links.map(row));
   const place = element("div", { class: "more" });
   const grow = (step) => fill(place, () => askFor(STEPS[step]), (longer) => {
     const there = list.children.length;
-    list.append(...longer.links.slice(there).map((link) => answerRow(context, answer.query, asked, link)));
+    list.append(...longer.links.slice(there).map(row));
     list.children[there]?.querySelector("a")?.focus();
     return button(step + 1, longer);
   });
@@ -163,17 +159,12 @@ function growing(context, asked, answer, askFor) {
   return [list, place];
 }
 
-function answerRow(context, query, asked, link) {
+function answerRow(context, query, asked, link, length) {
   const triple = asked.askedFor === "object"
     ? { subject: query.subject.name, relation: query.relation.name, object: link.node.name }
     : { subject: link.node.name, relation: query.relation.name, object: query.object.name };
-  const told = link.known && !heldOut(link.split);
-  return element("li", {},
-    element("span", { class: "name" }, nodeLink(context, link.node),
-      element("span", { class: "mark" }, link.known ? knownMark(link.split) : "")),
-    bar(told ? 0 : link.probability),
-    element("span", { class: "value" }, told ? "" : percent(link.probability)),
+  const name = [nodeLink(context, link.node), link.known && element("span", { class: "mark" }, "✓ known"),
+    heldOut(link.split) && element("span", { class: "mark kept" }, "✓ true, and kept from it")];
+  return barLine(name, link.known ? 0 : length, link.known ? "" : said(link),
     why(context, triple, "Why?", `Why ${link.node.title || link.node.name}?`));
 }
-
-const knownMark = (split) => (heldOut(split) ? "✓ known, but kept from it" : "✓ known");

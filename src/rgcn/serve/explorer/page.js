@@ -27,11 +27,15 @@ export const named = (thing, attributes = {}) =>
 export const nodeLink = (context, node) => element("a", { class: "node-link", href: context.href(node.name) }, named(node));
 
 /** A bar for a share between 0 and 1; the figure is always beside it as text. */
-export function bar(share, kind = "") {
+function bar(share, kind = "") {
   const inner = element("span", {});
   inner.style.setProperty("width", `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(2)}%`);
   return element("span", { class: `track ${kind}`, "aria-hidden": "true" }, inner);
 }
+
+/** A line of a list: what it is about, a bar, the figure. */
+export const barLine = (name, share, value, rest = [], kind = "") => element("li", {},
+  element("span", { class: "name" }, name), bar(share, kind), element("span", { class: "value" }, value), rest);
 
 /** Says something to those who listen instead of look. */
 export function announce(words) {

@@ -1,13 +1,11 @@
 // Why the model answers so: the facts that weighed most, drawn by the server and said in words.
 
 import { Trouble } from "./api.js";
-import { announce, bar, element, fill, folded, nodeLink } from "./page.js";
-import { count, methodWords, percent, roughly, spoken } from "./words.js";
+import { announce, barLine, element, fill, folded, nodeLink } from "./page.js";
+import { count, methodWords, percent, plain, roughly, spoken } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "g", "a", "path", "line", "polyline", "polygon", "rect", "circle", "ellipse", "text", "tspan", "title", "desc", "defs", "marker"]);
-const PATHS_SHOWN = 5;
-const AGAINST_SHOWN = 5;
 const REASONS_SHOWN = 8;
 const SMALLEST = 0.8; // a drawing that would get smaller than this part of its size is scrolled instead
 
@@ -37,7 +35,7 @@ async function explain(context, about, panel, method) {
 }
 
 function draw(context, answer, askOtherwise) {
-  const weighed = [...answer.edges, ...answer.against.slice(0, AGAINST_SHOWN)].sort((a, b) => b.share - a.share);
+  const weighed = [...answer.edges, ...answer.against].sort((a, b) => b.share - a.share);
   const reasons = weighed.map((edge) => reason(context, edge, weighed[0].share));
   return [
     element("h3", {}, weighed.length ? "The facts that weighed most" : "No fact around it mattered"),
@@ -47,7 +45,7 @@ function draw(context, answer, askOtherwise) {
     answer.own_share >= 0.01 && element("p", {}, `${capital(roughly(answer.own_share))} of the answer comes from what the model remembers of `,
       answer.question.kind === "link" ? "the two things themselves" : "the thing itself", ", not from facts."),
     answer.paths.length > 0 && element("details", { class: "small", open: true }, element("summary", {}, "Ways that lead there"),
-      element("ul", { class: "paths" }, answer.paths.slice(0, PATHS_SHOWN).map((path) => walk(context, path)))),
+      element("ul", { class: "paths" }, answer.paths.map((path) => walk(context, path)))),
     element("p", { class: "fidelity" }, element("strong", {}, "Can you believe it? "), plain(answer.fidelity.words)),
     howWorkedOut(context, answer, askOtherwise),
   ];
@@ -55,10 +53,8 @@ function draw(context, answer, askOtherwise) {
 
 function reason(context, edge, most) {
   const against = edge.importance < 0;
-  return element("li", {},
-    element("span", { class: "name" }, triple(context, edge), edge.itself && element("span", { class: "mark" }, "this very fact")),
-    bar(edge.share / most, against ? "against" : ""),
-    element("span", { class: "value" }, `${percent(edge.share)} ${against ? "against" : "for"}`));
+  const name = [triple(context, edge), edge.itself && element("span", { class: "mark" }, "this very fact")];
+  return barLine(name, edge.share / most, `${percent(edge.share)} ${against ? "against" : "for"}`, [], against ? "against" : "");
 }
 
 /** Subject, relation, object; an arrow says which way it is meant. */
@@ -73,17 +69,16 @@ const walk = (context, { steps }) => element("li", {},
     nodeLink(context, forward ? object : subject)]));
 
 function howWorkedOut(context, answer, askOtherwise) {
-  const { fidelity } = answer;
+  const { edges, draws, probability, strength } = answer.fidelity;
+  const { name, full, without } = probability ?? strength;
+  const left = (change) => (probability ? percent(full - change) : (full - change).toPrecision(3));
   const others = context.about.explain_methods.filter((method) => method !== answer.method);
   return element("details", { class: "small" }, element("summary", {}, "How this was worked out"),
     element("p", {}, `${capital(methodWords(answer.method))} (${answer.method}). `,
-      `Without the ${count(fidelity.edges, "named fact")} the answer changes by ${percent(fidelity.without.named)}; `,
-      `without as many chosen by chance, by ${percent(fidelity.without.random)} (mean of ${count(fidelity.draws, "draw")}).`),
+      `${capital(name)}: ${left(0)}; without the ${count(edges, "named fact")} ${left(without.named)}; `,
+      `without as many chosen by chance ${left(without.random)} (mean of ${count(draws, "draw")}).`),
     others.map((method) => element("button", { type: "button", onclick: () => askOtherwise(method) }, `Ask again ${methodWords(method)}`)));
 }
-
-/** This page says "fact" where the rest of the package says "triple". */
-const plain = (words) => words.replace(/\btriple/g, "fact").replace(/\bTriple/g, "Fact");
 
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 

@@ -4,12 +4,18 @@ const numbers = new Intl.NumberFormat("en");
 
 export const count = (number, one, many) => `${numbers.format(number)} ${number === 1 ? one : (many ?? `${one}s`)}`;
 
+/** This page says "fact" and "thing" where others say "triple" and "node". */
+export const plain = (words) => words.replace(/\btriple/g, "fact").replace(/\bTriple/g, "Fact").replace(/\bnode/g, "thing");
+
 /** For a column of figures: one decimal, and never a certainty that rounding made. */
 export function percent(share) {
   if (share < 0.001 && share > 0) return "< 0.1 %";
   if (share > 0.999 && share < 1) return "> 99.9 %";
   return `${(100 * share).toFixed(1)} %`;
 }
+
+/** How sure a model is of an answer, else its own number. */
+export const said = ({ probability, score }) => (probability === null ? score.toPrecision(3) : percent(probability));
 
 /** For a sentence: a whole number. */
 export function roughly(share) {
@@ -53,14 +59,8 @@ export const question = (relation, title, askedFor) =>
     ? sentence(relation, title, "…?", (words) => `${words} of ${title}: …?`)
     : sentence(relation, "…", `${title}?`, (words) => `${title} named as ${words} of …?`);
 
-const SPLITS = {
-  train: "it was told this while learning",
-  valid: "kept from it while learning",
-  test: "kept from it while learning",
-};
-
-export const toldOrNot = (split) => SPLITS[split] ?? "part of the data";
 export const heldOut = (split) => split === "valid" || split === "test";
+export const toldOrNot = (split) => (heldOut(split) ? "kept from it while learning" : "it was told this while learning");
 
 const METHODS = {
   "integrated-gradients": "by turning the facts up bit by bit",
@@ -70,19 +70,17 @@ const METHODS = {
 export const methodWords = (method) => METHODS[method] ?? method;
 
 /** What a model knows, and what it does with that, in a sentence. */
-export function knows({ task, counts }) {
-  const what = task === "node-classification" ? `which of ${count(counts.classes, "group")} a thing belongs to` : "which facts are missing";
-  return `It read ${count(counts.triples, "fact")} of ${count(counts.relations, "kind")} about ${count(counts.nodes, "thing")}, and guesses ${what}.`;
-}
+export const knows = ({ answers, counts }) =>
+  [`It read ${count(counts.triples, "fact")} of ${count(counts.relations, "kind")} about ${count(counts.nodes, "thing")}`,
+    answers.includes("classes") && `guesses which of ${count(counts.classes, "group")} a thing belongs to`,
+    answers.includes("links") && "guesses which facts are missing"].filter(Boolean).join(", and ") + ".";
 
 /** How good it is, where that was measured. */
 export function howGood(about) {
-  const measured = about.metrics.test ?? about.metrics.valid ?? {};
+  const measured = about.metrics.test ?? about.metrics.valid;
+  if (!measured) return "";
   if (typeof measured.accuracy === "number") return `Right for ${roughly(measured.accuracy)} of the things whose group was kept from it.`;
-  if (typeof measured["hits@10"] === "number") {
-    const [ten, one] = [measured["hits@10"], measured["hits@1"]];
-    const first = typeof one === "number" ? `, and the very first for ${roughly(one)}` : "";
-    return `Tested on facts that were kept from it: the right answer is among its first ten guesses for ${roughly(ten)}${first}.`;
-  }
-  return "";
+  const ten = measured["hits@10"];
+  if (typeof ten === "number") return `Tested on facts that were kept from it: the right answer is among its first ten guesses for ${roughly(ten)}.`;
+  return `Tested: ${about.headline}.`;
 }

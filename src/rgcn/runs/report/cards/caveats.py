@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from rgcn.runs.report.evaluation import LinkEvaluation, NodeEvaluation
-from rgcn.runs.report.link_sections import link_cautions
 from rgcn.runs.report.markup import Html, prose, tag
-from rgcn.runs.report.node_sections import node_cautions
 from rgcn.runs.report.record import RunRecord
+from rgcn.runs.report.reporting import Measured
 
 
-def caveats(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> Html:
+def caveats(run: RunRecord, measured: Measured | str) -> Html:
     """A list; `measured` may be the reason why nothing was."""
     words: list[str] = []
     if run.status != "finished":
@@ -17,9 +15,7 @@ def caveats(run: RunRecord, measured: NodeEvaluation | LinkEvaluation | str) -> 
     if isinstance(measured, str):
         words.append(f"Nothing was measured beyond the curves: {measured}.")
     else:
-        words += _about_the_split(run, measured)
-        words += node_cautions(measured) if isinstance(measured, NodeEvaluation) else link_cautions(measured)
-        words += _disagreement(run, measured)
+        words += [*_about_the_split(run, measured), *measured.cautions, *_disagreement(run, measured)]
     words.append(one_seed(run))
     return tag("ul", *(tag("li", prose(one)) for one in words), class_="care")
 
@@ -31,7 +27,7 @@ def one_seed(run: RunRecord) -> str:
     )
 
 
-def _about_the_split(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) -> list[str]:
+def _about_the_split(run: RunRecord, measured: Measured) -> list[str]:
     words = []
     if run.result is None:
         words.append("Measured were the best weights of its newest checkpoint. The test split had no part in it.")
@@ -42,14 +38,14 @@ def _about_the_split(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) 
     return words
 
 
-def _disagreement(run: RunRecord, measured: NodeEvaluation | LinkEvaluation) -> list[str]:
+def _disagreement(run: RunRecord, measured: Measured) -> list[str]:
     """Whether the model, measured again, still gives what the run wrote down."""
-    written = (run.result or {}).get("metrics", {}).get(measured.split, {})
-    name = "accuracy" if isinstance(measured, NodeEvaluation) else "mrr"
-    now = measured.as_dict()[name]
-    if name not in written or abs(written[name] - now) < 5e-4:
+    metric = run.task.headline
+    written = (run.result or {}).get("metrics", {}).get(measured.split, {}).get(metric.name)
+    now = measured.values.get(metric.name)
+    if written is None or now is None or abs(written - now) < 5e-4:
         return []
     return [
-        f"Measured again for this report, {name} is {now:.4f}; the run wrote down {written[name]:.4f}. They should "
+        f"Measured again for this report, {metric.title} is {now:.4f}; the run wrote down {written:.4f}. They should "
         "agree."
     ]

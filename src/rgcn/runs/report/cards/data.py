@@ -6,27 +6,31 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rgcn.runs.report.charts import Bar, bar_chart
-from rgcn.runs.report.figures import decimal
-from rgcn.runs.report.markup import Html, definitions, details, join, named, paragraph, tag
+from rgcn.runs.report.figures import SPLIT_WORDS, decimal
+from rgcn.runs.report.markup import Html, definitions, join, named, paragraph, tag
 from rgcn.runs.report.page import Section
 from rgcn.runs.report.record import RunRecord
+from rgcn.runs.report.reporting import Reporting
 from rgcn.words import count
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
 
-SHOWN_RELATIONS, SHOWN_CLASSES = 10, 20
+SHOWN_RELATIONS = 10
 
 
 def data_card(run: RunRecord, graph: KnowledgeGraph | None) -> Section:
-    """Counts, splits, classes, relations, fingerprint."""
+    """Counts, splits, what the task adds, relations, fingerprint."""
     source = run.config.data
     rows: list[tuple[object, object]] = [("Source", named(source.dataset or str(source.path))), *_sizes(run, graph)]
     parts: list[Html] = []
     if graph is not None:
-        rows += _figures(run, graph)
-        if run.task == "node-classification":
-            parts += _distribution(graph)
+        reporting = run.task.to(Reporting)
+        rows += [
+            *_figures(graph),
+            *((f"Splits ({what})", _splits(sizes)) for what, sizes in reporting.splits(graph).items()),
+        ]
+        parts += reporting.data_parts(graph)
         counts = graph.statistics().relation_counts
         parts += _frequent("Most frequent relations", "relation", "triples", counts, SHOWN_RELATIONS)
     fingerprint = run.fingerprint or (graph.fingerprint if graph is not None else None)
@@ -52,46 +56,17 @@ def _sizes(run: RunRecord, graph: KnowledgeGraph | None) -> list[tuple[object, o
     return rows
 
 
-def _figures(run: RunRecord, graph: KnowledgeGraph) -> list[tuple[object, object]]:
+def _figures(graph: KnowledgeGraph) -> list[tuple[object, object]]:
     statistics = graph.statistics()
     degrees = f"{decimal(statistics.mean_degree)} on average, at most {statistics.max_degree:,}"
     rows: list[tuple[object, object]] = [("Triples a node", degrees)]
     if statistics.literals:
         rows.insert(0, ("Literals among the nodes", f"{statistics.literals:,}"))
-    if run.task == "link-prediction":
-        return [*rows, ("Splits (triples)", _splits(statistics.triples_per_split))]
-    return [*rows, ("Splits (labelled nodes)", _splits(statistics.labels_per_split))]
+    return rows
 
 
 def _splits(sizes: Mapping[str, int]) -> str:
-    words = {"train": "training", "valid": "validation", "test": "test"}
-    return ", ".join(f"{words[split]} {size:,}" for split, size in sizes.items() if size) or "none"
-
-
-def _distribution(graph: KnowledgeGraph) -> list[Html]:
-    """How many labelled nodes each class has, in training and held out."""
-    labels = graph.labels
-    if labels is None:
-        return []
-    splits = list(labels.counts())
-    sizes = {split: [0] * labels.num_classes for split in splits}
-    for split in splits:
-        for class_id in labels.of(split)[1].tolist():
-            sizes[split][class_id] += 1
-    order = sorted(range(labels.num_classes), key=lambda c: (-sum(sizes[s][c] for s in splits), labels.names[c]))
-    bars = [
-        Bar(named(labels.names[c]), [float(sum(sizes[s][c] for s in splits))], [f"{sizes[s][c]:,}" for s in splits])
-        for c in order
-    ]
-    notes = ["training" if s == "train" else "validation" if s == "valid" else s for s in splits]
-
-    def chart(some: list[Bar]) -> Html:
-        return bar_chart(some, ["labelled nodes"], label="class", notes=notes, value_format=lambda v: f"{v:,.0f}")
-
-    parts = [tag("h3", "Classes"), chart(bars[:SHOWN_CLASSES])]
-    if len(bars) > SHOWN_CLASSES:
-        parts.append(details(f"All {len(bars)} classes", chart(bars)))
-    return parts
+    return ", ".join(f"{SPLIT_WORDS[split]} {size:,}" for split, size in sizes.items() if size) or "none"
 
 
 def _frequent(heading: str, label: str, column: str, counts: Mapping[str, int], shown: int) -> list[Html]:

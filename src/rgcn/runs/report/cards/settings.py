@@ -34,7 +34,7 @@ def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, A
         value = getattr(config, name)
         if isinstance(value, ConfigSection):
             rows += _settings(value, f"{prefix}{name}.")
-        elif name != "task":
+        elif name != "task" and not field.exclude:
             rows.append((prefix + name, value, field.get_default(call_default_factory=True), field.description or ""))
     return rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rgcn.runs.report.charts.grid import grid_lines
 from rgcn.runs.report.charts.scales import Point, Scale, nice_ticks, thinned
@@ -24,12 +24,14 @@ class Series:
     points  (x, y), x ascending; a y that is not finite is left out
     band    (x, low, high): what lies around the curve, such as a standard error
     color   which color of the page, from 0; None takes the series' own number
+    joined  whether a line joins the points; else each is a dot
     """
 
     name: str
     points: Sequence[Point]
     band: Sequence[tuple[float, float, float]] = ()
     color: int | None = None
+    joined: bool = True
 
     @property
     def color_number(self) -> int:
@@ -126,7 +128,7 @@ def _shapes(series: Sequence[Series], marks: Sequence[Mark], frame: _Frame) -> l
     return [
         *(_mark_line(mark, across) for mark in marks if mark.y is None),
         _curves(series, across, up),
-        *(dot for one in series if dotted for dot in _dots(one, across, up)),
+        *(dot for one in series if dotted or not one.joined for dot in _dots(one, across, up)),
         *(_ring(mark, across, up) for mark in marks if mark.y is not None),
     ]
 
@@ -146,7 +148,7 @@ def _pointed_at(series: Sequence[Series], frame: _Frame, x_label: str, words: Ca
 
 def _finite(series: Series, number: int) -> Series:
     points = [(float(x), float(y)) for x, y in series.points if math.isfinite(x) and math.isfinite(y)]
-    return Series(series.name, thinned(points), series.band, number if series.color is None else series.color)
+    return replace(series, points=thinned(points), color=number if series.color is None else series.color)
 
 
 def _ticks(ys: Sequence[float], fixed: tuple[float | None, float | None]) -> list[float]:
@@ -176,6 +178,8 @@ def _curves(series: Sequence[Series], across: Scale, up: Scale) -> Html:
             there = [f"{across.place(x)},{100 - up.place(high)}" for x, _, high in one.band]
             back = [f"{across.place(x)},{100 - up.place(low)}" for x, low, _ in reversed(one.band)]
             shapes.append(tag("polygon", points=" ".join(there + back), fill=color, opacity="0.18"))
+        if not one.joined:
+            continue
         line = " ".join(f"{across.place(x)},{100 - up.place(y)}" for x, y in one.points)
         dash = f"stroke:{color};stroke-dasharray:{one.dash}"
         shapes.append(tag("polyline", points=line, class_="curve", vector_effect="non-scaling-stroke", style=dash))
@@ -229,6 +233,9 @@ def _legend(series: Sequence[Series], marks: Sequence[Mark]) -> Html:
 
 
 def _swatch(series: Series) -> Html:
+    if not series.joined:
+        dot = tag("circle", cx="12", cy="8", r="3", style=f"fill:var(--series-{series.color_number})")
+        return tag("svg", dot, width="24", height="16")
     style = f"stroke:var(--series-{series.color_number});stroke-dasharray:{series.dash}"
     return tag(
         "svg", tag("line", x1="0", x2="24", y1="8", y2="8", class_="curve", style=style), width="24", height="16"

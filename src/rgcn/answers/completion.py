@@ -1,0 +1,291 @@
+"""All missing triples worth adding: the best unknown objects of every (subject, relation), ranked over all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rgcn.answers.by_example import Kinds, examples_of
+from rgcn.answers.calibration import Calibration, calibrate_completion
+from rgcn.answers.marks import Marks, is_ruled_out
+from rgcn.answers.model import AnsweringModel
+from rgcn.answers.top import best_of
+from rgcn.errors import ConfigError
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples
+from rgcn.scoring import Questions, Scorer
+
+# Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
+BLOCK = 32 << 20
+MOST_SUBJECTS = 4096
+WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
+TALLY = 64  # steps of a score that are told apart when scores are counted
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """Triples the graph does not have, best first; equal ones by subject, relation, object.
+
+    triples      int64 [n, 3]
+    score        float32 [n]   the model's own numbers
+    probability  float32 [n]   calibrated, on this completion where it had validation triples enough; None where the
+                               model is not calibrated either
+    calibration  how scores became probabilities
+    pairs        (subject, relation) pairs that were asked
+    found        how many were good enough; more than n where a limit cut them
+    best         the best score of any unknown triple that was looked at, good enough or not; -inf without any
+    """
+
+    triples: NDArray[np.int64]
+    score: NDArray[np.float32]
+    probability: NDArray[np.float32] | None
+    calibration: Calibration
+    pairs: int
+    found: int
+    best: float
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+
+class _Question(NamedTuple):
+    """A relation, the subjects it is asked of, and the nodes that may be its objects."""
+
+    relation: int
+    subjects: NDArray[np.int64]
+    objects: NDArray[np.int64]
+
+
+@torch.no_grad()
+def complete(
+    model: AnsweringModel,
+    relations: Sequence[int] | None = None,
+    *,
+    k: int = 10,
+    min_probability: float | None = None,
+    min_score: float | None = None,
+    limit: int = 1_000_000,
+    nodes: Kinds = "fitting",
+    known: Sequence[str] = (),
+    by_example: bool = True,
+    memory_budget: int = BLOCK,
+    on_begin: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Completion:
+    """The best k unknown objects of every subject and relation that are good enough, and of all these the best `limit`.
+
+    relations        ids; None for all
+    min_probability  least probability, calibrated on this very completion (`calibrate_completion`); None: 0.01 where
+                     the model is calibrated. One that is not has scores alone, and no bound
+    min_score        least score that is looked at; None: the one that the model's calibration gives a thousandth. What
+                     lies below is not counted either when this completion is calibrated
+    nodes            which nodes may be subjects and objects of a relation: those `seen` there, those `fitting` there by
+                     example, or `any` (`by_example.Examples`); literals are never subjects
+    known            splits whose triples the graph is said to have; all by default. To be measured, hide one
+    by_example       leave out triples that examples rule out: known ones turned round, nodes linked to themselves
+    memory_budget    bytes for scores. Neither nodes × nodes nor all answers are ever held
+    on_begin, on_progress   called with the number of pairs there are, and after each block with how many are done
+    """
+    calibration = model.calibration_
+    least = _least(calibration, min_probability)
+    if k < 1 or limit < 1:
+        raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
+    graph = model.graph_
+    wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
+    examples = examples_of(graph)
+    questions = [_Question(r, examples.subjects(r, nodes), examples.objects(r, nodes)) for r in wanted]
+    if on_begin is not None:
+        on_begin(sum(len(question.subjects) for question in questions))
+    if min_score is None:
+        min_score = calibration.score_of(WORTH_LOOKING_AT) if calibration.fitted else -np.inf
+    pool = _Pool(limit, min_score)
+    search = _Search(graph, model.scorer(), k, pool, known, by_example)
+    for question in questions:
+        search.ask(question, memory_budget, on_progress)
+    triples, score = pool.ranked()
+    if least is None:
+        return Completion(triples, score, None, calibration, search.pairs, pool.found, search.best)
+    own = calibrate_completion(search.held_out_scores(), *pool.counts())
+    calibration = own or _of_answers(calibration)
+    probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
+    keep = probability >= least
+    found = pool.found if keep.all() else int(keep.sum())
+    return Completion(triples[keep], score[keep], probability[keep], calibration, search.pairs, found, search.best)
+
+
+def _least(calibration: Calibration, asked: float | None) -> float | None:
+    """The bound on probabilities; None where there are none."""
+    if not calibration.fitted:
+        if asked is not None:
+            raise ConfigError(f"a bound on probabilities needs some. {calibration.words}")
+        return None
+    if asked is not None and not 0.0 <= asked <= 1.0:
+        raise ConfigError(f"min_probability lies between 0 and 1, not at {asked}")
+    return WORTH_ADDING if asked is None else asked
+
+
+def _of_answers(calibration: Calibration) -> Calibration:
+    """The model's own calibration, with a word on what it means here."""
+    more = (
+        " Too few validation triples were met to calibrate this completion itself; it also asks where nothing is "
+        "missing, and there these probabilities are too high."
+    )
+    return replace(calibration, words=calibration.words + more)
+
+
+class _Search:
+    """Goes through the subjects of one relation after another and keeps the best of what it finds."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, scorer: Scorer, k: int, pool: _Pool, known: Sequence[str], by_example: bool
+    ) -> None:
+        self.graph, self.scorer, self.k, self.by_example = graph, scorer, k, by_example
+        self.index = KnownTriples.of_graph(graph, *known, device=scorer.device)
+        self.pool = pool
+        self.held_out = _HeldOut(graph, by_example, hidden=bool(known) and "valid" not in known)
+        self.best, self.pairs = -np.inf, 0
+        self.buffer = torch.empty(0, device=scorer.device)
+
+    def ask(self, question: _Question, memory_budget: int, on_progress: Callable[[int], None] | None) -> None:
+        if len(question.objects) == 0:
+            self.pairs += len(question.subjects)
+            return
+        objects = torch.from_numpy(question.objects).to(self.scorer.device)
+        candidates = None if len(objects) == self.scorer.num_nodes else objects
+        rows = min(max(1, memory_budget // (4 * len(objects))), MOST_SUBJECTS)
+        for subject in torch.split(torch.from_numpy(question.subjects).to(self.scorer.device), rows):
+            relation = torch.full_like(subject, question.relation)
+            scores = self.scorer.scores(
+                Questions(subject, relation), candidates, self._room(len(subject), len(objects))
+            )
+            marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
+            # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
+            floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
+            found = best_of(scores, self.k, marks, drop_known=True, candidates=objects, floor=float(floor))
+            self.held_out.look(question, subject, scores, found.score)
+            self._take(subject.cpu(), question.relation, found.node, found.score.float())
+            self.pairs += len(subject)
+            if on_progress is not None:
+                on_progress(self.pairs)
+
+    def held_out_scores(self) -> NDArray[np.float64]:
+        """Scores of validation triples that would be among what is found, had they been missing."""
+        scores = self.held_out.scores()
+        return np.asarray(scores[scores >= self.pool.least])
+
+    def _room(self, rows: int, columns: int) -> Tensor:
+        """Memory for scores that is used again: fresh memory for every block costs as much as the product."""
+        if self.buffer.numel() < rows * columns:
+            self.buffer = torch.empty(rows * columns, device=self.scorer.device)
+        return self.buffer[: rows * columns].view(rows, columns)
+
+    def _take(self, subject: Tensor, relation: int, node: Tensor, score: Tensor) -> None:
+        row, column = torch.nonzero(node >= 0, as_tuple=True)
+        values = score[row, column].numpy()
+        if not len(values):
+            return
+        self.best = max(self.best, float(values.max()))
+        ends = subject[row].numpy(), node[row, column].numpy()
+        self.pool.add(np.stack([ends[0], np.full(len(values), relation), ends[1]], axis=1), values)
+
+
+class _HeldOut:
+    """Scores of the validation triples that are met on the way, and that would have been found had they been missing.
+
+    hidden  whether they are: then they are found like others, and nothing is left to compare with
+    """
+
+    def __init__(self, graph: KnowledgeGraph, by_example: bool, hidden: bool) -> None:
+        none = graph.triple_splits is None or hidden
+        triples = np.empty((0, 3), np.int64) if none else graph.split_triples("valid")
+        if by_example and len(triples):
+            out = is_ruled_out(graph, KnownTriples.of_graph(graph, "train"), torch.from_numpy(triples))
+            triples = triples[~out.numpy()]
+        self._triples = triples
+        self._scores: list[Tensor] = []
+
+    def look(self, question: _Question, subject: Tensor, scores: Tensor, best: Tensor) -> None:
+        """Of a block of subjects, ascending, and their scores [q, n]; best [q, k] are those of the unknown objects."""
+        low, high = int(subject[0]), int(subject[-1])
+        mine = self._triples[self._triples[:, 1] == question.relation]
+        mine = mine[(mine[:, 0] >= low) & (mine[:, 0] <= high)]
+        row, column = np.searchsorted(subject.cpu().numpy(), mine[:, 0]), _place(question.objects, mine[:, 2])
+        asked = (column >= 0) & (subject.cpu().numpy()[row] == mine[:, 0])
+        if not asked.any():
+            return
+        rows, columns = torch.from_numpy(row[asked]), torch.from_numpy(column[asked])
+        values = scores[rows.to(scores.device), columns.to(scores.device)].cpu()
+        before = (best[rows] > values[:, None]).sum(1)
+        self._scores.append(values[before < best.shape[1]])
+
+    def scores(self) -> NDArray[np.float64]:
+        return torch.cat(self._scores).double().numpy() if self._scores else np.empty(0)
+
+
+def _place(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each wanted number stands; -1 where it does not."""
+    place = np.clip(np.searchsorted(ascending, wanted), 0, len(ascending) - 1)
+    return np.where(ascending[place] == wanted, place, -1)
+
+
+class _Pool:
+    """The best `limit` of the triples added; at most twice as many are held at any time.
+
+    least  only scores of at least this count
+    found  how many counted, held or not
+
+    All that count are tallied by score, also those that are not held: a probability must not depend on the limit.
+    """
+
+    def __init__(self, limit: int, least: float) -> None:
+        self.limit, self.least, self.found = limit, least, 0
+        self._floor = least  # rises as the pool fills
+        self._tally: Counter[int] = Counter()
+        self._triples: list[NDArray[np.int64]] = []
+        self._scores: list[NDArray[np.float32]] = []
+        self._size = 0
+
+    def add(self, triples: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+        counting = scores[scores >= self.least]
+        self.found += len(counting)
+        steps, count = np.unique(np.floor(counting.astype(np.float64) * TALLY).astype(np.int64), return_counts=True)
+        self._tally.update(dict(zip(steps.tolist(), count.tolist(), strict=True)))
+        good = scores >= self._floor
+        self._triples.append(triples[good])
+        self._scores.append(scores[good])
+        self._size += len(self._scores[-1])
+        if self._size > 2 * self.limit:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Keep the best `limit`; of those that are as good as the last of them, the ones with the least ids."""
+        triples, scores = np.concatenate(self._triples), np.concatenate(self._scores)
+        cut = np.partition(scores, len(scores) - self.limit)[len(scores) - self.limit]
+        better, as_good = np.flatnonzero(scores > cut), np.flatnonzero(scores == cut)
+        of_these = np.lexsort(triples[as_good].T[::-1])[: self.limit - len(better)]
+        kept = np.concatenate([better, as_good[of_these]])
+        self._triples, self._scores, self._size = [triples[kept]], [scores[kept]], len(kept)
+        self._floor = max(self._floor, float(cut))
+
+    def counts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(scores, how many triples had about each), ascending."""
+        steps = np.array(sorted(self._tally), dtype=np.float64)
+        count = np.array([self._tally[int(step)] for step in steps], dtype=np.float64)
+        return (steps + 0.5) / TALLY, count
+
+    def ranked(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(triples [n, 3], scores [n]), best first."""
+        if not self._size:
+            return np.empty((0, 3), np.int64), np.empty(0, np.float32)
+        if self._size > self.limit:
+            self._prune()
+        triples, scores = np.concatenate(self._triples), np.concatenate(self._scores)
+        order = np.lexsort((triples[:, 2], triples[:, 1], triples[:, 0], -scores))
+        return triples[order], scores[order]

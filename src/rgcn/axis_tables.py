@@ -1,0 +1,85 @@
+"""Every axis of the house with its table of names: to add a member is one file, and one line here.
+
+Who adds from outside writes no line: a class, a dotted name, or an entry point of the axis' group does (`axes`). A
+member is written as text and imported when it is chosen, so that `config` knows every name and no room behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgcn.axes import Axis
+
+if TYPE_CHECKING:
+    from rgcn.data.readers import TripleReader
+    from rgcn.nn.decoders import Decoder
+    from rgcn.nn.encoders import Encoder
+    from rgcn.nn.heads import Head
+    from rgcn.objectives import Objective
+    from rgcn.runs.tracking.base import RunTracker
+    from rgcn.sampling import EdgeSampler
+    from rgcn.tasks.task import Task
+
+ENCODERS: Axis[Encoder] = Axis(
+    "encoder",
+    "rgcn.nn.encoders:Encoder",
+    {
+        "none": "rgcn.nn.encoders.plain:PlainEncoder",
+        "rgcn": "rgcn.nn.encoders.rgcn:RgcnEncoder",
+        "c-rgcn": "rgcn.nn.encoders.c_rgcn:CompressionEncoder",
+        "e-rgcn": "rgcn.nn.encoders.e_rgcn:EmbeddingEncoder",
+    },
+)
+DECODERS: Axis[Decoder] = Axis(
+    "decoder",
+    "rgcn.nn.decoders:Decoder",
+    {"distmult": "rgcn.nn.decoders.distmult:DistMult"},
+)
+HEADS: Axis[Head] = Axis(
+    "head",
+    "rgcn.nn.heads:Head",
+    {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
+)
+OBJECTIVES: Axis[Objective] = Axis(
+    "objective",
+    "rgcn.objectives:Objective",
+    {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"},
+)
+SAMPLERS: Axis[EdgeSampler] = Axis(
+    "sampler",
+    "rgcn.sampling:EdgeSampler",
+    {"neighborhood": "rgcn.sampling.edges:NeighborhoodEdges", "uniform": "rgcn.sampling.edges:UniformEdges"},
+)
+TASKS: Axis[Task] = Axis(
+    "task",
+    "rgcn.tasks.task:Task",
+    {
+        "node-classification": "rgcn.tasks.node_classification:NodeClassification",
+        "link-prediction": "rgcn.tasks.link_prediction:LinkPrediction",
+        "classification-by-links": "rgcn.tasks.classification_by_links:ClassificationByLinks",
+    },
+)
+READERS: Axis[TripleReader] = Axis(
+    "reader",
+    "rgcn.data.readers:TripleReader",
+    {
+        "nt": "rgcn.data.rdf:NTriplesReader",
+        "nq": "rgcn.data.rdf:NQuadsReader",
+        "ttl": "rgcn.data.rdf:TurtleReader",
+        "trig": "rgcn.data.rdf:TriGReader",
+        "rdf": "rgcn.data.rdf:RdfXmlReader",
+        "jsonld": "rgcn.data.rdf:JsonLdReader",
+        "tsv": "rgcn.data.tables:TsvReader",
+        "csv": "rgcn.data.tables:CsvReader",
+        "parquet": "rgcn.data.tables:ParquetReader",
+    },
+)
+TRACKERS: Axis[RunTracker] = Axis(
+    "tracker",
+    "rgcn.runs.tracking.base:RunTracker",
+    {
+        "tensorboard": "rgcn.runs.tracking.tensorboard:TensorBoardTracker",
+        "mlflow": "rgcn.runs.tracking.mlflow:MlflowTracker",
+        "wandb": "rgcn.runs.tracking.wandb:WandbTracker",
+    },
+)

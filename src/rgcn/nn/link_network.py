@@ -1,0 +1,229 @@
+"""The network of link prediction: what it must be able to do, and the kind that gives every node a vector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.nn.decoders import BatchScores, Decoder
+from rgcn.nn.inputs import EmbeddingInput
+from rgcn.sampling import Negatives
+from rgcn.scoring import Questions, Scorer
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig, LinkTrainingConfig
+    from rgcn.nn.encoders import VectorEncoder
+
+
+@dataclass(frozen=True)
+class LinkPlan:
+    """What a network of link prediction is built for.
+
+    model, training  its settings
+    adjacency        the operator of the training triples
+    generator        where initial weights come from
+    """
+
+    model: LinkModelConfig
+    training: LinkTrainingConfig
+    num_nodes: int
+    num_relations: int
+    adjacency: RelationalAdjacency
+    generator: torch.Generator
+
+
+class Heard(NamedTuple):
+    """A triple to be explained, and the edges that may be heard.
+
+    field  the receptive field of the nodes asked int64 [a], in their order
+    """
+
+    field: ReceptiveField
+    asked: Tensor
+    subject: int
+    relation: int
+    object: int
+
+
+class LinkNetwork(nn.Module, ABC):
+    """Scores triples, and learns to. Whether it compares node vectors or computes each question anew is its own affair.
+
+    num_layers  how many hops away a node can be heard; 0 where no messages are passed
+    one_hot     whether its first layer looks rows up by node, so that a node it never saw has none
+    recordable  whether a training step waits for nothing, so that a GPU may record and replay it
+    source      the table of what nodes bring of their own, which new nodes lack; None without one
+    """
+
+    num_layers: int
+    one_hot: bool = False
+    recordable: bool = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scorer: Scorer | None = None
+
+    @property
+    def source(self) -> EmbeddingInput | None:
+        return None
+
+    @abstractmethod
+    def score_batch(
+        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
+    ) -> BatchScores:
+        """Scores of positives int64 [n, 3] and of their negatives, hearing these edges; with gradients."""
+
+    @abstractmethod
+    def score_heard(self, heard: Heard) -> Tensor:
+        """[1]: a triple's score, with gradients of the weights of the edges that are heard."""
+
+    def score_unheard(self, heard: Heard) -> Tensor:
+        """[1]: the same where nothing is known of the nodes either; `heard` holds no message already."""
+        return self.score_heard(heard)
+
+    @abstractmethod
+    def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
+        """What answers from the whole graph, nothing dropped; called without gradients, in evaluation mode."""
+
+    def scorer(self, adjacency: RelationalAdjacency) -> Scorer:
+        """The same, made once until the network trains again."""
+        if self.training:
+            self.eval()
+        if self._scorer is None:
+            with torch.no_grad():
+                self._scorer = self.make_scorer(adjacency)
+        return self._scorer
+
+    def train(self, mode: bool = True) -> LinkNetwork:
+        """Training or not; either way the weights may change, so that what was computed from them is forgotten."""
+        self._scorer = None
+        super().train(mode)
+        return self
+
+    def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor | None:
+        """[N, width]: a vector for each node; None where nodes have none."""
+        return None
+
+    def relation_vectors(self) -> Tensor | None:
+        """[R, width]: a vector for each relation; None where relations have none."""
+        return None
+
+
+class VectorNetwork(LinkNetwork):
+    """An encoder that gives every node a vector, and a decoder that scores triples of them.
+
+    only_asked  compute the nodes of a batch alone, not all: for the few steps that fit new nodes into a large graph
+    """
+
+    def __init__(self, encoder: VectorEncoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.num_layers, self.one_hot = encoder.num_layers, encoder.one_hot
+        # One-hot layers ask which rows a batch's edges use, and wait for the answer.
+        self.recordable = not encoder.one_hot
+        self.only_asked = False
+
+    @property
+    def source(self) -> EmbeddingInput | None:
+        return self.encoder.source
+
+    def encode(self, adjacency: RelationalAdjacency | None) -> Tensor:
+        """[N, d']: every node's vector, ready for the decoder."""
+        return self.decoder.prepare(self.encoder(adjacency))
+
+    def score_batch(
+        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
+    ) -> BatchScores:
+        if self.only_asked and adjacency is not None:
+            nodes, positives, negatives = _renumbered(positives, negatives)
+            vectors = self._at(ReceptiveField.of(adjacency, nodes, self.num_layers), nodes)
+        else:
+            vectors = self.encode(adjacency)
+        return self.decoder.score_batch(vectors, positives, negatives)
+
+    def _at(self, field: ReceptiveField, nodes: Tensor) -> Tensor:
+        """[nodes, d']: the nodes whose receptive field this is, as the decoder reads them."""
+        return self.decoder.prepare(self.encoder.at(field, nodes), nodes)
+
+    def score_heard(self, heard: Heard) -> Tensor:
+        return self._scored(heard, self._at(heard.field, heard.asked))
+
+    def score_unheard(self, heard: Heard) -> Tensor:
+        nodes, width = self._at(heard.field, heard.asked), self.decoder.width
+        vectors = self.encoder.without_own(nodes[:, :width], heard.asked)
+        return self._scored(heard, torch.cat([vectors, torch.zeros_like(nodes[:, width:])], dim=1))
+
+    def _scored(self, heard: Heard, nodes: Tensor) -> Tensor:
+        places = heard.asked.tolist()
+        subject, object_ = places.index(heard.subject), places.index(heard.object)
+        relation = torch.tensor([heard.relation], device=nodes.device)
+        return self.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
+
+    def make_scorer(self, adjacency: RelationalAdjacency) -> VectorScorer:
+        return VectorScorer(self.decoder, self.encode(adjacency).detach())
+
+    def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor:
+        # Behind the vector a decoder may hold a node's biases, which say how frequent it is and not what it is.
+        scorer = self.scorer(adjacency)
+        assert isinstance(scorer, VectorScorer)
+        return scorer.nodes[:, : self.decoder.width]
+
+    def relation_vectors(self) -> Tensor | None:
+        table = self.decoder.relation_table()
+        return None if table is None else table[0]
+
+
+class VectorScorer(Scorer):
+    """Compares vectors [N, d'] that were computed once."""
+
+    def __init__(self, decoder: Decoder, nodes: Tensor) -> None:
+        self.decoder, self.nodes = decoder, nodes
+        self.num_nodes, self.device = len(nodes), nodes.device
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        node, relation, for_objects = questions.to(self.device)
+        given = self.nodes.index_select(0, node)
+        return self.decoder.score_questions(given, relation, for_objects, self._among(candidates), out)
+
+    def _among(self, candidates: Tensor | None) -> Tensor:
+        if candidates is None:
+            return self.nodes
+        last = self._last
+        if last is None or last[0] is not candidates:  # blocks of questions ask about the same candidates again
+            self._last = last = candidates, self.nodes.index_select(0, candidates.to(self.device))
+        return last[1]
+
+    @torch.no_grad()
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        parts = [
+            self.decoder.score(self.nodes.index_select(0, s), r, self.nodes.index_select(0, o))
+            for s, r, o in (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))
+        ]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def bound(self, questions: Questions) -> float:
+        node, relation, _ = questions.to(self.device)
+        known = self.decoder.bound(self.nodes.index_select(0, node), relation, self.nodes)
+        return super().bound(questions) if known is None else known
+
+    def problem(self) -> str | None:
+        numbers = self.nodes, *self.decoder.parameters()
+        if all(bool(torch.isfinite(tensor).all()) for tensor in numbers):
+            return super().problem()
+        return "the model's numbers are not finite; its training has diverged"
+
+
+def _renumbered(positives: Tensor, negatives: Negatives) -> tuple[Tensor, Tensor, Negatives]:
+    """(the nodes of a step, its triples and its negatives with nodes numbered among these)."""
+    subject, relation, object_ = positives.unbind(1)
+    nodes, number = torch.unique(torch.cat([subject, object_, negatives.node]), return_inverse=True)
+    subject, object_, node = torch.split(number, [len(subject), len(object_), len(negatives)])
+    inside = torch.stack([subject, relation, object_], dim=1)
+    return nodes, inside, Negatives(negatives.positive, node, negatives.is_head)

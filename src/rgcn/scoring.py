@@ -1,0 +1,103 @@
+"""What answers: *score these (node, relation) questions against all nodes, or against these candidates*.
+
+Ranking, predictions, completion, calibration, explanations and the server ask this and nothing else. Whether a model
+compares vectors that were computed once, or runs a convolution for each question, is its own affair.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
+MOST_SCORES = 1 << 24
+
+
+class Questions(NamedTuple):
+    """(node, relation, ?) where objects are asked for, (?, relation, node) where not.
+
+    node, relation  int64 [q]
+    for_objects     bool for all of them, or bool [q] on the CPU
+    """
+
+    node: Tensor
+    relation: Tensor
+    for_objects: bool | Tensor = True
+
+    @property
+    def size(self) -> int:
+        return self.node.numel()
+
+    def asks_objects(self) -> Tensor:
+        """bool [q], on the CPU."""
+        if isinstance(self.for_objects, Tensor):
+            return self.for_objects
+        return torch.full(self.node.shape, self.for_objects)
+
+    def to(self, device: torch.device | str) -> Questions:
+        return Questions(self.node.to(device), self.relation.to(device), self.for_objects)
+
+    def take(self, part: slice | Tensor) -> Questions:
+        """Some of them, by place."""
+        sides = self.for_objects
+        return Questions(self.node[part], self.relation[part], sides[part] if isinstance(sides, Tensor) else sides)
+
+    def parts(self, size: int) -> Iterator[Questions]:
+        """All of them, `size` at a time."""
+        for first in range(0, self.size, size):
+            yield self.take(slice(first, first + size))
+
+
+class Scorer(ABC):
+    """A trained model, ready to be asked; higher scores are likelier. Safe to ask from several threads.
+
+    num_nodes  nodes that may be answers
+    device     where questions are taken and scores are given
+    """
+
+    num_nodes: int
+    device: torch.device
+
+    @abstractmethod
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """[q, n]: every question against candidates int64 [n], ascending, or against all nodes in order.
+
+        out  memory [q, n] that may be used for the result, where a scorer can
+        """
+
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        """[t]: the scores of triples int64 [t, 3].
+
+        Here by asking (subject, relation, ?), each such question once; a scorer that can does it directly.
+        """
+        subject, relation, object_ = triples.to(self.device).unbind(1)
+        pairs = torch.stack([subject, relation], dim=1)
+        asked, place = torch.unique(pairs, dim=0, return_inverse=True)
+        questions = Questions(asked[:, 0], asked[:, 1])
+        found: Tensor | None = None
+        first, size = 0, max(1, MOST_SCORES // self.num_nodes)
+        for part in questions.parts(size):
+            scores = self.scores(part)
+            found = scores.new_empty(len(triples)) if found is None else found
+            mine = torch.nonzero((place >= first) & (place < first + size)).squeeze(1)
+            found[mine] = scores[place[mine] - first, object_[mine]]
+            first += size
+        return torch.empty(0, device=self.device) if found is None else found
+
+    def bound(self, questions: Questions) -> float:
+        """No answer to these questions scores above this, or below its negative.
+
+        Here by asking them all; a scorer that knows something about its scores need not.
+        """
+        size = max(1, MOST_SCORES // self.num_nodes)
+        return max((float(self.scores(part).abs().max()) for part in questions.parts(size)), default=0.0)
+
+    def problem(self) -> str | None:
+        """Why nothing should be asked, such as numbers that are not finite; None where all is well."""
+        nothing = torch.zeros(1, dtype=torch.int64, device=self.device)
+        finite = bool(torch.isfinite(self.scores(Questions(nothing, nothing))).all())
+        return None if finite else "the model's numbers are not finite; its training has diverged"

@@ -1,0 +1,327 @@
+"""What every estimator shares: settings, fitting a step at a time, figures, keeping."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.config import Section, validated
+from rgcn.config_choices import choices
+from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
+from rgcn.graph import KnowledgeGraph
+from rgcn.tasks.devices import choose_device
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.fitting import Fitting
+from rgcn.tasks.task import Task, task_of
+
+if TYPE_CHECKING:
+    from rgcn.answers.calibration import Calibration
+    from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+    from rgcn.scoring import Scorer
+
+OnEpoch = Callable[[Epoch], bool | None]
+Nodes = Iterable[str | int]
+
+
+class Estimator(ABC):
+    """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn.
+
+    task                          the name of its task
+    model_section, training_section   the sections its settings belong to
+    own_settings                  further settings, which it takes itself, with their defaults
+    """
+
+    task: ClassVar[str]
+    model_section: ClassVar[type[Section]]
+    training_section: ClassVar[type[Section]]
+    own_settings: ClassVar[Mapping[str, Any]] = {"seed": 0}
+
+    model: Any
+    training: Any
+    seed: int
+
+    # -- settings ----------------------------------------------------------------------------------------
+
+    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
+        """Take settings given flat, each into the section it belongs to; a name none has is refused.
+
+        trusted  the settings are the user's own: classes they name by their dotted names may be imported
+        """
+        owner = type(self).__name__
+        given = dict(settings)
+        name = given.pop("model", None)
+        in_model, in_training = self.model_section.model_fields, self.training_section.model_fields
+        unknown = [key for key in given if key not in {**in_model, **in_training, **self.own_settings} or key == "name"]
+        if unknown:
+            known = sorted({"model", *in_model, *in_training, *self.own_settings} - {"name"})
+            close = close_matches(unknown[0], known)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise ConfigError(f"{owner} has no setting {unknown[0]!r}; {hint}")
+        of_model = {key: value for key, value in given.items() if key in in_model}
+        self.model = validated(self.model_section, of_model if name is None else {"name": name, **of_model}, owner)
+        of_training = {key: value for key, value in given.items() if key in in_training}
+        self.training = validated(self.training_section, of_training, owner)
+        if trusted:
+            for _, axis, choice in (*choices(self.model), *choices(self.training)):
+                axis.find(choice, trusted=True)
+        for key, default in self.own_settings.items():
+            setattr(self, key, given.get(key, default))
+        self._check_settings()
+        self.history_: list[Epoch] = []
+        self._graph: KnowledgeGraph | None = None
+        self._adjacency: RelationalAdjacency | None = None
+        self._network: Any = None
+        self._calibration: Calibration | None = None
+
+    def _check_settings(self) -> None:  # noqa: B027
+        """Refuse own settings that cannot be; none, unless an estimator has some."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """One with settings that a file brought; classes it names are imported only where that is allowed (`axes`)."""
+        made = cls.__new__(cls)
+        made._configure(settings, trusted=False)
+        return made
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every setting by name, as the constructor takes them."""
+        own = {key: getattr(self, key) for key in self.own_settings}
+        return {**own, **self.model.model_dump(), **self.training.model_dump()}
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings; the model must then be fitted again."""
+        kept = self.get_params()
+        if settings.get("model") is not None:  # a shorthand speaks for every axis that it stands for
+            for meant in self.model_section.shorthands.values():
+                kept = {key: value for key, value in kept.items() if key not in meant}
+        self._configure({**kept, **settings}, trusted=True)
+        return self
+
+    # -- what was fitted ---------------------------------------------------------------------------------
+
+    @property
+    def graph_(self) -> KnowledgeGraph:
+        """The graph it was fitted on."""
+        if self._graph is None:
+            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
+        return self._graph
+
+    @property
+    def network_(self) -> Any:
+        """The network."""
+        if self._network is None:
+            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
+        return self._network
+
+    @property
+    def adjacency_(self) -> RelationalAdjacency:
+        """The operator of the edges that carry messages."""
+        if self._adjacency is None:
+            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
+        return self._adjacency
+
+    @property
+    def num_parameters_(self) -> int:
+        """Numbers that training may change."""
+        return sum(p.numel() for p in self.network_.parameters())
+
+    @property
+    def num_parameters_as_published_(self) -> int:
+        """The same as the paper counts them."""
+        return self.num_parameters_
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._graph is None else f"fitted on {self._graph!r}"
+        return f"{type(self).__name__}({self.model.title!r}, {state})"
+
+    def task_(self) -> Task:
+        return task_of(self.task)
+
+    # -- learning ----------------------------------------------------------------------------------------
+
+    def fit(self, kg: KnowledgeGraph, on_epoch: OnEpoch | None = None) -> Self:
+        """Learn from what may be learned from; nothing of a test split is read.
+
+        on_epoch  called with every report of the training; where it returns False, the training ends there, with the
+                  best weights where these are told by validation
+        """
+        with self.fitting(kg) as fitting:
+            for epoch in fitting:
+                if on_epoch is not None and epoch is not None and on_epoch(epoch) is False:
+                    fitting.stop()
+            fitting.finish()
+        return self
+
+    @abstractmethod
+    def fitting(self, kg: KnowledgeGraph) -> Fitting:
+        """`fit` a step at a time: a training that can be stopped, written down and continued."""
+
+    @abstractmethod
+    def prepare(self, kg: KnowledgeGraph) -> Self:
+        """Everything before the first step: check the graph, build the operator and the untrained network."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Figures that a report of the training may have, besides the loss."""
+
+    def _operator(self, graph: KnowledgeGraph, split: str = "all") -> RelationalAdjacency:
+        return RelationalAdjacency.from_graph(
+            graph,
+            split=split,
+            inverse=self.model.inverse,
+            self_loops=self.model.self_loops,
+            normalization=self.model.normalization,
+            aggregation=self.model.aggregation,
+            device=choose_device(self.training.device),
+        )
+
+    # -- measuring ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def evaluate(self, kg: KnowledgeGraph | None = None, split: str = "test") -> dict[str, Any]:
+        """Figures on one split of a graph (None: the one it was fitted on)."""
+
+    @abstractmethod
+    def measured_splits(self) -> list[str]:
+        """Splits on which there is something to measure, once it is trained."""
+
+    def measure(self) -> dict[str, dict[str, Any]]:
+        """The task's metrics on every split that has something to measure, and how much that was."""
+        names = {metric.name for metric in self.task_().metrics} | {"count"}
+        return {
+            split: {name: value for name, value in self.evaluate(split=split).items() if name in names}
+            for split in self.measured_splits()
+        }
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> list[str]:
+        """Class names, in the order of `logits`' columns, of a model that answers for classes."""
+        raise DataError(cannot_answer(self, "classes"))
+
+    def logits(self, nodes: Nodes) -> Tensor:
+        """[n, classes]: the score of every class, on the CPU."""
+        raise DataError(cannot_answer(self, "classes"))
+
+    def scorer(self) -> Scorer:
+        """What scores triples, of a model that answers for links."""
+        raise DataError(cannot_answer(self, "links"))
+
+    @property
+    @abstractmethod
+    def num_layers_(self) -> int:
+        """How many hops away a node can be heard; 0 where no messages are passed."""
+
+    @property
+    def message_triples_(self) -> NDArray[np.int64]:
+        """[T, 3]: the triples whose edges carry messages, in the operator's order."""
+        return self.graph_.split_triples("train")
+
+    def class_asked(self, node: int) -> list[int]:
+        """Nodes that must be computed to tell the class of one."""
+        return [node]
+
+    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        """[1, classes]: logits of a node from the receptive field of `class_asked`, with gradients of its edges.
+
+        network  this model's, or a copy of it; own=False: without what nodes bring themselves, around the messages
+        """
+        raise DataError(cannot_answer(self, "classes"))
+
+    @property
+    def calibration_(self) -> Calibration:
+        """How scores become probabilities; fitted on validation data when first asked for."""
+        from rgcn.answers.calibration import calibrate_classes, calibrate_links
+
+        if self._calibration is None:
+            calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
+            self._calibration = calibrate(self)
+        return self._calibration
+
+    @calibration_.setter
+    def calibration_(self, calibration: Calibration) -> None:
+        """Where it was fitted before and kept."""
+        self._calibration = calibration
+
+    # -- vectors -----------------------------------------------------------------------------------------
+
+    def vector_layer(self, layer: int | None) -> int | None:
+        """The layer that `vectors` takes by default; ConfigError for one that there is not."""
+        if layer is not None:
+            raise ConfigError(
+                f"layer is for models that answer layer by layer; {self.model.title} has one vector for each node"
+            )
+        return None
+
+    def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
+        """[n, width]: what the model holds of nodes; DataError where it holds nothing of them."""
+        raise DataError(f"{self.model.title} computes every answer anew: it has no vectors of nodes")
+
+    def vector_words(self, layer: int | None) -> str:
+        """What these vectors are."""
+        return "the vectors the model scores triples with"
+
+    def relation_vectors(self) -> tuple[Tensor, Tensor | None, str]:
+        """([R, width], the inverses' or None, what the numbers are); DataError where relations have no weights."""
+        raise DataError(f"{self.model.title} has no weights of a relation's own that could be compared")
+
+    # -- a graph that has grown --------------------------------------------------------------------------
+
+    @property
+    def source_(self) -> EmbeddingInput | FeatureInput | nn.Module | None:
+        """What nodes bring of their own."""
+        return getattr(self.network_, "source", None)
+
+    def cannot_extend(self) -> str | None:
+        """Why it cannot answer for nodes it was not trained with; None where it can."""
+        return None
+
+    def settle(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
+        """Fit what is new, after the graph has grown from `known`; nothing that was trained changes."""
+
+    # -- keeping -----------------------------------------------------------------------------------------
+
+    def save(self, folder: str) -> None:
+        """Write the model and its graph into a folder: safetensors and JSON, never pickle."""
+        from rgcn.tasks.storage import save_model
+
+        save_model(self, folder)
+
+    @classmethod
+    def load(cls, folder: str) -> Self:
+        """Read what `save` wrote."""
+        from rgcn.tasks.storage import load_as
+
+        return load_as(folder, cls)
+
+    def restore_saved(self, graph: KnowledgeGraph) -> Self:
+        """Prepare for weights that were saved with this very graph."""
+        return self.prepare(graph)
+
+
+def cannot_answer(model: Estimator, what: str) -> str:
+    """The words for a question of a kind that a model does not answer."""
+    does = {"classes": "classifies nodes", "links": "predicts links"}
+    example = {"classes": "`rgcn train rgcn/nc-world`", "links": "`rgcn train rgcn/lp-world`"}
+    has = " and ".join(does[kind] for kind in model.task_().answers if kind in does) or "answers other questions"
+    asked = {"classes": "a question about a node's class", "links": "a question about triples"}[what]
+    return f"this model {has}; {asked} needs one that {does[what]}, such as {example[what]} makes"
+
+
+def node_ids(graph: KnowledgeGraph, nodes: Nodes) -> NDArray[np.int64]:
+    """Numbers of nodes by name or number."""
+    return graph.nodes.ids(nodes)
+
+
+def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.array(array)).to(device)

@@ -1,0 +1,120 @@
+"""A link model asked among the classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from rgcn.adjacency import ReceptiveField
+from rgcn.config import ClassLinkTrainingConfig
+from rgcn.errors import ConfigError
+from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.nn.link_network import Heard, LinkNetwork
+from rgcn.scoring import Questions
+from rgcn.tasks.estimator import Nodes
+from rgcn.tasks.link_predictor import LinkEstimator
+from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_validation
+
+HAS_CLASS = "urn:rgcn:hasClass"
+
+
+class LinkClassifier(LinkEstimator, ClassEstimator):
+    """Classes by links: training labels become triples (node, its class is, class), and the class of another node is
+    the best object of (node, its class is, ?) among the classes.
+
+    Any link model serves, also one that computes each question anew and has no vectors of nodes. The settings are those
+    of a `LinkPredictor`, and `validation`, a share of training labels to hold out.
+
+    >>> import rgcn
+    >>> kg = rgcn.load("world")
+    >>> clf = LinkClassifier("c-rgcn", embedding=16, bottleneck=4, epochs=2).fit(kg)
+    >>> clf.predict(["Switzerland"])[0].label in clf.classes_
+    True
+    """
+
+    task = "classification-by-links"
+    training_section = ClassLinkTrainingConfig
+
+    training: ClassLinkTrainingConfig
+
+    def prepare(self, kg: KnowledgeGraph) -> Self:
+        labels = trainable_labels(kg)
+        if self.training.evaluate_every is not None or self.training.validation:
+            labels = with_validation(labels, self.training.validation, self.seed)
+        return super().prepare(with_labels_as_triples(replace(kg, labels=labels)))
+
+    def restore_saved(self, graph: KnowledgeGraph) -> Self:
+        return super().prepare(graph)  # which has its labels as triples already
+
+    def _check_validation(self, kg: KnowledgeGraph) -> None:
+        assert kg.labels is not None
+        if not len(kg.labels.of("valid")[0]):
+            raise ConfigError("evaluate_every needs validation labels: set validation, for example to 0.1")
+
+    @property
+    def class_nodes_(self) -> NDArray[np.int64]:
+        """[classes]: the node that stands for each class."""
+        return class_nodes(self.graph_, self._labels)
+
+    @property
+    def class_relation_(self) -> int:
+        return self.graph_.relations.id(HAS_CLASS)
+
+    def logits(self, nodes: Nodes) -> Tensor:
+        ids = torch.from_numpy(self.graph_.nodes.ids(nodes))
+        among = torch.from_numpy(self.class_nodes_)
+        order = torch.argsort(among)
+        asked = Questions(ids, torch.full_like(ids, self.class_relation_))
+        scorer = self.scorer()
+        parts = [scorer.scores(part.to(scorer.device), among[order]).cpu() for part in asked.parts(1 << 14)]
+        return torch.cat(parts)[:, torch.argsort(order)]
+
+    def class_asked(self, node: int) -> list[int]:
+        return list(dict.fromkeys([node, *self.class_nodes_.tolist()]))
+
+    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        assert isinstance(network, LinkNetwork)
+        asked = torch.tensor(self.class_asked(node), device=field.inputs.device)
+        score = network.score_heard if own else network.score_unheard
+        relation, classes = self.class_relation_, self.class_nodes_.tolist()
+        return torch.stack([score(Heard(field, asked, node, relation, c)) for c in classes], dim=1)
+
+
+def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
+    """The graph with a node for each class, and its training labels as triples; all triples are there to learn from.
+
+    A class that is a node already, a research group say, is that node.
+
+    >>> kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "red"}, test_labels={"b": "blue"})
+    >>> with_labels_as_triples(kg).named()
+    [('a', 'r', 'b'), ('a', 'urn:rgcn:hasClass', 'red')]
+    """
+    labels = graph.labels
+    assert labels is not None
+    nodes = dict(zip(graph.nodes, range(graph.num_nodes), strict=True))
+    for name in labels.names:
+        nodes.setdefault(name, len(nodes))
+    numbers = np.array([nodes[name] for name in labels.names], dtype=np.int64)
+    labelled, classes = labels.of("train")
+    told = np.stack([labelled, np.full(len(labelled), graph.num_relations), numbers[classes]], axis=1)
+    grown = len(nodes) - graph.num_nodes
+    kinds, weights, features = graph.node_kinds, graph.edge_weights, graph.features
+    return replace(
+        graph,
+        triples=np.concatenate([graph.triples, told]),
+        nodes=Vocabulary(nodes, kind="node"),
+        relations=Vocabulary([*graph.relations, HAS_CLASS], kind="relation"),
+        triple_splits=None,
+        node_kinds=None if kinds is None else np.pad(kinds, (0, grown)),
+        edge_weights=None if weights is None else np.concatenate([weights, np.ones(len(told), weights.dtype)]),
+        features=None if features is None else np.pad(features, ((0, grown), (0, 0))),
+    )
+
+
+def class_nodes(graph: KnowledgeGraph, labels: NodeLabels) -> NDArray[np.int64]:
+    return graph.nodes.ids(list(labels.names))

@@ -1,0 +1,156 @@
+"""A task as an object: what a configuration, a run, a report, a server and a person need to know of it.
+
+Nobody else asks which task it serves. A task of someone else's is one class, registered as an entry point of the group
+rgcn.tasks; ours are three lines of `axis_tables.TASKS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from rgcn.axes import imported
+from rgcn.axis_tables import TASKS
+from rgcn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rgcn.config import RunConfig
+    from rgcn.graph import KnowledgeGraph
+    from rgcn.tasks.estimator import Estimator
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that a task is judged by.
+
+    name     for programs, "mrr"
+    title    for people, "MRR"
+    higher   whether more is better
+    share    whether it is a share, told in percent
+    """
+
+    name: str
+    title: str
+    higher: bool = True
+    share: bool = False
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether a is better than b."""
+        return a > b if self.higher else a < b
+
+    @property
+    def best(self) -> str:
+        """
+        >>> Metric("loss", "loss", higher=False).best
+        'the lowest validation loss'
+        """
+        return f"the {'highest' if self.higher else 'lowest'} validation {self.title}"
+
+    def words(self, value: float, error: float | None = None) -> str:
+        """A value as people read it, and its standard error where there is one.
+
+        >>> Metric("accuracy", "accuracy", share=True).words(0.9667), Metric("mrr", "MRR").words(0.5)
+        ('96.7 %', '0.500')
+        >>> Metric("accuracy", "accuracy", share=True).words(0.9667, 0.01)
+        '96.7 % ± 1.0'
+        """
+        if self.share:
+            return f"{100 * value:.1f} %" + ("" if error is None else f" ± {100 * error:.1f}")
+        places = 3 if value < 10 else 1
+        return f"{value:,.{places}f}" + ("" if error is None else f" ± {error:,.{places}f}")
+
+
+class Task(ABC):
+    """What there is to learn, and everything that follows from it.
+
+    name         in configurations, "link-prediction"
+    noun         in lists, "links"
+    about        a few sentences for someone who has never heard of it
+    metrics      what models are measured by on a held-out split; the first is the one they are judged by
+    watched      validation figures that a training reports, and that early stopping and tuning may go by
+    answers      kinds of questions a trained model answers, "classes" or "links": what predict, explain and serve offer
+    run          the configuration, as "module:Class"
+    estimator    the estimator, likewise
+    brings       what it brings to rooms further along, by the name of their interface: {"Reporting": "module:Class"}
+    """
+
+    name: ClassVar[str]
+    noun: ClassVar[str]
+    about: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    watched: ClassVar[tuple[Metric, ...]]
+    answers: ClassVar[tuple[str, ...]]
+    run: ClassVar[str]
+    estimator: ClassVar[str]
+    brings: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def title(self) -> str:
+        """For people, "link prediction"."""
+        return self.name.replace("-", " ")
+
+    @property
+    def run_config(self) -> type[RunConfig]:
+        """What `rgcn train` reads."""
+        found: type[RunConfig] = imported(self.run)
+        return found
+
+    @property
+    def estimator_class(self) -> type[Estimator]:
+        found: type[Estimator] = imported(self.estimator)
+        return found
+
+    @property
+    def headline(self) -> Metric:
+        return self.metrics[0]
+
+    def to(self, interface: type[F]) -> F:
+        """What this task brings to a room, by that room's interface; the interface itself where it needs no more."""
+        place = self.brings.get(interface.__name__)
+        if place is None:
+            if getattr(interface, "__abstractmethods__", None):
+                raise ConfigError(f"the task {self.name} brings no {interface.__name__}: it cannot be used here")
+            return interface(self)  # type: ignore[call-arg]
+        made: F = imported(place)(self)
+        return made
+
+    def watching(self, name: str) -> Metric:
+        """The figure of a name among those a training reports."""
+        return next(metric for metric in self.watched if metric.name == name)
+
+    def watch(self, config: RunConfig) -> Metric:
+        """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
+        name = getattr(config.training, "watch", None)
+        return next((metric for metric in self.watched if metric.name == name), self.headline)
+
+    # -- choosing settings by validation ------------------------------------------------------------------
+
+    folds: ClassVar[int] = 1
+    """Trainings a trial of tuning takes the mean of."""
+
+    @abstractmethod
+    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph without its test split; DataError where nothing is left to validate on."""
+
+    @abstractmethod
+    def for_trials(self, config: RunConfig) -> dict[str, Any]:
+        """Changes so that a trial is measured on validation often enough: {"training.validation": 0.2}."""
+
+    @abstractmethod
+    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Changes for a training of its own with the settings of a trial that was best at `epoch`."""
+
+    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+        """What whoever reads the best settings should know of them."""
+        return []
+
+
+@cache
+def task_of(name: str) -> Task:
+    """The task of a name, built in or installed."""
+    return TASKS.find(name)()

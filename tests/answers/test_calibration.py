@@ -1,0 +1,211 @@
+"""Probabilities that mean what they say, on validation data and never on the test split."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import rgcn
+from rgcn.answers.calibration import Calibration, calibrate_classes, calibrate_links
+from rgcn.answers.class_calibration import COLDEST, class_reliability, fit_temperature
+from rgcn.answers.link_calibration import Examples, Sigmoid, fit_sigmoid, link_reliability, validation_examples
+from rgcn.answers.links import triple_probabilities
+from rgcn.answers.reliability import Bin, as_text, bins_of, calibration_error
+from rgcn.graph import NodeLabels
+from rgcn.predict import open_model
+from rgcn.predict.kept_calibration import calibration_of
+from small_models import answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
+from tabled import TableScorer
+
+
+def drawn_labels(temperature, count=4000, seed=0):
+    """Logits, and classes drawn from softmax(logits / temperature)."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 3, (count, 4))
+    p = np.exp(logits / temperature)
+    p /= p.sum(1, keepdims=True)
+    return logits, (p.cumsum(1) < rng.random((count, 1))).sum(1)
+
+
+# -- classes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_the_temperature_that_labels_were_drawn_with_is_found(temperature):
+    logits, classes = drawn_labels(temperature)
+    found = fit_temperature(logits, classes)
+    assert found == pytest.approx(temperature, rel=0.1)
+    assert found == fit_temperature(logits, classes)
+    fit, bins = class_reliability(logits, classes, found)
+    assert fit.calibration_error < 0.03
+    assert fit.log_loss <= class_reliability(logits, classes, 1.0)[0].log_loss + 1e-9
+    assert sum(row.count for row in bins) == len(classes)
+
+
+def test_labels_that_are_all_right_or_all_wrong_do_not_send_it_away():
+    logits = np.eye(3)[np.arange(30) % 3] * 4.0
+    right, wrong = np.arange(30) % 3, (np.arange(30) + 1) % 3
+    assert COLDEST < fit_temperature(logits, right) < 1.0 < fit_temperature(logits, wrong) <= 20.0
+
+
+def test_classifiers_with_validation_nodes_without_and_with_few():
+    graph = rgcn.load("world")
+    model = rgcn.NodeClassifier(hidden=4, epochs=3, validation=0.2).fit(graph)
+    fitted = calibrate_classes(model)
+    assert fitted.fitted
+    assert f"{fitted.examples} validation nodes" in fitted.words
+    assert fitted.after.log_loss <= fitted.before.log_loss
+    logits = torch.randn(5, 3)
+    torch.testing.assert_close(fitted.class_probabilities(logits), torch.softmax(logits / fitted.temperature, 1))
+    labels = model.graph_.labels
+    train = replace(labels, splits=np.where(labels.splits == 1, 0, labels.splits).astype(np.int8))
+    model._graph = replace(model.graph_, labels=train)
+    none = calibrate_classes(model)
+    assert not none.fitted
+    assert none.temperature == 1.0
+    assert "--set training.validation=0.1" in none.words
+    few = train.splits.copy()
+    few[:5] = 1
+    model._graph = replace(model.graph_, labels=NodeLabels(train.nodes, train.classes, train.names, few))
+    assert "5 validation nodes are too few" in calibrate_classes(model).words
+
+
+# -- links ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truth", [Sigmoid(1.0, -2.0, 1.0), Sigmoid(0.4, -6.0, 0.6), Sigmoid(3.0, 1.0, 0.15)])
+def test_the_curve_that_answers_were_drawn_with_is_found(truth):
+    rng = np.random.default_rng(1)
+    score = rng.normal(0, 4, 60_000)
+    true = (rng.random(len(score)) < truth(score)).astype(float)
+    examples = Examples(score, true, 1 - true)
+    found = fit_sigmoid(examples)
+    grid = np.linspace(-8, 8, 50)
+    assert np.abs(found(grid) - truth(grid)).max() < 0.05
+    fit, bins = link_reliability(examples, found)
+    assert fit.calibration_error < 0.02
+    assert sum(row.count for row in bins) == len(score)
+
+
+def test_answers_a_threshold_tells_apart_and_scores_worth_nothing():
+    score = np.linspace(-1, 1, 200)
+    apart = fit_sigmoid(Examples(score, (score > 0).astype(float), (score <= 0).astype(float)))
+    assert 1e-4 < apart.temperature < 1.0
+    upside_down = fit_sigmoid(Examples(score, (score < 0).astype(float), (score >= 0).astype(float)))
+    assert upside_down.temperature > 0
+    assert np.ptp(upside_down(score)) < 0.01
+
+
+def test_examples_are_all_unknown_answers_to_the_validation_questions():
+    graph = random_graph(4, triples=250)
+    opened = with_whole_numbers(graph, biases=True)
+    triples = graph.split_triples("valid")
+    found = validation_examples(opened.scorer(), graph, triples)
+    scores, train, valid = every_score(opened), mask(graph, "train"), mask(graph, "valid")
+    out, expected = ruled_out(graph, train), []
+    for s, r in {(s, r) for s, r, _ in triples.tolist()}:
+        expected += [(scores[s, r, o].item(), valid[s, r, o].item()) for o in range(23) if not (train | out)[s, r, o]]
+    for r, o in {(r, o) for _, r, o in triples.tolist()}:
+        expected += [(scores[s, r, o].item(), valid[s, r, o].item()) for s in range(23) if not (train | out)[s, r, o]]
+    assert found.true.sum() == sum(true for _, true in expected)
+    assert found.false.sum() == sum(not true for _, true in expected)
+    for is_true, counts in ((True, found.true), (False, found.false)):
+        wanted = sorted(score for score, true in expected if true == is_true)
+        np.testing.assert_allclose(sorted(np.repeat(found.score, counts.astype(int))), wanted, atol=0.02)
+
+
+def test_test_triples_change_nothing():
+    graph = random_graph(8, triples=300)
+    rng = np.random.default_rng(0)
+    nonsense = graph.triples.copy()
+    test = graph.triple_splits == 2
+    nonsense[test] = rng.integers(0, (23, 3, 23), (int(test.sum()), 3))
+    one, other = (with_whole_numbers(kg).model for kg in (graph, replace(graph, triples=nonsense)))
+    assert calibrate_links(one) == calibrate_links(other)
+    assert calibrate_links(one).fitted
+
+
+def test_without_validation_triples_there_are_no_probabilities():
+    opened = with_whole_numbers(random_graph(0, splits=False))
+    assert not opened.calibration.fitted
+    assert "the graph has none" in opened.calibration.words
+    answers = answers_to(opened, torch.tensor([1]), torch.tensor([0]))
+    assert answers.probability is None
+    assert triple_probabilities(opened, torch.tensor([[0, 0, 1]]), torch.tensor([1.0])) is None
+
+
+def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
+    graph = random_graph(4, triples=250)
+    opened = with_whole_numbers(graph)
+    triples = graph.split_triples("valid")
+    ours = validation_examples(opened.scorer(), graph, triples)
+    theirs = validation_examples(TableScorer(every_score(opened).float()), graph, triples)
+    assert ours.true.sum() == theirs.true.sum()
+    assert ours.false.sum() == theirs.false.sum()
+    assert (ours.ruled_out, ours.ruled_out_true) == (theirs.ruled_out, theirs.ruled_out_true)
+
+
+def test_a_bound_on_probabilities_as_one_on_scores():
+    found = Calibration("links", True, "", 2.0, -1.0, 0.8)
+    score = torch.tensor(found.score_of(0.3), dtype=torch.float64)
+    assert float(found.link_probabilities(score)) == pytest.approx(0.3)
+    assert found.score_of(0.0) == -np.inf
+    assert found.score_of(0.8) == found.score_of(1.0) == np.inf
+
+
+# -- kept -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    graph = random_graph(8, triples=300)
+    rgcn.LinkPredictor("distmult", embedding=4, epochs=2).fit(graph).save(str(tmp_path))
+    return tmp_path
+
+
+def test_it_is_kept_beside_the_model(folder, monkeypatch):
+    first = open_model(folder).calibration
+    kept = json.loads((folder / "calibration.json").read_text())
+    assert kept["temperature"] == first.temperature
+    assert kept["meaning"] == first.meaning
+    monkeypatch.setattr("rgcn.answers.calibration.calibrate_links", None)  # would fail if it were fitted again
+    assert open_model(folder).calibration == first
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"of": "?"}', b'{"of": 3'])
+def test_a_damaged_one_is_made_again(folder, damage):
+    first = open_model(folder).calibration
+    whole = (folder / "calibration.json").read_bytes()
+    (folder / "calibration.json").write_bytes(damage)
+    assert open_model(folder).calibration == first
+    assert (folder / "calibration.json").read_bytes() == whole
+
+
+def test_absurd_numbers_and_other_weights_are_not_used(folder):
+    first = open_model(folder).calibration
+    values = json.loads((folder / "calibration.json").read_text())
+    (folder / "calibration.json").write_text(json.dumps({**values, "temperature": -1.0}))
+    assert open_model(folder).calibration == first
+    opened = open_model(folder)
+    opened.model.network_.decoder.relation.data += 0.5
+    opened.model.network_.train().eval()
+    assert calibration_of(opened.model, folder) != first
+
+
+def test_a_folder_that_cannot_be_written_is_no_hindrance():
+    assert with_whole_numbers(random_graph(8, triples=300), folder="/proc/nowhere").calibration.fitted
+
+
+# -- reliability ------------------------------------------------------------------------------------------
+
+
+def test_bins_hold_everything_and_bars_show_it():
+    bins = bins_of(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1, 1, 1]), np.ones(4))
+    assert [row.count for row in bins] == [2, 2]
+    assert calibration_error(bins) == pytest.approx((abs(0.025 - 0.5) + abs(0.975 - 1.0)) / 2)
+    assert calibration_error([]) == 0.0
+    text = as_text([*bins, Bin(0.0, 0.001, 10**8, 1e-5, 2e-6)])
+    assert "100,000,000" in text
+    assert len({len(line) for line in text.splitlines()[1:]}) == 1

@@ -1,0 +1,165 @@
+"""All missing triples, against scoring everything and sorting."""
+
+import numpy as np
+import pytest
+import torch
+
+from rgcn.answers import completion
+from rgcn.answers.by_example import Examples
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
+from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
+
+
+def by_definition(opened, relations, k, floor, limit, nodes, by_example, known=()):
+    """[(subject, relation, object, score)]: of each pair the best k unknown objects that are good enough, then all."""
+    graph, scores, there = opened.graph, every_score(opened), mask(opened.graph, *known)
+    out = there | ruled_out(graph, there) if by_example else there
+    examples, found = Examples(graph), []
+    for r in range(graph.num_relations) if relations is None else relations:
+        objects = examples.objects(r, nodes).tolist()
+        for s in examples.subjects(r, nodes).tolist():
+            row = [(s, r, o, float(scores[s, r, o])) for o in objects if not out[s, r, o]]
+            best = sorted(row, key=lambda t: (-t[3], t[2]))[:k]
+            found += [t for t in best if t[3] >= floor]
+    return sorted(found, key=lambda t: (-t[3], *t[:3]))[:limit]
+
+
+def complete(opened, *relations, **settings):
+    """Whatever its probability, unless a bound is asked for."""
+    least = {"min_probability": 0.0} if opened.calibration.fitted else {}
+    return completion.complete(opened, *relations, **{**least, **settings})
+
+
+def rows(completion):
+    return [(*t, s) for t, s in zip(completion.triples.tolist(), completion.score.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("nodes", ["any", "fitting", "seen"])
+@pytest.mark.parametrize("decoder", [None, Turning])
+@pytest.mark.parametrize(("k", "limit", "min_score"), [(3, 10_000, -np.inf), (50, 40, 0.0), (2, 7, 2.0), (1, 1, 5.0)])
+def test_completion_is_that_of_the_definition(nodes, decoder, k, limit, min_score):
+    opened = with_whole_numbers(random_graph(k, literals=3, triples=60 if k == 3 else 400), decoder=decoder)
+    assert opened.calibration.fitted == (k != 3)
+    for by_example in (True, False):
+        found = complete(
+            opened, k=k, limit=limit, min_score=min_score, nodes=nodes, by_example=by_example, memory_budget=4 * 23 * 5
+        )
+        assert rows(found) == by_definition(opened, None, k, min_score, limit, nodes, by_example)
+        if found.calibration.fitted:
+            expected = found.calibration.link_probabilities(torch.from_numpy(found.score)).numpy()
+            np.testing.assert_array_equal(found.probability, expected)
+        else:
+            assert found.probability is None
+
+
+def test_some_relations_and_hidden_splits():
+    opened = with_whole_numbers(random_graph(5), biases=True)
+    found = complete(opened, [2, 0, 2], k=4, min_score=-np.inf, known=("train", "valid"), nodes="any")
+    assert rows(found) == by_definition(opened, [0, 2], 4, -np.inf, 10**6, "any", True, ("train", "valid"))
+    assert found.pairs == 2 * opened.graph.num_nodes
+
+
+def test_a_limit_cuts_the_list_and_changes_no_probability():
+    opened = with_whole_numbers(random_graph(6, triples=400))
+    everything = complete(opened, min_score=-np.inf, nodes="any", k=23)
+    assert everything.calibration.kind == "completion"
+    for limit in (1, 7, 60):
+        few = complete(opened, min_score=-np.inf, nodes="any", k=23, limit=limit, memory_budget=4 * 23 * 5)
+        assert rows(few) == rows(everything)[:limit]
+        np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
+        assert few.found == everything.found
+
+
+def test_a_bound_on_probabilities_is_kept_to():
+    opened = with_whole_numbers(random_graph(6, triples=400))
+    everything = complete(opened, min_score=-np.inf, nodes="any", k=23)
+    least = float(np.median(everything.probability))
+    found = complete(opened, min_score=-np.inf, min_probability=least, nodes="any", k=23)
+    assert rows(found) == [row for row, p in zip(rows(everything), everything.probability, strict=True) if p >= least]
+    assert found.found == len(found)
+    impossible = complete(opened, min_score=-np.inf, min_probability=1.0, nodes="any")
+    assert len(impossible) == 0
+    there = mask(opened.graph)
+    assert impossible.best == float(every_score(opened)[~(there | ruled_out(opened.graph, there))].max())
+
+
+@pytest.mark.parametrize(("k", "nodes", "min_score"), [(23, "any", -np.inf), (4, "any", 0.0), (3, "fitting", -np.inf)])
+def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes, min_score):
+    graph = random_graph(9, triples=700)
+    opened = with_whole_numbers(graph, decoder=Turning)
+    found = complete(opened, k=k, nodes=nodes, min_score=min_score, memory_budget=4 * 23 * 4)
+    scores, there, train = every_score(opened), mask(graph), mask(graph, "train")
+    out, examples, expected = there | ruled_out(graph, there), Examples(graph), []
+    ruled = ruled_out(graph, train)
+    for s, r, o in graph.split_triples("valid").tolist():
+        objects = examples.objects(r, nodes)
+        fits = s in examples.subjects(r, nodes) and o in objects and not ruled[s, r, o]
+        better = sum(scores[s, r, other] > scores[s, r, o] for other in objects if not out[s, r, other])
+        if fits and better < k and scores[s, r, o] >= min_score:
+            expected.append(scores[s, r, o].item())
+    assert found.calibration.kind == "completion"
+    assert found.calibration.examples == len(expected)
+    right = sum(row.accuracy * row.count for row in found.calibration.reliability)
+    assert round(right) == len(expected)
+    assert sum(row.count for row in found.calibration.reliability) == len(expected) + len(found)
+    said = sum(row.confidence * row.count for row in found.calibration.reliability)
+    assert said == pytest.approx(len(expected), rel=0.15)
+
+
+def test_with_few_validation_triples_it_says_what_its_probabilities_are():
+    opened = with_whole_numbers(random_graph(9, triples=700))
+    few = complete(opened, [0], k=1, min_score=2.2)
+    assert few.calibration.kind == "links"
+    assert "too high" in few.calibration.words
+
+
+def test_progress_counts_every_pair():
+    opened = with_whole_numbers(random_graph(1))
+    told, total = [], []
+    found = complete(opened, nodes="any", memory_budget=1, on_begin=total.append, on_progress=told.append)
+    assert total == [found.pairs] == [3 * 23]
+    assert told == sorted(told)
+    assert told[-1] == found.pairs
+
+
+def test_literals_are_objects_but_never_subjects():
+    opened = with_whole_numbers(random_graph(2, literals=5))
+    found = complete(opened, k=23, min_score=-np.inf, nodes="any")
+    assert found.triples[:, 0].max() < 18 <= found.triples[:, 2].max()
+
+
+def test_a_graph_without_a_split_and_with_everything_known():
+    everything = [(s, "r", o) for s in "abc" for o in "abc"]
+    opened = with_whole_numbers(KnowledgeGraph.from_triples(everything))
+    found = complete(opened, nodes="any", min_score=-np.inf)
+    assert len(found) == 0
+    assert found.best == -np.inf
+
+
+def test_what_is_refused():
+    opened = with_whole_numbers(random_graph(0, triples=60))
+    for wrong in ({"k": 0}, {"limit": 0}):
+        with pytest.raises(ConfigError, match="at least 1"):
+            complete(opened, **wrong)
+    with pytest.raises(ConfigError, match=r"needs some\. No probabilities, only scores"):
+        complete(opened, min_probability=0.5)
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        complete(with_whole_numbers(random_graph(0, triples=400)), min_probability=-0.1)
+    opened.model.scorer().nodes[3] = torch.nan
+    with pytest.raises(DataError, match="NaN"):
+        complete(opened, nodes="any")
+
+
+def test_examples_of_places():
+    triples = [(f"c{i}", "exports_to", f"c{(i + 1) % 12}") for i in range(10)]
+    triples += [(f"c{i}", "river", f"w{i}") for i in range(12)]
+    graph = KnowledgeGraph.from_triples(triples)
+    examples, name = Examples(graph), graph.nodes
+    exports = graph.relations["exports_to"]
+    assert {name[i] for i in examples.subjects(exports, "seen")} == {f"c{i}" for i in range(10)}
+    assert {name[i] for i in examples.subjects(exports, "fitting")} == {f"c{i}" for i in range(12)}
+    assert len(examples.subjects(exports, "any")) == graph.num_nodes
+    assert examples.one_way.tolist() == examples.without_loops.tolist() == [True, True]
+    both_ways = KnowledgeGraph.from_triples([*triples, ("c1", "exports_to", "c0"), ("c3", "exports_to", "c3")])
+    assert Examples(both_ways).one_way.tolist() == Examples(both_ways).without_loops.tolist() == [False, True]

@@ -1,0 +1,93 @@
+"""What somebody else's package may bring: a task with endpoints of its own, one that answers two kinds of questions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from rgcn.serve.batching import Lane
+from rgcn.serve.endpoints import Endpoints, endpoint
+from rgcn.serve.route import Answer
+from rgcn.serve.shapes import Asked, Name
+from rgcn.serve.writing import as_json
+from rgcn.tasks import NodeClassifier
+from rgcn.tasks.link_classifier import LinkClassifier
+from rgcn.tasks.node_classification import NodeClassification
+
+
+class Cousins(NodeClassification):
+    """Who is of the same class? Answers that, and nothing that others answer."""
+
+    name = "stranger:Cousins"
+    answers = ()
+    brings: ClassVar = {**NodeClassification.brings, "Endpoints": "stranger:CousinEndpoints"}
+    estimator = "stranger:CousinFinder"
+
+
+class CousinFinder(NodeClassifier):
+    task = "stranger:Cousins"
+
+
+class CousinsQuery(Asked):
+    node: Name
+
+
+class CousinsAnswer(BaseModel):
+    cousins: list[str]
+
+
+class CousinEndpoints(Endpoints):
+    tag = "cousins"
+
+    def __init__(self, served, on_step):
+        super().__init__(served, on_step)
+        on_step("looking for cousins")
+        self._lane = Lane((served.name, "cousins"), self.answer)
+
+    @endpoint("GET", "cousins", CousinsQuery, CousinsAnswer)
+    async def find_cousins(self, desk, query: CousinsQuery) -> Answer:
+        """Nodes of the same class."""
+        return Answer((await desk.ask(self._lane, [self.served.names.node(query.node)]))[0])
+
+    def answer(self, nodes):
+        labels = self.served.graph.labels
+        class_of = dict(zip(labels.nodes.tolist(), labels.classes.tolist(), strict=True))
+        found = [[n for n in class_of if n != node and class_of[n] == class_of.get(node)] for node in nodes]
+        return [as_json({"cousins": [self.served.graph.nodes[n] for n in some]}) for some in found]
+
+    def examples(self, shown):
+        return {"GET cousins": ({"node": shown.words["node"]}, {"cousins": ["somebody"]})}
+
+
+class Both(NodeClassification):
+    """Classes and links from one model."""
+
+    name = "stranger:Both"
+    answers = ("classes", "links")
+    estimator = "stranger:BothAtOnce"
+
+
+class BothAtOnce(LinkClassifier):
+    task = "stranger:Both"
+
+
+class Thief(Cousins):
+    """Brings an endpoint that is there already."""
+
+    name = "stranger:Thief"
+    brings: ClassVar = {**NodeClassification.brings, "Endpoints": "stranger:ThiefEndpoints"}
+    estimator = "stranger:ThiefFinder"
+
+
+class ThiefFinder(NodeClassifier):
+    task = "stranger:Thief"
+
+
+class ThiefEndpoints(Endpoints):
+    tag = "theft"
+
+    @endpoint("GET", "links", CousinsQuery, CousinsAnswer)
+    async def links(self, desk, query: CousinsQuery) -> Answer:
+        """Something else."""
+        return Answer(b"{}")

@@ -1,0 +1,98 @@
+"""Models of small graphs whose scores are whole numbers: sums in any order are equal, and ties are many."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import rgcn
+from rgcn.answers.links import answer_links
+from rgcn.graph import KnowledgeGraph, Vocabulary
+from rgcn.graph.titles import Titles
+from rgcn.nn.decoders import BilinearDecoder
+from rgcn.nn.link_network import VectorScorer
+from rgcn.predict import OpenModel
+from rgcn.scoring import Questions
+
+
+class Turning(BilinearDecoder):
+    """f(s, r, o) = Σ_i s_i r_i o_{i+1}: a decoder that is not DistMult, and not symmetric."""
+
+    def object_query(self, subject, relation):
+        return torch.roll(subject * relation, 1, dims=1)
+
+    def subject_query(self, relation, object):
+        return relation * torch.roll(object, -1, dims=1)
+
+
+def random_graph(seed, nodes=23, relations=3, triples=120, splits=True, literals=0):
+    """Relation 0 only goes one way, from lower to higher nodes; the others go as they like."""
+    rng = np.random.default_rng(seed)
+    rows = np.unique(rng.integers(0, (nodes, relations, nodes), (triples, 3)), axis=0)
+    kinds = np.zeros(nodes, np.uint8)
+    kinds[nodes - literals :] = 1
+    rows = rows[(kinds[rows[:, 0]] == 0) & ((rows[:, 1] > 0) | (rows[:, 0] < rows[:, 2]))]
+    return KnowledgeGraph(
+        rows,
+        Vocabulary([f'"n{i}"' if kinds[i] else f"n{i}" for i in range(nodes)], kind="node"),
+        Vocabulary([f"r{i}" for i in range(relations)], kind="relation"),
+        node_kinds=kinds,
+        triple_splits=rng.choice(3, len(rows), p=(0.7, 0.2, 0.1)).astype(np.int8) if splits else None,
+    )
+
+
+def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, folder="nowhere"):
+    """An open model whose vectors are small whole numbers."""
+    model = rgcn.LinkPredictor("distmult", embedding=4, decoder_biases=biases).prepare(graph)
+    network, draw = model.network_.eval(), torch.Generator().manual_seed(seed)
+
+    def whole(*shape):
+        return torch.randint(-largest, largest + 1, shape, generator=draw).float()
+
+    if decoder is not None:
+        network.decoder = decoder(whole(graph.num_relations, 4), 4)
+    network.decoder.relation.data = whole(graph.num_relations, 4)
+    if biases:
+        network.decoder.node_bias.data, network.decoder.relation_bias.data = (
+            whole(graph.num_nodes, 2),
+            whole(graph.num_relations),
+        )
+    network._scorer = VectorScorer(network.decoder, network.decoder.prepare(whole(graph.num_nodes, 4)).detach())
+    return OpenModel(Path(folder), "small", model, Titles(graph))
+
+
+def answers_to(opened, given, relation, for_objects=True, k=10, known="mark", **choices):
+    return answer_links(opened, Questions(given, relation, for_objects), k, known, **choices)
+
+
+def every_score(opened):
+    """float64 [N, R, N]: the score of every triple, by the decoder's own definition, one at a time in effect."""
+    graph, decoder, nodes = opened.graph, opened.model.network_.decoder, opened.model.scorer().nodes
+    n, r = graph.num_nodes, graph.num_relations
+    s, p, o = torch.meshgrid(torch.arange(n), torch.arange(r), torch.arange(n), indexing="ij")
+    with torch.no_grad():
+        return decoder.score(nodes[s.flatten()], p.flatten(), nodes[o.flatten()]).double().view(n, r, n)
+
+
+def mask(graph, *splits):
+    """bool [N, R, N]: the triples of some splits, or of all."""
+    found = torch.zeros(graph.num_nodes, graph.num_relations, graph.num_nodes, dtype=torch.bool)
+    for split in splits or ("all",):
+        found[tuple(torch.from_numpy(np.array(graph.split_triples(split))).T)] = True
+    return found
+
+
+def ruled_out(graph, known):
+    """bool [N, R, N]: what examples rule out, in loops."""
+    from rgcn.answers.by_example import ENOUGH_TRIPLES, LARGEST_EXCEPTION
+
+    train, out = {tuple(t) for t in graph.split_triples("train").tolist()}, torch.zeros_like(known)
+    for r in range(graph.num_relations):
+        own = [(s, o) for s, p, o in train if p == r]
+        if len(own) < ENOUGH_TRIPLES:
+            continue
+        if sum((o, r, s) in train and s != o for s, o in own) <= LARGEST_EXCEPTION * len(own):
+            out[:, r] |= known[:, r].T
+        if sum(s == o for s, o in own) <= LARGEST_EXCEPTION * len(own):
+            out[:, r] |= torch.eye(graph.num_nodes, dtype=torch.bool)
+    return out & ~known

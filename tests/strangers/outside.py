@@ -1,0 +1,48 @@
+"""Packages that rgcn has never heard of, written into a folder of the path."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rgcn import axes
+
+sys.path.append(str(Path(__file__).parents[1] / "cli"))
+from in_process import rgcn as command
+
+__all__ = ["command", "forgotten", "installed", "written_package"]
+
+
+def written_package(folder: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of this name that can be imported, and that nobody has allowed."""
+    (folder / f"{name}.py").write_text(textwrap.dedent(code))
+    monkeypatch.syspath_prepend(str(folder))
+    forgotten(name, monkeypatch)
+
+
+def forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: the module is not loaded, and nothing is allowed."""
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setenv(axes.ALLOWED, "")
+
+
+@contextmanager
+def installed(folder: Path, group: str, line: str) -> Iterator[None]:
+    """As if a package with this entry point were installed."""
+    about = folder / "stranger-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
+    axes._installed.cache_clear()
+    try:
+        yield
+    finally:
+        for file in about.iterdir():
+            file.unlink()
+        about.rmdir()
+        axes._installed.cache_clear()

@@ -1,0 +1,152 @@
+"""The index of known triples against a set of Python's, and at its edges."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rgcn import known as known_module
+from rgcn.errors import DataError
+from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
+from rgcn.known import Answers, KnownTriples, repeated_across_splits, splits_up_to
+
+Triple = tuple[int, int, int]
+NODES, RELATIONS = 5, 3
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+EVERY = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS), torch.arange(NODES))
+triple_lists = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), max_size=30)
+split_lists = st.lists(st.tuples(*(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4)), st.integers(0, 2)))
+
+
+def rows(triples: list[Triple]) -> Tensor:
+    return torch.tensor(triples, dtype=torch.int64).view(-1, 3)
+
+
+def as_triples(rows: Tensor) -> set[Triple]:
+    return {(s, r, o) for s, r, o in rows.tolist()}
+
+
+def graph_of(rows: list[tuple[int, int, int, int]], split: bool = True) -> KnowledgeGraph:
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    return KnowledgeGraph(
+        table[:, :3],
+        Vocabulary([f"n{i}" for i in range(NODES)], kind="node"),
+        Vocabulary([f"r{i}" for i in range(RELATIONS)], kind="relation"),
+        triple_splits=table[:, 3].astype(np.int8) if split else None,
+    )
+
+
+def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
+    """Every triple the index gives as an object of a question, and every one it gives as a subject, in its order."""
+    node, relation = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS)).to(known.keys.device).unbind(1)
+    row, answer = known.objects_of(node, relation)
+    by_object = torch.stack([node[row], relation[row], answer], dim=1)
+    row, answer = known.subjects_of(relation, node)
+    by_subject = torch.stack([answer, relation[row], node[row]], dim=1)
+    return [(s, r, o) for s, r, o in by_object.tolist()], [(s, r, o) for s, r, o in by_subject.tolist()]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_it_is_a_set(device: str) -> None:
+    @given(triple_lists, triple_lists)
+    def check(first: list[Triple], second: list[Triple]) -> None:
+        parts, there = (rows(first).to(device), rows(second).to(device)), {*first, *second}
+        known = KnownTriples.of(*parts, num_nodes=NODES, num_relations=RELATIONS)
+        assert len(known) == len(there)
+        assert as_triples(EVERY[known.contains(EVERY.to(device)).cpu()]) == there
+        by_object, by_subject = queries(known)
+        assert by_object == sorted(there)
+        assert by_subject == sorted(there, key=lambda triple: triple[::-1])
+        assert known.split_of(EVERY.to(device)).eq(-1).all()
+
+    check()
+
+
+@given(split_lists, st.sets(st.sampled_from(SPLITS)))
+def test_of_a_graph_it_knows_the_splits_it_was_told(table: list[tuple[int, int, int, int]], wanted: set[str]) -> None:
+    graph = graph_of(table)
+    known = KnownTriples.of_graph(graph, *wanted)
+    there = {row[:3] for row in table if not wanted or SPLITS[row[3]] in wanted}
+    assert as_triples(EVERY[known.contains(EVERY)]) == there
+    assert [set(found) for found in queries(known)] == [there, there]
+    first = {row[:3]: row[3] for row in sorted(table, key=lambda row: -row[3])}
+    expected = [first[s, r, o] if (s, r, o) in there else -1 for s, r, o in EVERY.tolist()]
+    assert known.split_of(EVERY).tolist() == expected
+    assert known.split_of(EVERY).dtype == torch.int8
+    several = {triple for triple in first if len({row[3] for row in table if row[:3] == triple}) > 1}
+    assert repeated_across_splits(graph) == len(several)
+
+
+def test_questions_of_any_shape_are_answered_in_that_shape() -> None:
+    known = KnownTriples.of_graph(graph_of([(0, 0, 1, 2), (2, 1, 0, 0)]))
+    asked = torch.tensor([[[0, 0, 1], [2, 1, 0]], [[1, 0, 0], [0, 0, 1]]])
+    assert known.contains(asked).tolist() == [[True, True], [False, True]]
+    assert known.split_of(asked).tolist() == [[2, 0], [-1, 2]]
+
+
+def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
+    graph = graph_of([(0, 0, 1, 0), (1, 0, 2, 1), (2, 0, 3, 2)])
+    everything = KnownTriples.of_graph(graph)
+    assert KnownTriples.of_graph(graph, *SPLITS) is everything
+    assert KnownTriples.of_graph(graph, "valid", "train") is KnownTriples.of_graph(graph, "train", "valid")
+    assert KnownTriples.of_graph(graph, "train") is not everything
+    assert KnownTriples.of_graph(replace(graph)) is not everything
+    gc.collect()
+    before = len(known_module._of_graphs)
+    everything.split_of(EVERY)
+    del graph
+    gc.collect()
+    assert len(known_module._of_graphs) == before - 1
+
+
+def test_what_is_not_asked_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers, "of", None)
+    monkeypatch.setattr(KnownTriples, "_splits", None)
+    known = KnownTriples.of_graph(graph_of([(0, 0, 1, 0)]))
+    assert int(known.contains(EVERY).sum()) == 1
+
+
+def test_without_splits_all_is_trained_on_and_nothing_else_is_there() -> None:
+    graph = graph_of([(0, 0, 1, 0), (1, 2, 3, 0)], split=False)
+    for splits in ((), ("train",), SPLITS):
+        known = KnownTriples.of_graph(graph, *splits)
+        assert as_triples(EVERY[known.contains(EVERY)]) == {(0, 0, 1), (1, 2, 3)}
+        assert known.split_of(EVERY).eq(-1).all()
+    with pytest.raises(DataError, match="without splits"):
+        KnownTriples.of_graph(graph, "valid")
+    with pytest.raises(DataError, match="unknown split"):
+        KnownTriples.of_graph(graph, "dev")
+
+
+def test_the_splits_that_are_known_end_with_the_one_that_is_ranked() -> None:
+    assert [splits_up_to(split) for split in (*SPLITS, "all")] == [SPLITS[:1], SPLITS[:2], SPLITS, SPLITS]
+
+
+def test_too_many_nodes_to_number_are_refused() -> None:
+    with pytest.raises(DataError, match="too many"):
+        KnownTriples.of(rows([]), num_nodes=2**31, num_relations=3)
+
+
+def test_the_largest_numbers_are_found() -> None:
+    nodes = 3_037_000_498  # its square is just below 2^63
+    last = nodes - 1
+    known = KnownTriples.of(rows([(last, 0, last)]), num_nodes=nodes, num_relations=1)
+    assert known.contains(rows([(last, 0, last), (last, 0, last - 1)])).tolist() == [True, False]
+    assert [part.tolist() for part in known.subjects_of(torch.tensor([0]), torch.tensor([last]))] == [[0], [last]]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_membership_waits_for_no_gpu() -> None:
+    known, asked = KnownTriples.of(EVERY[:20].cuda(), num_nodes=NODES, num_relations=RELATIONS), EVERY.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        known.contains(asked)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,119 @@
+"""Threads without work sleep, and there are as many as were asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import typer.main
+
+from rgcn import threads
+from rgcn.cli.app import app
+from rgcn.threads import NUMBERS, WAITING, WAITING_CHOSEN, thread_limits, threads_each, use_threads, wait_passively
+
+
+def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own, whose user has chosen nothing but what is given."""
+    env = {name: value for name, value in os.environ.items() if name not in (*NUMBERS, *WAITING_CHOSEN)}
+    command = [sys.executable, *options, "-c", code]
+    return subprocess.run(command, env={**env, **given}, capture_output=True, text=True, check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "PASSIVE"),
+        ({WAITING: "ACTIVE"}, "ACTIVE"),
+        ({"GOMP_SPINCOUNT": "1000"}, "None"),
+        ({"KMP_BLOCKTIME": "1"}, "None"),
+    ],
+)
+def test_importing_the_package_makes_threads_wait_passively_unless_the_user_chose(
+    given: dict[str, str], expected: str
+) -> None:
+    done = fresh(f"import os, rgcn; print(os.environ.get({WAITING!r}))", **given)
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+def test_openmp_hears_it() -> None:
+    """OpenMP says itself, when PyTorch loads it, how its threads wait."""
+    said = fresh("import rgcn; rgcn.NodeClassifier", OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")
+    if WAITING not in said:
+        pytest.skip("PyTorch's threads are not OpenMP's here")
+    assert f"{WAITING}='PASSIVE'" in said
+
+
+def test_pytorch_first_gives_one_hint_and_no_error() -> None:
+    code = "import torch, rgcn, importlib; importlib.reload(rgcn); import rgcn.tasks"
+    done = fresh(code, "-W", "error::UserWarning", OMP_NUM_THREADS="2")
+    assert done.stderr.count("PyTorch was imported before rgcn") == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("number", "chosen", "hints"), [(1, {}, 0), (2, {}, 1), (2, {WAITING: "ACTIVE"}, 0)])
+def test_the_hint_comes_only_where_it_matters(
+    number: int,
+    chosen: dict[str, str],
+    hints: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    restore_threads: None,
+) -> None:
+    for name in WAITING_CHOSEN:
+        monkeypatch.setenv(name, "")  # noted, so that all is as it was afterwards
+        monkeypatch.delenv(name)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    torch.set_num_threads(number)
+    for _ in range(2):
+        wait_passively()
+    assert len(caplog.records) == hints
+    assert os.environ[WAITING] == chosen.get(WAITING, "PASSIVE")
+
+
+def test_the_number_asked_for_is_this_process_s_and_every_child_s(
+    monkeypatch: pytest.MonkeyPatch, restore_threads: None
+) -> None:
+    for name in (*NUMBERS, "MKL_DYNAMIC"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(threads, "_asked", None)
+    monkeypatch.setattr(threads, "available_cores", lambda: 8)
+    assert [threads_each(jobs) for jobs in (1, 3, 20)] == [8, 2, 1]
+    use_threads(3)
+    assert torch.get_num_threads() == 3
+    assert threads_each(20) == 3  # what was asked for, not a share
+    assert thread_limits(threads_each(20)) == dict.fromkeys(NUMBERS, "3")
+
+
+def test_every_command_that_computes_takes_a_number_of_threads() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    computing = ["train", "resume", "evaluate", "predict", "complete", "explain", "embed", "serve", "tune", "bench"]
+    reproducing = ["node-classification", "link-prediction", "tensor-statistics", "timings", "all"]
+    for command in [
+        *(commands[name] for name in computing),
+        *(commands["reproduce"].commands[name] for name in reproducing),
+    ]:
+        assert "--threads" in [option for parameter in command.params for option in parameter.opts], command.name
+
+
+@pytest.mark.parametrize(
+    ("given", "threads", "expected"),
+    [
+        ({}, 4, ["4", "4"]),
+        ({"OMP_NUM_THREADS": "2"}, 4, ["2", "2"]),
+        ({"OMP_NUM_THREADS": "8,2", "MKL_NUM_THREADS": "1"}, 4, ["4", "1"]),
+        ({"OMP_NUM_THREADS": "many", "MKL_NUM_THREADS": "0"}, 4, ["4", "4"]),
+    ],
+)
+def test_threads_are_limited_but_never_raised_above_what_the_user_set(
+    given: dict[str, str], threads: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NUMBERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    limits = thread_limits(threads)
+    assert [limits["OMP_NUM_THREADS"], limits["MKL_NUM_THREADS"]] == expected

@@ -1,0 +1,76 @@
+"""Which files ask what task they serve: those that name one, or an estimator of one, outside the tasks' own files.
+
+    python tools/files_that_name_a_task.py          # the list, and how many lines and files each room has
+    python tools/files_that_name_a_task.py --json
+
+A task's own files are the one its class is in, and those it names itself: its configuration, its estimator, and what it
+brings to other rooms. The text is read without its comments and documentation.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rgcn.axis_tables import TASKS
+from rgcn.tasks.task import task_of
+
+PACKAGE = Path(__file__).parents[1] / "src" / "rgcn"
+NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkPredictionRun|ClassificationByLinksRun"
+
+
+def own_files() -> set[Path]:
+    """The files of the tasks themselves."""
+    places = [*TASKS.built_in.values()]
+    for name in TASKS.built_in:
+        task = task_of(name)
+        places += [task.run, task.estimator, *task.brings.values()]
+    files = {PACKAGE.parent / f"{place.partition(':')[0].replace('.', '/')}.py" for place in places}
+    # What a file of a task is built of stands beside it, under the same first word.
+    beside = [file.parent.glob(f"{file.name.partition('_')[0]}_*.py") for file in files if "_" in file.name]
+    return {*files, *(path for found in beside for path in found)}
+
+
+def code_of(path: Path) -> str:
+    """The code without comments and documentation."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+def asking(paths: list[Path]) -> list[Path]:
+    """Those that name a task or an estimator of one."""
+    tasks = "|".join(map(re.escape, TASKS.built_in))
+    wanted = re.compile(rf"['\"]({tasks})['\"]|isinstance\([^)]*({NAMES})|\b({NAMES})\b")
+    return [path for path in paths if wanted.search(code_of(path))]
+
+
+def main() -> None:
+    every = sorted(PACKAGE.rglob("*.py"))
+    own = own_files()
+    found = [path.relative_to(PACKAGE).as_posix() for path in asking([path for path in every if path not in own])]
+    rooms: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    for path in every:
+        room = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."
+        rooms[room] += len(path.read_text(encoding="utf-8").splitlines())
+        files[room] += 1
+    if "--json" in sys.argv:
+        print(json.dumps({"asking": found, "lines": dict(rooms), "files": dict(files)}))
+        return
+    print(f"{len(found)} files outside the tasks' own name a task:", *found, sep="\n  ")
+    print(f"\n{sum(rooms.values()):,} lines in {sum(files.values())} files:")
+    for room, lines in sorted(rooms.items()):
+        print(f"  {room:<12} {lines:>7,} lines {files[room]:>4} files")
+
+
+if __name__ == "__main__":
+    main()
