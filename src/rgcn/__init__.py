@@ -21,6 +21,7 @@ wait_passively()  # heard only if said before PyTorch is loaded
 # only when it is first used.
 _ROOMS = {
     "KnowledgeGraph": "rgcn.graph",
+    "LinkClassifier": "rgcn.tasks",
     "LinkPredictor": "rgcn.tasks",
     "NodeClassifier": "rgcn.tasks",
     "NodeLabels": "rgcn.graph",
@@ -56,10 +57,11 @@ if TYPE_CHECKING:
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
     from rgcn.predict import open_model
-    from rgcn.tasks import LinkPredictor, NodeClassifier, load_model
+    from rgcn.tasks import LinkClassifier, LinkPredictor, NodeClassifier, load_model
 
 __all__ = [
     "KnowledgeGraph",
+    "LinkClassifier",
     "LinkPredictor",
     "NodeClassifier",
     "NodeLabels",

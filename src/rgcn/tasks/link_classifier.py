@@ -20,7 +20,7 @@ from rgcn.tasks.estimator import Nodes
 from rgcn.tasks.link_predictor import LinkEstimator
 from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_validation
 
-HAS_CLASS = "urn:rgcn:hasClass"
+HAS_CLASS = "has class"
 
 
 class LinkClassifier(LinkEstimator, ClassEstimator):
@@ -63,7 +63,8 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
 
     @property
     def class_relation_(self) -> int:
-        return self.graph_.relations.id(HAS_CLASS)
+        """The last one: it was added."""
+        return self.graph_.num_relations - 1
 
     def logits(self, nodes: Nodes) -> Tensor:
         ids = torch.from_numpy(self.graph_.nodes.ids(nodes))
@@ -92,10 +93,13 @@ def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
 
     >>> kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "red"}, test_labels={"b": "blue"})
     >>> with_labels_as_triples(kg).named()
-    [('a', 'r', 'b'), ('a', 'urn:rgcn:hasClass', 'red')]
+    [('a', 'r', 'b'), ('a', 'has class', 'red')]
     """
     labels = graph.labels
     assert labels is not None
+    relation = HAS_CLASS
+    while relation in graph.relations:
+        relation += "'"
     nodes = dict(zip(graph.nodes, range(graph.num_nodes), strict=True))
     for name in labels.names:
         nodes.setdefault(name, len(nodes))
@@ -108,7 +112,7 @@ def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
         graph,
         triples=np.concatenate([graph.triples, told]),
         nodes=Vocabulary(nodes, kind="node"),
-        relations=Vocabulary([*graph.relations, HAS_CLASS], kind="relation"),
+        relations=Vocabulary([*graph.relations, relation], kind="relation"),
         triple_splits=None,
         node_kinds=None if kinds is None else np.pad(kinds, (0, grown)),
         edge_weights=None if weights is None else np.concatenate([weights, np.ones(len(told), weights.dtype)]),
