@@ -404,7 +404,7 @@ def main() -> None:
     loading.add_argument("--wn18", type=Path, help="a run of WN18; else untrained weights of its shape")
     loading.add_argument("--requests", type=int, default=20_000, help="of each kind")
     loading.add_argument("--memory", type=int, default=100_000, help="requests during which memory is watched; 0: none")
-    loading.add_argument("--threads", type=int, default=1)
+    loading.add_argument("--threads", type=int, default=2)
     loading.add_argument("--only", help="kinds with this in their name")
     loading.set_defaults(run=load)
     generating = commands.add_parser("schemathesis")

@@ -37,7 +37,10 @@ def serve(
     mirror: Mirror = None,
     device: Device = None,
     accept_changed_data: AcceptChangedData = False,
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads one computation uses.")] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Threads one computation uses; by default as PyTorch chooses."),
+    ] = None,
     timeout: Annotated[
         float,
         typer.Option(min=0.1, max=3600, help="Seconds until an unanswered request gets 503.", rich_help_panel=LIMITS),

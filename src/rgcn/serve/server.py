@@ -79,7 +79,7 @@ def serve(
     address: Address,
     limits: Limits | None = None,
     *,
-    threads: int = 1,
+    threads: int | None = None,
     listening: socket.socket | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
@@ -87,7 +87,8 @@ def serve(
     limits = limits or Limits()
     address.check()
     listening = listening or bound_socket(address)
-    torch.set_num_threads(threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
     app = create_app(models, limits, token=address.token, hosts=address.hosts)
     config = uvicorn.Config(
         app,
