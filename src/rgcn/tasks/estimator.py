@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
+Part = TypeVar("Part")
 
 
 class Estimator(ABC):
@@ -107,26 +108,25 @@ class Estimator(ABC):
 
     # -- what was fitted ---------------------------------------------------------------------------------
 
+    def _fitted(self, part: Part | None) -> Part:
+        if part is None:
+            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
+        return part
+
     @property
     def graph_(self) -> KnowledgeGraph:
         """The graph it was fitted on."""
-        if self._graph is None:
-            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
-        return self._graph
+        return self._fitted(self._graph)
 
     @property
     def network_(self) -> Any:
         """The network."""
-        if self._network is None:
-            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
-        return self._network
+        return self._fitted(self._network)
 
     @property
     def adjacency_(self) -> RelationalAdjacency:
         """The operator of the edges that carry messages."""
-        if self._adjacency is None:
-            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
-        return self._adjacency
+        return self._fitted(self._adjacency)
 
     @property
     def num_parameters_(self) -> int:
@@ -318,9 +318,12 @@ def cannot_answer(model: Estimator, what: str) -> str:
     return f"this model {has}; {asked} needs one that {does[what]}, such as {example[what]} makes"
 
 
-def node_ids(graph: KnowledgeGraph, nodes: Nodes) -> NDArray[np.int64]:
-    """Numbers of nodes by name or number."""
-    return graph.nodes.ids(nodes)
+def one_hot_words(instead: str) -> str:
+    """Why a model with a lookup by node does not know a new one."""
+    return (
+        "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
+        f"for a node it never saw. Train {instead}"
+    )
 
 
 def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:

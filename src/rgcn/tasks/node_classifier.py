@@ -22,7 +22,7 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.node_network import NodePlan, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.devices import choose_device
-from rgcn.tasks.estimator import Estimator, Nodes, on_device
+from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words
 from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.node_training import NodeTrainer
 from rgcn.tasks.settings import NodeSettings
@@ -288,14 +288,6 @@ class NodeClassifier(ClassEstimator):
         if isinstance(self.network_.source, (EmbeddingInput, FeatureInput)):
             return None
         return one_hot_words("e-rgcn, or rgcn on a graph with features")
-
-
-def one_hot_words(instead: str) -> str:
-    """Why a model with a lookup by node does not know a new one."""
-    return (
-        "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
-        f"for a node it never saw. Train {instead}"
-    )
 
 
 def trainable_labels(kg: KnowledgeGraph) -> NodeLabels:
