@@ -13,8 +13,8 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.nn.link_network import VectorNetwork
+from rgcn.pages.link_evaluation import evaluate_links
 from rgcn.predict import OpenModel
-from rgcn.runs.report.link_evaluation import evaluate_links
 from rgcn.tasks import LinkPredictor
 
 TRAIN, VALID, TEST = 0, 1, 2

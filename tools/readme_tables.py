@@ -14,8 +14,8 @@ import sys
 from typing import Any
 
 from result_files import ROOT, place, result, result_file
-from rgcn.runs.reproduction.published import ACCURACY, RANKING
-from rgcn.runs.reproduction.rendering import published_text
+from rgcn.paper.published import ACCURACY, RANKING
+from rgcn.paper.rendering import published_text
 from rgcn.runs.spread import Spread
 from rgcn.words import duration, memory
 

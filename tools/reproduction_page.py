@@ -3,7 +3,7 @@
     python tools/reproduction_page.py           # rewrite it
     python tools/reproduction_page.py --check   # exit 1 if it is not what the results say
 
-The prose is here; every figure of ours comes from results/, every published one from rgcn.runs.reproduction.published.
+The prose is here; every figure of ours comes from results/, every published one from rgcn.paper.published.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import textwrap
 from typing import Any
 
 from result_files import ROOT, place, result, result_file
-from rgcn.runs import load_configuration
-from rgcn.runs.reproduction.comparison import RULE, Row, Table, judge_time, without_figure
-from rgcn.runs.reproduction.published import (
+from rgcn.paper.comparison import RULE, Row, Table, judge_time, without_figure
+from rgcn.paper.published import (
     CPU,
     DESCRIBED,
     DISTMULT_TIME,
@@ -28,8 +27,9 @@ from rgcn.runs.reproduction.published import (
     NODE_TIMES,
     Figure,
 )
-from rgcn.runs.reproduction.rendering import about_text, markdown_table
-from rgcn.runs.reproduction.trainings import CONFIGURATIONS, LINK, NODE, Trained, link_table, node_table, subject
+from rgcn.paper.rendering import about_text, markdown_table
+from rgcn.paper.trainings import CONFIGURATIONS, LINK, NODE, Trained, link_table, node_table, subject
+from rgcn.runs import load_configuration
 from rgcn.words import duration, setting
 
 PAGE = ROOT / "docs" / "reproduction.md"

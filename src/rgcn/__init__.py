@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgcn.threads import wait_passively
-
-__version__ = "0.2.0"
+from rgcn.version import __version__
 
 wait_passively()  # heard only if said before PyTorch is loaded
 

@@ -22,9 +22,9 @@ from pydantic import Field
 from rgcn.cli.outcome import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
 from rgcn.graph.blind import without_test_labels
-from rgcn.runs.report import Section
-from rgcn.runs.report.markup import paragraph
-from rgcn.runs.report.reporting import Measured, Reporting
+from rgcn.pages import Section
+from rgcn.pages.markup import paragraph
+from rgcn.pages.reporting import Measured, Reporting
 from rgcn.tasks import Metric, NodeClassifier, Task
 
 

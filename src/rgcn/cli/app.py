@@ -28,6 +28,7 @@ from rgcn.cli import (
     tune,
 )
 from rgcn.cli.options import Allow
+from rgcn.version import __version__
 
 
 class _Commands(TyperGroup):
@@ -59,9 +60,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import rgcn
-
-        typer.echo(f"rgcn {rgcn.__version__}")
+        typer.echo(f"rgcn {__version__}")
         raise typer.Exit
 
 

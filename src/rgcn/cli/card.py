@@ -17,14 +17,14 @@ def card(
     ] = None,
 ) -> None:
     """Write a model card: what the model is and cannot do, its data, training and figures, with the limits of both."""
+    from rgcn.pages.model_card import model_card
     from rgcn.runs.folder import RunFolder
-    from rgcn.runs.model_card import model_card
 
     text = model_card(RunFolder(run))
     if out is None:
         typer.echo(text, nl=False)
         return
-    from rgcn.runs.report.writing import save_page
+    from rgcn.pages.writing import save_page
 
     save_page(out, text)
     typer.echo(f"Written: {out}")

@@ -13,7 +13,7 @@ from rgcn.cli.options import AsJson
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rgcn.runs.report.comparison import Comparison
+    from rgcn.pages.comparison import Comparison
 
 COLORS = ("blue", "dark_orange", "green", "magenta", "bright_black", "yellow", "cyan", "red")
 WIDEST_PLOT, PLOT_HEIGHT = 100, 12
@@ -27,9 +27,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
-    from rgcn.runs.report.comparison import compare_runs
-    from rgcn.runs.report.comparison_page import comparison_page
-    from rgcn.runs.report.writing import save_page
+    from rgcn.pages.comparison import compare_runs
+    from rgcn.pages.comparison_page import comparison_page
+    from rgcn.pages.writing import save_page
 
     comparison = compare_runs(runs)
     if out is not None:
@@ -106,7 +106,7 @@ def _print_curves(console: Console, comparison: Comparison) -> None:
     """One picture for each task: the measurement that matters most of those there are."""
     from rich.text import Text
 
-    from rgcn.runs.report.text_plot import text_plot
+    from rgcn.pages.text_plot import text_plot
 
     if not (console.encoding or "").lower().startswith("utf"):
         return  # no Braille where it cannot be written

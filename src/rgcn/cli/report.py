@@ -34,8 +34,8 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
+    from rgcn.pages import write_report
     from rgcn.progress import progress
-    from rgcn.runs.report import write_report
 
     with ExitStack() as stack:
         meter, done = None, 0

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet, Threads
-from rgcn.runs.reproduction.published import TASKS
+from rgcn.paper.published import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rgcn.runs.reproduction.comparison import Table
-    from rgcn.runs.reproduction.trainings import Plan
+    from rgcn.paper.comparison import Table
+    from rgcn.paper.trainings import Plan
 
 app = typer.Typer(
     name="reproduce",
@@ -69,8 +69,8 @@ def _add_training_command(task: str, words: str) -> None:
         markdown: Markdown = None,
         html: Html = None,
     ) -> None:
-        from rgcn.runs.reproduction.choosing import configurations
-        from rgcn.runs.reproduction.trainings import Plan, training_table
+        from rgcn.paper.choosing import configurations
+        from rgcn.paper.trainings import Plan, training_table
 
         plan = Plan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
         outcomes, failures = _trained(configurations(task, names, datasets, models), plan, quiet)
@@ -94,8 +94,8 @@ def show_datasets(
     html: Html = None,
 ) -> None:
     """Entities, relations, edges, labels and classes of every data set (Tables 1 and 3)."""
-    from rgcn.runs.reproduction.choosing import sorted_out
-    from rgcn.runs.reproduction.datasets import NAMES, datasets_table
+    from rgcn.paper.choosing import sorted_out
+    from rgcn.paper.datasets import NAMES, datasets_table
 
     chosen, _ = sorted_out(names, datasets, None, NAMES)
     with _status(quiet, "reading data sets"):
@@ -114,8 +114,8 @@ def show_parameters(
     html: Html = None,
 ) -> None:
     """How many parameters e-RGCN and c-RGCN have beside RGCN (the paper's 8 %)."""
-    from rgcn.runs.reproduction.choosing import sorted_out
-    from rgcn.runs.reproduction.parameters import NAMES, parameters_table
+    from rgcn.paper.choosing import sorted_out
+    from rgcn.paper.parameters import NAMES, parameters_table
 
     chosen, _ = sorted_out(names, datasets, None, NAMES)
     with _status(quiet, "building networks"):
@@ -135,7 +135,7 @@ def show_tensor_statistics(
 ) -> None:
     """Intermediate tensors of the link predictor on FB-Toy (Table 4): minimum, maximum, mean, standard deviation."""
     from rgcn.data import load
-    from rgcn.runs.reproduction.tensor_statistics import tensor_statistics, tensors_table
+    from rgcn.paper.tensor_statistics import tensor_statistics, tensors_table
 
     with _status(quiet, "taking first steps"):
         rows = tensor_statistics(load("fb-toy", mirror=mirror), seeds)
@@ -156,8 +156,8 @@ def show_timings(
     html: Html = None,
 ) -> None:
     """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
-    from rgcn.runs.reproduction.choosing import sorted_out
-    from rgcn.runs.reproduction.timings import NAMES, timings_table
+    from rgcn.paper.choosing import sorted_out
+    from rgcn.paper.timings import NAMES, timings_table
 
     chosen, _ = sorted_out(names, datasets, None, NAMES)
     with _status(quiet, "measuring") as say:
@@ -182,9 +182,9 @@ def everything(
     html: Html = None,
 ) -> None:
     """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
-    from rgcn.runs.reproduction.choosing import configurations
-    from rgcn.runs.reproduction.everything import quick_tables
-    from rgcn.runs.reproduction.trainings import CONFIGURATIONS, Plan, training_table
+    from rgcn.paper.choosing import configurations
+    from rgcn.paper.everything import quick_tables
+    from rgcn.paper.trainings import CONFIGURATIONS, Plan, training_table
 
     plan = Plan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
     with _status(quiet, "reading data sets") as say:
@@ -203,7 +203,7 @@ def everything(
 def _trained(names: list[str], plan: Plan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
     from rgcn.cli.series_progress import series_progress
     from rgcn.errors import StoppedError
-    from rgcn.runs.reproduction.trainings import run_trainings
+    from rgcn.paper.trainings import run_trainings
 
     try:
         with series_progress(quiet) as progress:
@@ -243,8 +243,8 @@ def _finish(
     from rgcn.cli.reproduction_tables import print_tables
     from rgcn.data.atomic import write_atomically
     from rgcn.errors import DataError
-    from rgcn.runs.reproduction import page, rendering
-    from rgcn.runs.reproduction.comparison import Report
+    from rgcn.paper import page, rendering
+    from rgcn.paper.comparison import Report
 
     report = Report.made_here(tables)
     files = {markdown: rendering.markdown, html: page.html_page}

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Drawn
 
-from rgcn.runs.reproduction.comparison import Report
-from rgcn.runs.reproduction.page import mood
-from rgcn.runs.reproduction.rendering import NUMBERS, Laid, below, groups, headings, lay_out, title
+from rgcn.paper.comparison import Report
+from rgcn.paper.page import mood
+from rgcn.paper.rendering import NUMBERS, Laid, below, groups, headings, lay_out, title
 
 COLORS = {"good": "green", "bad": "red", "quiet": "dim"}
 NARROWEST = 100  # characters of a file or pipe, which has no edge to keep to

@@ -14,7 +14,7 @@ import typer
 from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet, Threads
 
 if TYPE_CHECKING:
-    from rgcn.runs.tuning import TrialRecord, TuneResult
+    from rgcn.tuning import TrialRecord, TuneResult
 
     OnTrial = Callable[[TrialRecord, TuneResult], None]
 
@@ -66,8 +66,8 @@ def tune(
     given = {key: value for key, value in overrides.items() if value is not None}
     config = with_whole_paths(load_configuration(configuration, changes or [], given))
 
-    from rgcn.runs.tuning import Plan, check_objective, choose_spaces
-    from rgcn.runs.tuning import tune as run
+    from rgcn.tuning import Plan, check_objective, choose_spaces
+    from rgcn.tuning import tune as run
 
     plan = Plan(
         name=configuration,
@@ -94,7 +94,7 @@ def _plain_name(configuration: str) -> str:
 
 
 def _print(result: TuneResult) -> None:
-    from rgcn.runs.tuning.result import summary
+    from rgcn.tuning.result import summary
 
     best, own, folder = result.best, result.own, result.plan.folder
     typer.echo(f"{result.plan.name}, {summary(result)}")

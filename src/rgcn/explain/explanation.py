@@ -9,7 +9,7 @@ from rgcn.explain.fidelity import Fidelity
 from rgcn.explain.phrases import Named, percent, sentence, walk
 
 if TYPE_CHECKING:
-    from rgcn.runs.report.markup import Html
+    from rgcn.pages.markup import Html
 
 
 @dataclass(frozen=True)

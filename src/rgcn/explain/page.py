@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rgcn.explain.explanation import ExplainedEdge, ExplainedPath, Explanation
 from rgcn.explain.phrases import percent
 from rgcn.explain.text import METHOD_WORDS, remarks
-from rgcn.runs.report.charts.bars import Bar, bar_chart
-from rgcn.runs.report.markup import Html, breakable, join, paragraph, scrolling, table, tag
-from rgcn.runs.report.page import Section, Tile, page
+from rgcn.pages.charts.bars import Bar, bar_chart
+from rgcn.pages.markup import Html, breakable, join, paragraph, scrolling, table, tag
+from rgcn.pages.page import Section, Tile, page
 
 
 def explanation_page(explanation: Explanation) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rgcn.explain.explanation import ExplainedEdge, Explanation
 from rgcn.explain.phrases import Named, percent
-from rgcn.runs.report.markup import LONGEST_TITLE, Html, tag
+from rgcn.pages.markup import LONGEST_TITLE, Html, tag
 
 MOST_EDGES, MOST_AGAINST = 12, 3
 BOX, GAP, PORT, SPACE, MARGIN = 186, 164, 26, 14, 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from rgcn.errors import DataError
+from rgcn.pages.charts import heat_map
+from rgcn.pages.figures import percent
+from rgcn.pages.markup import Html, join, paragraph
+from rgcn.pages.node_evaluation import NodeEvaluation, evaluate_nodes
+from rgcn.pages.page import Section
 from rgcn.predict import OpenModel
-from rgcn.runs.report.charts import heat_map
-from rgcn.runs.report.figures import percent
-from rgcn.runs.report.markup import Html, join, paragraph
-from rgcn.runs.report.node_evaluation import NodeEvaluation, evaluate_nodes
-from rgcn.runs.report.page import Section
 from rgcn.words import count
 
 MOST_CLASSES = 40

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rgcn.look.coloring import Coloring
 from rgcn.look.mapping import METHOD_NAMES
 from rgcn.look.node_map import NodeMap
-from rgcn.runs.report.markup import Html, details, join, named, paragraph, table, tag
-from rgcn.runs.report.page import Section, Tile, embedded
+from rgcn.pages.markup import Html, details, join, named, paragraph, table, tag
+from rgcn.pages.page import Section, Tile, embedded
 from rgcn.words import count
 
 # Places are sent as whole numbers up to this, a tenth of a pixel at any size a screen has.

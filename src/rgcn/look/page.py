@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-import rgcn
 from rgcn.errors import DataError
 from rgcn.look.confusion_section import confusion_section
 from rgcn.look.map_section import map_section, map_tiles
 from rgcn.look.node_map import NodeMap
 from rgcn.look.relation_section import relation_section
+from rgcn.pages.markup import Html, join, paragraph, tag
+from rgcn.pages.page import Section, page
+from rgcn.pages.writing import save_page
 from rgcn.predict import OpenModel
-from rgcn.runs.report.markup import Html, join, paragraph, tag
-from rgcn.runs.report.page import Section, page
-from rgcn.runs.report.writing import save_page
+from rgcn.version import __version__
 
 
 def map_page(made: NodeMap, split: str | None = None) -> str:
@@ -32,7 +32,7 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
         sections,
         introduction=_introduction(opened),
         tiles=map_tiles(made),
-        footer=f"Written by rgcn {rgcn.__version__} (seed {made.seed}). This page loads nothing from anywhere.",
+        footer=f"Written by rgcn {__version__} (seed {made.seed}). This page loads nothing from anywhere.",
         styles=[_own("map.css")],
         scripts=[_own("map.js")],
     )

@@ -9,9 +9,9 @@ from rgcn.look.naming import relation_title
 from rgcn.look.similarity import clustered_order, cosines, likest_pairs
 from rgcn.look.tables import relation_counts
 from rgcn.look.vectors import relation_vectors
+from rgcn.pages.markup import Html, join, paragraph, scrolling, table, tag
+from rgcn.pages.page import Section
 from rgcn.predict import OpenModel
-from rgcn.runs.report.markup import Html, join, paragraph, scrolling, table, tag
-from rgcn.runs.report.page import Section
 
 # More rows than these are no picture any more; more relations than these are not all compared.
 MOST_DRAWN, MOST_COMPARED = 40, 2000

@@ -29,6 +29,7 @@ from rgcn.axis_tables import TASKS
 from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
+from rgcn.version import __version__
 
 if TYPE_CHECKING:
     from rgcn.config import DataConfig, RunConfig
@@ -194,7 +195,6 @@ class RunFolder:
 
     def create(self, config: RunConfig, graph: KnowledgeGraph) -> None:
         """Write down what will run; under the lock, in a folder that holds nothing else."""
-        import rgcn
         from rgcn.runs.configuration import dump_configuration
 
         self.refuse_unless_free(ours=True)
@@ -202,7 +202,7 @@ class RunFolder:
         about = {
             "format": "rgcn-run",
             "version": FORMAT_VERSION,
-            "rgcn": rgcn.__version__,
+            "rgcn": __version__,
             "created": now(),
             "task": config.task,
             "dataset": config.data.title,

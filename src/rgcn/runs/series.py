@@ -27,6 +27,7 @@ from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configurat
 from rgcn.runs.folder import RunFolder, with_whole_paths
 from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Job, Outcome, Workers, workers
+from rgcn.version import __version__
 
 FORMAT, VERSION = "rgcn-series", 1
 
@@ -255,12 +256,11 @@ def _fetch(config: RunConfig, mirror: Path | None) -> None:
 def _keep(result: SeriesResult, folder: Path | None) -> None:
     if folder is None:
         return
-    import rgcn
 
     content = {
         "format": FORMAT,
         "version": VERSION,
-        "rgcn": rgcn.__version__,
+        "rgcn": __version__,
         "updated": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         **result.as_dict(),
         "configuration": result.config.model_dump(mode="json"),

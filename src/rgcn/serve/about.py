@@ -10,8 +10,8 @@ from pydantic import Field
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import NodeKind
+from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.model_card import model_card
 from rgcn.serve.shapes import Answered, Class, Node, Relation
 from rgcn.tasks.task import Task
 

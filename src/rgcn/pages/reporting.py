@@ -1,0 +1,123 @@
+"""What a task brings to pages about runs: what is measured, drawn and said of its models.
+
+Nothing has to be brought: a task without a `Reporting` of its own has the figures and curves of its metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rgcn.graph import KnowledgeGraph
+from rgcn.pages.curves import LOSS, Panel
+from rgcn.pages.figures import SPLIT_WORDS
+from rgcn.pages.markdown import table
+from rgcn.pages.markup import Html
+from rgcn.pages.page import Section, Tile
+from rgcn.tasks.estimator import Estimator
+from rgcn.tasks.task import Metric, Task
+
+OnProgress = Callable[[int, int], None]
+Figures = Mapping[str, Mapping[str, Any]]
+
+COMMANDS = {
+    "classes": ("rgcn predict RUN --nodes names.txt --out classes.csv", "rgcn explain RUN NODE"),
+    "links": (
+        "rgcn predict RUN --subject NODE --relation RELATION -k 10",
+        "rgcn complete RUN --relation RELATION --out missing.nt",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model on one split, for people and programs.
+
+    values    plain ones, ready for JSON; the task's metrics by name among them
+    tiles     what to read first
+    sections  what else there is to see
+    cautions  what to know before believing it, a sentence or two each
+    """
+
+    split: str
+    values: Mapping[str, Any]
+    tiles: Sequence[Tile]
+    sections: Sequence[Section] = field(default_factory=list)
+    cautions: Sequence[str] = field(default_factory=list)
+
+
+class Reporting:
+    """What pages and cards say of a task's runs."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    # -- a page ------------------------------------------------------------------------------------------
+
+    def held_out(self, model: Estimator) -> list[str]:
+        """Splits that were kept from training and have something to measure, test first."""
+        there = model.measured_splits()
+        return [split for split in ("test", "valid") if split in there]
+
+    def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
+        """A model on one of its held-out splits.
+
+        on_progress  called with (done, total) where that takes long
+        """
+        figures = model.evaluate(split=split)
+        there = [metric for metric in self.task.metrics if metric.name in figures]
+        tiles = [Tile(f"{SPLIT_WORDS[split]} {metric.title}", metric.words(figures[metric.name])) for metric in there]
+        return Measured(split, {"split": split, **figures}, tiles)
+
+    def panels(self, reported: Collection[str], watch: Metric) -> list[Panel]:
+        """The pictures of a training.
+
+        reported  columns of its reports
+        watch     the validation figure it goes by
+        """
+        found = [Panel.of(metric, reported) for metric in dict.fromkeys([self.task.headline, watch, LOSS])]
+        return [panel for panel in found if panel.columns]
+
+    # -- the data ----------------------------------------------------------------------------------------
+
+    def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
+        """{what is split: {split: how many}}"""
+        statistics = graph.statistics()
+        every = {"triples": statistics.triples_per_split, "labelled nodes": statistics.labels_per_split}
+        return {what: sizes for what, sizes in every.items() if sizes}
+
+    def data_parts(self, graph: KnowledgeGraph) -> list[Html]:
+        """What a page shows of the data beside counts and relations."""
+        return []
+
+    # -- a model card, in Markdown -----------------------------------------------------------------------
+
+    def uses(self, graph: KnowledgeGraph | None) -> str:
+        """What a model is good for."""
+        return self.task.about
+
+    def limits(self) -> list[str]:
+        """What no figure shows, a sentence each."""
+        return []
+
+    def results(self, figures: Figures, graph: KnowledgeGraph | None) -> list[str]:
+        """The figures a run wrote down, {split: {metric: value}}, as paragraphs."""
+        return [table(*self.figure_rows(figures))]
+
+    def figure_rows(self, figures: Figures) -> tuple[list[str], list[list[str]]]:
+        """The same as a head and rows, a split each."""
+        there = [metric for metric in self.task.metrics if any(metric.name in one for one in figures.values())]
+        rows = [
+            [SPLIT_WORDS[split], *(metric.words(one[metric.name]) if metric.name in one else "" for metric in there)]
+            for split, one in figures.items()
+        ]
+        return ["split", *(metric.title for metric in there)], rows
+
+    def cautions(self, model: Estimator) -> list[str]:
+        """What to know before believing the figures, without measuring what takes long."""
+        return []
+
+    def commands(self) -> list[str]:
+        """How a model is asked; RUN is its folder."""
+        return [command for kind in self.task.answers for command in COMMANDS.get(kind, ())]

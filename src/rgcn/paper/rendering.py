@@ -1,0 +1,170 @@
+"""Tables as cells of text, and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rgcn.paper.comparison import Kind, Report, Row, Table
+from rgcn.paper.published import Figure
+from rgcn.words import count, duration
+
+COLUMNS = ("what", "of", "published", "ours", "runs", "time", "verdict")
+NUMBERS = ("ours", "runs", "time")  # set to the right
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: its cells by column, and whether a new subject begins here."""
+
+    cells: dict[str, str]
+    verdict: str
+    begins: bool
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A table ready to be drawn: the columns that hold anything, lines, and numbered notes."""
+
+    columns: tuple[str, ...]
+    lines: list[Line]
+    footnotes: list[str]
+
+
+def lay_out(table: Table) -> Laid:
+    """Lines with cells as text; a row with several published figures takes as many lines, ours on the first.
+
+    What all rows have in common is not a column of its own, and a note that several rows share is numbered once.
+    """
+    notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
+    lines: list[Line] = []
+    before = None
+    shown_detail = ""
+    for row in table.rows:
+        begins = row.subject != before
+        before = row.subject
+        subject = row.subject
+        if not begins:
+            subject = row.detail if row.detail != shown_detail else ""
+            shown_detail = row.detail
+        mark = f" [{notes.index(row.note) + 1}]" if row.note else ""
+        lines += _lines(row, subject, begins, mark)
+    filled = {column for line in lines for column, text in line.cells.items() if text}
+    if len({row.quantity for row in table.rows}) == 1:
+        filled.discard("of")
+    return Laid(tuple(c for c in COLUMNS if c in filled), lines, [f"[{i}] {n}" for i, n in enumerate(notes, 1)])
+
+
+def _lines(row: Row, subject: str, begins: bool, mark: str) -> Iterator[Line]:
+    ours = "" if row.ours is None else figure_text(row.ours, row.error, row.kind, row.digits)
+    if row.extrapolated:
+        ours = f"≈ {ours}"
+    first = {
+        "what": subject,
+        "of": row.quantity,
+        "ours": ours,
+        "runs": "" if row.runs is None else str(row.runs),
+        "time": "" if row.seconds is None else duration(row.seconds),
+    }
+    if not row.published:
+        yield Line({**first, "published": "", "verdict": mark.strip()}, "", begins)
+    for number, judged in enumerate(row.published):
+        cells = first if number == 0 else dict.fromkeys(first, "")
+        published = f"{judged.figure.by} {published_text(judged.figure, row.kind, row.digits)}".strip()
+        verdict = (judged.verdict + (mark if number == 0 else "")).strip()
+        yield Line({**cells, "published": published, "verdict": verdict}, judged.verdict, begins and number == 0)
+
+
+def published_text(figure: Figure, kind: Kind, digits: int) -> str:
+    """A published figure as the paper writes it.
+
+    >>> published_text(Figure(95.56, "Torch-RGCN", "Table 2", error=0.61), "percent", 2)
+    '95.56 ± 0.61'
+    """
+    return figure.words or figure_text(figure.value, figure.error, kind, digits)
+
+
+def figure_text(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
+    """
+    >>> figure_text(12068804, None, "count", 0), figure_text(144420, None, "time", 0)
+    ('12,068,804', '40 h 7 min')
+    """
+    if value is None:
+        return ""
+    if kind == "time":
+        return duration(value)
+    return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+
+
+def headings(laid: Laid) -> list[str]:
+    """The columns' names; `of` has none, since what stands in it explains itself."""
+    return ["" if column in ("what", "of") else column for column in laid.columns]
+
+
+def title(table: Table) -> str:
+    """The table's title, with the quantity where all rows share it and a warning where settings were changed."""
+    quantities = {row.quantity for row in table.rows}
+    words = table.title + (f": {quantities.pop()}" if len(quantities) == 1 else "")
+    return words + (f" (CHANGED by --set {' '.join(table.changed)})" if table.changed else "")
+
+
+def below(table: Table, laid: Laid) -> list[str]:
+    """What is said under a table: the rule, the notes, the footnotes."""
+    changed = ["Settings were changed: this is a trial, not a reproduction."] if table.changed else []
+    return [*changed, table.rule, *table.notes, *laid.footnotes]
+
+
+def markdown_table(table: Table) -> str:
+    """The table alone, with the notes of its rows under it."""
+    laid = lay_out(table)
+    align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
+    lines = [f"| {' | '.join(headings(laid))} |", f"|{'|'.join(align)}|"]
+    cells = ([_escaped(line.cells[column]) for column in laid.columns] for line in laid.lines)
+    lines += [f"| {' | '.join(row)} |" for row in cells]
+    notes = "".join(f"\n{_escaped(note)}\n" for note in laid.footnotes)
+    return "\n".join(lines) + "\n" + notes
+
+
+def markdown(report: Report) -> str:
+    """The whole report as a page."""
+    parts = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
+    for table in report.tables:
+        parts += [f"## {title(table)}\n", markdown_table(table)]
+        said = below(table, Laid((), [], []))
+        parts.append("\n".join(f"{line}\n" for line in said))
+    return "\n".join(parts)
+
+
+def about_text(about: dict[str, Any]) -> str:
+    """The command, the day and the machine in a line.
+
+    >>> about_text({"command": "rgcn reproduce all", "date": "2026-11-15", "machine": {"cpu": "A", "cores": 2}})
+    'rgcn reproduce all; 2026-11-15; A, 2 cores'
+    """
+    machine = about.get("machine", {})
+    cores = machine.get("cores")
+    parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")
+    hardware = ", ".join(str(part) for part in parts if part)
+    return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)
+
+
+def json_text(report: Report) -> str:
+    return json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def groups(laid: Laid) -> Iterator[Sequence[Line]]:
+    """The lines of each subject together."""
+    group: list[Line] = []
+    for line in laid.lines:
+        if line.begins and group:
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group

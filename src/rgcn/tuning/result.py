@@ -1,0 +1,179 @@
+"""What a study found: the best configuration as plain YAML, every trial as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rgcn.config import RunConfig
+from rgcn.data.atomic import write_atomically
+from rgcn.runs.configuration import dump_configuration
+from rgcn.tasks.task import task_of
+from rgcn.tuning.spaces import Spaces, changed
+from rgcn.tuning.study import Plan, TrialRecord, optuna
+from rgcn.version import __version__
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """A study as it stands.
+
+    importance  share of each setting in the differences between trials; empty where there are too few to tell
+    """
+
+    plan: Plan
+    trials: list[TrialRecord]
+    importance: dict[str, float]
+    interrupted: bool = False
+
+    @property
+    def best(self) -> TrialRecord | None:
+        return next(iter(self.ranking), None)
+
+    @property
+    def ranking(self) -> list[TrialRecord]:
+        """Finished trials, best first; of equals the configuration's own, then the one whose folds differ least."""
+        finished = [trial for trial in self.trials if trial.state == "finished" and trial.value is not None]
+        sign = -1 if self.plan.objective.metric.higher else 1
+
+        def place(trial: TrialRecord) -> tuple[float, bool, float, int]:
+            assert trial.value is not None
+            return round(sign * trial.value, 6), not trial.own, trial.deviation or 0.0, trial.number
+
+        return sorted(finished, key=place)
+
+    @property
+    def own(self) -> TrialRecord | None:
+        """The trial of the configuration as it was given."""
+        return next((trial for trial in self.trials if trial.own and trial.state == "finished"), None)
+
+    def count(self, state: str) -> int:
+        return sum(trial.state == state for trial in self.trials)
+
+    @property
+    def metric(self) -> str:
+        return f"validation {self.plan.objective.metric.title}"
+
+    def best_config(self) -> RunConfig | None:
+        """The configuration to train with: the best trial's settings, and its best epoch."""
+        return None if self.best is None else configuration_of(self.plan.config, self.plan.spaces, self.best)
+
+    def as_dict(self) -> dict[str, Any]:
+        best, own = self.best, self.own
+        return {
+            "configuration": self.plan.name,
+            "folder": str(self.plan.folder),
+            "metric": self.plan.objective.metric.name,
+            "folds": self.plan.objective.folds,
+            "seed": self.plan.objective.seed,
+            "trials": len(self.trials),
+            "finished": self.count("finished"),
+            "stopped": self.count("stopped"),
+            "failed": self.count("failed"),
+            "interrupted": self.interrupted,
+            "best": None
+            if best is None
+            else {
+                "trial": best.number,
+                "value": best.value,
+                "deviation": best.deviation,
+                "epoch": best.epoch,
+                "settings": best.values,
+            },
+            "own": None if own is None else {"value": own.value, "deviation": own.deviation, "epoch": own.epoch},
+            "importance": self.importance,
+        }
+
+
+def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
+    """The configuration of a trial, for a training of its own."""
+    changes: dict[str, Any] = dict(trial.values)
+    if not trial.own:
+        tuned = set(trial.values)
+        changes |= {key: space.default for key, space in spaces.items() if key not in tuned and space.when}
+    changes |= task_of(config.task).after_trials(config, trial.epoch)
+    return changed(config, changes)
+
+
+def importance(study: Any) -> dict[str, float]:
+    """How much each setting matters among the trials that were drawn, largest first.
+
+    PED-ANOVA: how far the good trials' values differ from all trials' values. The configuration's own trial is left
+    out, since it may lie outside the spaces.
+    """
+    package = optuna()
+    drawn = [
+        trial
+        for trial in study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
+        if not trial.user_attrs.get("own")
+    ]
+    if len(drawn) < 4:
+        return {}
+    copy = package.create_study(direction=study.direction)
+    copy.add_trials(drawn)
+    evaluator = package.importance.PedAnovaImportanceEvaluator()
+    try:
+        with warnings.catch_warnings():  # that there are few trials is said on the page
+            warnings.simplefilter("ignore")
+            found = package.importance.get_param_importances(copy, evaluator=evaluator)
+    except (ValueError, RuntimeError):  # all values alike, or no setting that all trials have
+        return {}
+    return {key: float(value) for key, value in sorted(found.items(), key=lambda item: -item[1])}
+
+
+def keep(result: TuneResult) -> None:
+    """Write best.yaml (where a trial finished), trials.csv and tune.html."""
+    from rgcn.tuning.page import tune_page
+
+    folder = result.plan.folder
+    write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
+    config = result.best_config()
+    if config is not None:
+        write_atomically(folder / "best.yaml", _head(result) + dump_configuration(config))
+    write_atomically(folder / "tune.html", tune_page(result))
+
+
+def _head(result: TuneResult) -> str:
+    """How a configuration came about, as comments."""
+
+    best, own, objective = result.best, result.own, result.plan.objective
+    assert best is not None
+    spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""
+    folds = f", mean and standard deviation of {objective.folds} trainings" if objective.folds > 1 else ""
+    versions = f"rgcn {__version__}, optuna {optuna().__version__}"
+    lines = [
+        f"Found by `rgcn tune` from {result.plan.name}, {time.strftime('%Y-%m-%d')} ({versions}).",
+        f"Trial {best.number}, the best of {summary(result)}; seed {objective.seed}.",
+        f"V{result.metric[1:]}: {best.value:.4f}{spread}{folds}; best at epoch {best.epoch}.",
+    ]
+    if own is not None:
+        lines.append(f"The configuration as it was: {own.value:.4f}.")
+    lines.append("The test split was not read. The best of many trials looks better than it is: measure it anew.")
+    lines += task_of(result.plan.config.task).words_on_trials(result.plan.config, best.epoch)
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def summary(result: TuneResult) -> str:
+    """How many trials there were and what became of them."""
+    parts = [f"{result.count('finished')} finished", f"{result.count('stopped')} stopped early"]
+    if result.count("failed"):
+        parts.append(f"{result.count('failed')} failed")
+    return f"{len(result.trials)} trial{'s' if len(result.trials) != 1 else ''}: {', '.join(parts)}"
+
+
+def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", "state", "own", "value", "deviation", "epoch", "seconds", *keys, "error"])
+    for trial in trials:
+        seconds = None if trial.seconds is None else round(trial.seconds, 3)
+        measured = [trial.value, trial.deviation, trial.epoch, seconds]
+        values = [trial.values.get(key) for key in keys]
+        row = [trial.number, trial.state, "yes" if trial.own else "no", *measured, *values, trial.error]
+        writer.writerow(["" if cell is None else cell for cell in row])
+    return text.getvalue()

@@ -1,0 +1,541 @@
+"""A run's report: complete, well formed, closed to the outside, and safe whatever the data are called."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rgcn
+from rgcn.config import LinkPredictionRun, NodeClassificationRun
+from rgcn.errors import DataError
+from rgcn.pages import Section, make_report, page, write_report
+from rgcn.pages.charts import (
+    Bar,
+    Mark,
+    Series,
+    bar_chart,
+    column_chart,
+    heat_map,
+    line_chart,
+    nice_ticks,
+    thinned,
+)
+from rgcn.pages.link_evaluation import evaluate_links
+from rgcn.pages.markup import named, short_name, tag
+from rgcn.pages.node_evaluation import evaluate_nodes
+from rgcn.ranking import summarize
+from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
+from rgcn.runs.trained import load_trained
+from written_runs import about_run
+
+VOID = {"meta", "br", "wbr", "hr", "col"}
+
+
+class Checker(HTMLParser):
+    """Remembers every element, and complains about what is not closed or not opened."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.problems, self.attributes, self.tags, self.words = [], [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open[-1] != tag:
+            self.problems.append(f"</{tag}> where {self.open[-3:]} are open")
+        else:
+            self.open.pop()
+
+    def handle_data(self, text):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.words.append(text)
+
+
+def checked(text):
+    """The page, once it is sure that it is whole and loads nothing."""
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.problems == []
+    assert checker.open == []
+    assert checker.tags.count("script") == 1
+    assert not {"link", "img", "iframe", "object", "embed", "base"} & set(checker.tags)
+    for element, name, value in checker.attributes:
+        assert not name.startswith("on"), (element, name)
+        if name in ("src", "srcset", "action", "data") or (
+            name in ("href", "xlink:href") and not value.startswith("#")
+        ):
+            raise AssertionError(f"<{element} {name}={value}> leads outside")
+        if name == "style":
+            assert "url(" not in value
+    assert "url(" not in text
+    assert "@import" not in text
+    return checker
+
+
+def words(text):
+    return " ".join("".join(checked(text).words).split())
+
+
+def keep(folder, config, model=None, metrics=(), result=None, sessions=None, environment=()):
+    """A run's folder as training writes it."""
+    folder.mkdir(parents=True)
+    fingerprint = "f" * 64 if model is None else model.graph_.fingerprint
+    about = about_run(config, {"fingerprint": fingerprint}, sessions or [])
+    (folder / "run.json").write_text(json.dumps(about))
+    (folder / "config.yaml").write_text(dump_configuration(config), encoding="utf-8")
+    (folder / "environment.json").write_text(json.dumps(list(environment)))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    if model is not None:
+        model.save(str(folder / "model"))
+    if result is not None:
+        (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "http://example.org/" + "very-long-" * 60 + "name",
+    "שלום עולם",
+    "‮abc \"quoted\" 'single' & <b>",
+    "line\nbreak\ttab\x00null",
+]
+
+
+def node_graph():
+    """Twelve people in two classes, told by what they read; names that try to break out of the page."""
+    people = [*HOSTILE, *(f"p{i}" for i in range(7))]
+    triples = [(person, "reads<i>", f"book{i % 2}") for i, person in enumerate(people)]
+    classes = {person: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, person in enumerate(people)}
+    graph = rgcn.KnowledgeGraph.from_triples(triples)
+    held_out = people[:6]
+    return graph.with_labels(
+        {
+            "train": {p: c for p, c in classes.items() if p not in held_out},
+            "valid": {p: classes[p] for p in held_out[5:]},
+            "test": {p: classes[p] for p in held_out[:5]},
+        }
+    )
+
+
+def node_config(**training):
+    return NodeClassificationRun(data={"path": "<graph>.tsv"}, training={"epochs": 4, "device": "cpu", **training})
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return rgcn.NodeClassifier(epochs=4, device="cpu", seed=0).fit(node_graph())
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    """Sixty triples over HOSTILE and other names, half a dozen of them held out."""
+    names = [*HOSTILE, *(f"n{i}" for i in range(15))]
+    triples = [(names[i % 20], f"r{i % 3}", names[(i * 7 + 1) % 20]) for i in range(60)]
+    splits = np.array([0] * 48 + [1] * 6 + [2] * 6, dtype=np.int8)
+    graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
+    return rgcn.LinkPredictor("distmult", embedding=8, epochs=3, device="cpu", seed=0).fit(graph)
+
+
+def link_config():
+    model = {"name": "distmult", "embedding": 8}
+    return LinkPredictionRun(data={"path": "g.tsv"}, model=model, training={"epochs": 3, "device": "cpu"})
+
+
+NODE_METRICS = [
+    {
+        "number": i,
+        "loss": 1 / i,
+        "train_accuracy": 0.5,
+        "valid_loss": abs(i - 3) + 0.1,
+        "valid_accuracy": 0.5,
+        "seconds": 0.1 * i,
+    }
+    for i in range(1, 5)
+]
+NODE_RESULT = {"epochs": 4, "parameters": 99, "stored_parameters": 9, "seconds": 1.5, "metrics": {}}
+SESSIONS = [
+    {
+        "began": "2026-11-15T12:00:00Z",
+        "ended": "2026-11-15T12:00:10Z",
+        "outcome": "interrupted",
+        "from_step": 0,
+        "to_step": 2,
+    },
+    {
+        "began": "2026-11-15T13:00:00Z",
+        "ended": "2026-11-15T13:00:20Z",
+        "outcome": "finished",
+        "from_step": 2,
+        "to_step": 4,
+    },
+]
+
+
+@pytest.fixture
+def node_run(tmp_path, classifier):
+    return keep(tmp_path / "run", node_config(), classifier, NODE_METRICS, NODE_RESULT, SESSIONS)
+
+
+# -- whole pages -------------------------------------------------------------------------------------------
+
+
+def test_a_report_of_node_classification_has_everything(node_run):
+    path, report = write_report(node_run)
+    assert path == node_run / "report.html"
+    text = words(path.read_text(encoding="utf-8"))
+    sections = node_config().model_dump().values()
+    settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1  # the task is no choice
+    for expected in (
+        "test accuracy",
+        "without learning",
+        "Learning curves",
+        "best validation: 0.100 at epoch 3",
+        "resumed at 2",
+        "What is taken for what",
+        "precision",
+        "Least certain",
+        "Parameters as the paper counts",
+        "one seed (0)",
+        "5 test nodes: one node more or less is 20.0 points",
+        f"All {settings} settings",
+        "interrupted",
+        "1.5 s, all sessions together",
+    ):
+        assert expected in text, expected
+    measured = report.values["measured"]
+    assert (measured["split"], measured["count"]) == ("test", 5)
+    assert sum(map(sum, measured["confusion"])) == 5
+    json.dumps(report.values)
+
+
+def test_names_from_the_data_stay_text(node_run):
+    report = make_report(node_run)
+    checker = checked(report.html)
+    assert "em" not in checker.tags
+    assert "i" not in checker.tags
+    assert "<script>alert" not in report.html
+    assert "&lt;script&gt;alert(1)&lt;/" in report.html
+    assert "\x00" not in report.html
+    shown = " ".join(checker.words)
+    assert "שלום עולם" in shown
+    assert "very-long-" * 20 not in shown  # cut short; the whole name is in a title
+    assert any(
+        name == "title" and value.startswith("http://example.org/very-long-") for _, name, value in checker.attributes
+    )
+
+
+def test_only_the_pages_own_script_may_run():
+    text = page("A page", [Section("One", "Words.", tag("p", "content"))])
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert "default-src &#x27;none&#x27;" in policy[1]
+    assert "sha256-" in policy[1]
+
+
+def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
+    metrics = [{"number": i, "loss": 1 / i, "valid_mrr": 0.2 if i == 3 else None, "seconds": i} for i in (1, 2, 3)]
+    result = {"epochs": 3, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {"test": {"mrr": 0.999}}}
+    run = keep(tmp_path / "run", link_config(), predictor, metrics, result)
+    told = []
+    report = make_report(run, on_progress=lambda done, total: told.append((done, total)))
+    text = words(report.html)
+    for expected in (
+        "test MRR",
+        "which object?",
+        "Relation by relation",
+        "Held-out triples by name",
+        "They should agree",
+        "No probabilities, only scores: 6 validation triples are too few",
+    ):
+        assert expected in text, expected
+    assert told[-1] == (12, 12)  # two questions a triple
+    valid = make_report(run, "valid")
+    assert valid.values["measured"]["split"] == "valid"
+    assert "they flatter" in words(valid.html)
+
+
+def test_hundreds_of_relations_are_cut_to_the_best_and_worst(tmp_path):
+    triples = [(f"n{i % 40}", f"r{i % 60}", f"n{(i // 60 + i + 1) % 40}") for i in range(600)]
+    splits = np.array([0] * 300 + [2] * 300, dtype=np.int8)
+    graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
+    model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1, device="cpu").fit(graph)
+    result = {"epochs": 1, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {}}
+    text = words(make_report(keep(tmp_path / "run", link_config(), model, result=result)).html)
+    assert "The best 10" in text
+    assert "The worst 10" in text
+    assert "All 60 relations" in text
+
+
+@pytest.mark.parametrize("metrics", [[], NODE_METRICS[:1], NODE_METRICS])
+def test_a_run_that_is_not_finished_shows_what_there_is(tmp_path, metrics):
+    sessions = [{**SESSIONS[0], "to_step": None}]
+    run = keep(tmp_path / "run", node_config(), metrics=metrics, sessions=sessions)
+    report = make_report(run)
+    text = words(report.html)
+    assert "not finished" in text
+    assert "has no checkpoint yet" in text
+    assert report.values["measured"] is None
+    if not metrics:
+        assert "No epoch has been reported yet" in text
+
+
+def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_path, classifier):
+    killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
+    last = {**SESSIONS[1], "ended": SESSIONS[1]["began"]}  # resumed with nothing left to do
+    run = keep(
+        tmp_path / "run", node_config(), classifier, NODE_METRICS, {**NODE_RESULT, "seconds": 2.741}, [killed, last]
+    )
+    report = make_report(run)
+    assert report.values["seconds"] == 2.741
+    assert "2.74 s, all sessions together" in words(report.html)
+    assert "ended without a word" in words(report.html)
+
+
+def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path):
+    killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
+    nodes = keep(tmp_path / "nodes", node_config(), metrics=NODE_METRICS, sessions=[killed])
+    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # the last epoch says it for all
+    metrics = [{"number": i, "loss": 1 / i, "valid_mrr": None, "seconds": 1.5 * i} for i in (1, 2)]
+    links = keep(tmp_path / "links", link_config(), metrics=metrics, sessions=[killed])
+    assert make_report(links).values["seconds"] == 3.0
+    assert make_report(keep(tmp_path / "none", link_config())).values["seconds"] is None
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """A run of which the result is gone, as if it had been killed after its last checkpoint."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    changes = ["model.name=distmult", "model.embedding=4", "training.epochs=2", "checkpoints.every_steps=1"]
+    config = load_configuration("rgcn/lp-world", [*changes, "training.device=cpu", "training.evaluate_every=null"])
+    train(config, load_data(config.data), folder)
+    (folder / "result.json").unlink()
+    return folder
+
+
+def test_a_run_that_is_not_finished_is_measured_on_validation_data_only(cut_off):
+    report = make_report(cut_off)
+    assert report.values["measured"]["split"] == "valid"
+    text = words(report.html)
+    assert "validation MRR" in text
+    assert "The test split had no part in it" in text
+    assert "known to be true (in training or validation)" in text
+    model = load_trained(RunFolder(cut_off))
+    ranks = model.ranks(split="valid", known=("train", "valid"))
+    assert report.values["measured"]["mrr"] == summarize(ranks).both.mrr
+    with pytest.raises(DataError, match="test split is read at the end, once"):
+        make_report(cut_off, "test")
+
+
+def test_a_report_without_its_model_still_has_the_rest(node_run):
+    shutil.rmtree(node_run / "model")
+    report = make_report(node_run)
+    assert report.values["measured"] is None
+    assert "Nothing was measured beyond the curves" in words(report.html)
+    with pytest.raises(DataError, match="nothing to measure in split 'test'"):
+        make_report(node_run, "test")
+
+
+def test_settings_are_shown_as_a_file_has_them(tmp_path):
+    text = words(make_report(keep(tmp_path / "run", node_config(patience=3, validation=0.2))).html)
+    assert "training.patience3null" in text
+
+
+def test_a_run_without_validation_or_held_out_nodes(tmp_path):
+    graph = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
+    model = rgcn.NodeClassifier(epochs=1, device="cpu").fit(graph)
+    metrics = [{**NODE_METRICS[0], "valid_loss": None, "valid_accuracy": None}]
+    run = keep(tmp_path / "run", node_config(), model, metrics, NODE_RESULT)
+    text = words(make_report(run).html)
+    assert "Nothing was held out for validation" in text
+    assert "the data has no held-out split" in text
+    with pytest.raises(DataError, match="nothing to measure in split 'test'"):
+        make_report(run, "test")
+
+
+def test_a_broken_line_of_metrics_is_passed_over(node_run):
+    with (node_run / "metrics.jsonl").open("a") as file:
+        file.write('{"number": 5, "loss": 0.')
+    with pytest.warns(UserWarning, match="line 5|passed over|cannot be read"):
+        report = make_report(node_run)
+    assert report.values["epochs"] == 4
+
+
+def test_numbers_that_are_none_do_not_break_the_curves(tmp_path):
+    metrics = [{**NODE_METRICS[0], "loss": float("nan"), "valid_loss": float("inf")}, NODE_METRICS[1]]
+    text = make_report(keep(tmp_path / "run", node_config(), metrics=metrics)).html
+    checked(text)
+    assert "nan" not in text.split("<script>")[0]
+
+
+def test_what_cannot_be_written_or_read_is_said(tmp_path, node_run):
+    with pytest.raises(DataError, match="is a folder"):
+        write_report(node_run, tmp_path)
+    with pytest.raises(DataError):
+        make_report(tmp_path / "nothing")
+
+
+def test_changed_settings_come_first(tmp_path):
+    text = words(make_report(keep(tmp_path / "run", node_config(learning_rate=0.5))).html)
+    assert text.index("training.learning_rate") < text.index("All ")
+
+
+def test_the_machine_and_what_changed_between_sessions(tmp_path):
+    one = {
+        "versions": {"python": "3.11", "torch": "2.0"},
+        "hardware": {"cpu": "<cpu>"},
+        "git": None,
+        "command": "rgcn <x>",
+    }
+    two = {**one, "versions": {"python": "3.11", "torch": "2.1"}}
+    run = keep(tmp_path / "run", node_config(), environment=[one, two])
+    text = words(make_report(run).html)
+    assert "torch 2.0 → 2.1" in text
+    assert "rgcn <x>" in text
+
+
+# -- what is measured --------------------------------------------------------------------------------------
+
+
+def test_node_figures_agree_with_the_model(classifier):
+    measured = evaluate_nodes(classifier, "test")
+    assert measured.accuracy == pytest.approx(classifier.score(split="test"))
+    labels = classifier.graph_.labels
+    most = np.bincount(labels.of("train")[1]).argmax()
+    assert measured.majority_accuracy == pytest.approx((labels.of("test")[1] == most).mean())
+    assert all(not node.right for node in measured.surest_mistakes)
+    by_class = measured.by_class()
+    assert sum(figures.nodes for figures in by_class) == measured.count
+    scores = {one.node: one.score for one in classifier.predict([node.node for node in measured.most_certain])}
+    assert {node.node: node.score for node in measured.most_certain} == pytest.approx(scores)
+    assert all(node.probability is None for node in measured.most_certain)  # nothing to calibrate on
+
+
+def test_probabilities_are_calibrated_or_not_there(tmp_path):
+    people = [f"p{i}" for i in range(60)]
+    graph = rgcn.KnowledgeGraph.from_triples([(p, "reads", f"book{i % 7 % 2}") for i, p in enumerate(people)])
+    splits = {"train": people[:20], "valid": people[20:40], "test": people[40:]}
+    labels = {split: {p: f"class{int(p[1:]) % 2}" for p in some} for split, some in splits.items()}
+    model = rgcn.NodeClassifier(epochs=3, device="cpu").fit(graph.with_labels(labels))
+    measured = make_report(keep(tmp_path / "run", node_config(), model, result=NODE_RESULT))
+    nodes = measured.values["measured"]["most_certain"]
+    told = {one.node: (one.score, one.probability) for one in model.predict([node["node"] for node in nodes])}
+    assert {node["node"]: (node["score"], node["probability"]) for node in nodes} == {
+        node: pytest.approx(numbers) for node, numbers in told.items()
+    }
+    assert [node["probability"] for node in nodes] == sorted((node["probability"] for node in nodes), reverse=True)
+    assert "Calibrated on 20 validation nodes" in words(measured.html)
+    assert "scoreprobability" in words(measured.html)
+
+
+def test_a_class_that_is_never_predicted_has_no_precision(classifier):
+    measured = evaluate_nodes(classifier, "test")
+    only_first = np.array([[2, 0], [2, 0]])
+    object.__setattr__(measured, "confusion", only_first)
+    assert [(figures.precision, figures.recall) for figures in measured.by_class()] == [(0.5, 1.0), (None, 0.0)]
+
+
+def test_link_figures_agree_with_the_model_however_they_are_cut(predictor):
+    measured = evaluate_links(predictor, "test")
+    assert measured.report == predictor.rank(split="test")
+    assert sum(o + s for _, o, s in measured.bins) == measured.report.both.count
+    told = []
+    ranks = predictor.ranks(split="test", memory_budget=1, on_progress=told.append)
+    assert told == list(range(1, 13))  # a block for each question
+    assert summarize(ranks) == measured.report
+
+
+# -- charts ------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_thousand_points_are_thinned_and_keep_their_extremes():
+    points = [(float(i), 5.0 if i == 54_321 else -5.0 if i == 77_777 else 0.0) for i in range(100_000)]
+    kept = thinned(points)
+    assert len(kept) <= 600
+    assert {(54_321.0, 5.0), (77_777.0, -5.0), points[0], points[-1]} <= set(kept)
+    assert kept == sorted(kept)
+    assert len(line_chart([Series("a", points)], title="t", x_label="x", y_label="y")) < 60_000
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 0), (5, 5), (-3, 7), (0, 1e-9), (1e12, 3e12), (0.1, 0.1)])
+def test_ticks_enclose_what_they_measure(low, high):
+    ticks = nice_ticks(low, high)
+    assert ticks[0] <= low
+    assert ticks[-1] >= high
+    assert 2 <= len(ticks) <= 8
+
+
+@pytest.mark.parametrize("points", [[], [(3.0, 0.5)], [(1.0, 2.0), (2.0, 2.0)], [(1.0, -1.0), (2.0, float("nan"))]])
+def test_charts_of_little_are_still_charts(points):
+    chart = line_chart(
+        [Series("<a>", points, [(1.0, 0.0, 1.0)])], title="<t>", x_label="x", y_label="y", marks=[Mark("<m>", 1.0)]
+    )
+    parser = Checker()
+    parser.feed(chart)
+    assert parser.problems == []
+    assert parser.open == []
+    assert "<t>" not in chart
+
+
+def test_empty_and_flat_columns_bars_and_matrices():
+    assert "Nothing" in column_chart([], [], title="t", x_label="x", y_label="y")
+    for chart in (
+        column_chart(["1"], [("a", [0])], title="t", x_label="x", y_label="y"),
+        bar_chart([Bar("a", [0.0, None])], ["v", "w"], label="l"),
+        heat_map(["<r>"] * 2, ["<r>"] * 2, [[0, 0], [1, 0]], corner="c"),
+    ):
+        parser = Checker()
+        parser.feed(chart)
+        assert parser.problems == []
+        assert parser.open == []
+
+
+def test_many_classes_are_numbered():
+    names = [f"class {i}" for i in range(30)]
+    text = heat_map(names, names, np.eye(30, dtype=int).tolist(), corner="true class")
+    assert "30 · " in text
+
+
+def test_names_are_shortened_for_reading_only():
+    assert short_name('"a \\"quoted\\" text"@en') == 'a \\"quoted\\" text'
+    assert short_name("x" * 100).endswith("…")
+    assert short_name("http://example.org/") == "example.org"
+    assert 'title="http://example.org/a#b"' in named("http://example.org/a#b")
+
+
+# -- colors ------------------------------------------------------------------------------------------------
+
+
+def luminance(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_every_color_can_be_read_in_light_and_dark():
+    style = (Path(rgcn.__file__).parent / "pages" / "page.css").read_text()
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for colors in (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in (light, dark.split("* {")[0])):
+        for text in ("text", "muted", "accent"):
+            assert contrast(colors[text], colors["card"]) >= 4.5, text
+            assert contrast(colors[text], colors["ground"]) >= 4.5, text
+        for kind in ("good", "bad"):
+            assert contrast(colors[kind], colors[f"{kind}-ground"]) >= 4.5, kind
+        for number in range(1, 9):
+            assert contrast(colors[f"series-{number}"], colors["card"]) >= 3, number
+        for shade in range(10):
+            on = colors["on-pale" if shade < 7 else "on-deep"]
+            assert contrast(on, colors[f"heat-{shade}"]) >= 4.5, shade
