@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from rgcn.config_section import Section
+from rgcn.config.section import Section
 
 
 @dataclass(frozen=True)
