@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -21,21 +22,22 @@ class RunConfig(Section):
     """A whole run: what `rgcn train` reads. A task's own has its name, and the sections of its model and training."""
 
     task: str
-    seed: int = Field(0, ge=0, lt=2**63, description="Every random choice follows from it.")
-    data: DataConfig = Field(description="Which graph to learn from.", examples=[{"dataset": "world"}])
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Every random choice follows from it."""
+    data: DataConfig = Field(examples=[{"dataset": "world"}])
+    """Which graph to learn from."""
     model: Any
     training: Any
-    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig, description="When the run is saved.")
-    trackers: list[Tracker] = Field(
-        default_factory=list,
-        description="Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'. Your own is "
-        "package.module:Class.",
-    )
+    checkpoints: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    """When the run is saved."""
+    trackers: list[Tracker] = Field(default_factory=list)
+    """Also report to these; each is an extra of its own: pip install 'rgcn[NAME]'. Your own is package.module:Class."""
 
     @impossible("trackers")
-    def _each_once(self) -> str | None:
+    def _each_once(self) -> Iterator[str]:
         twice = sorted(name for name in set(self.trackers) if self.trackers.count(name) > 1)
-        return f"{twice[0]!r} is named twice: keep one" if twice else None
+        if twice:
+            yield f"{twice[0]!r} is named twice: keep one"
 
     def settings(self) -> dict[str, Any]:
         """What an estimator takes of it, flat."""
@@ -45,49 +47,51 @@ class RunConfig(Section):
 class NodeClassificationRun(RunConfig):
     """A whole run of node classification: what `rgcn train` reads."""
 
-    task: Literal["node-classification"] = Field("node-classification", description="What to learn.")
-    model: NodeModelConfig = Field(default_factory=NodeModelConfig, description="The network.")
-    training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig, description="How the network learns.")
+    task: Literal["node-classification"] = "node-classification"
+    """What to learn."""
+    model: NodeModelConfig = Field(default_factory=NodeModelConfig)
+    """The network."""
+    training: NodeTrainingConfig = Field(default_factory=NodeTrainingConfig)
+    """How the network learns."""
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "prune": self.data.prune}
 
     @impossible("data.prune", "model.layers")
-    def _pruned_no_nearer_than_heard(self) -> str | None:
+    def _pruned_no_nearer_than_heard(self) -> Iterator[str]:
         hops, layers = self.data.prune, self.model.layers
         if not isinstance(hops, bool) and hops < layers:
-            return (
+            yield (
                 f"a model of {layers} layers hears {layers} hops; pruned to {hops}, the graph would give other "
                 f"predictions: set prune to true, or to {layers} or more"
             )
-        return None
 
     @impossible("training.self_loop_dropout", "model.self_loops")
-    def _self_loops_to_drop(self) -> str | None:
+    def _self_loops_to_drop(self) -> Iterator[str]:
         if self.training.self_loop_dropout and not self.model.self_loops:
-            return "there are no self-loops to drop: set self_loop_dropout to 0, or model.self_loops to true"
-        return None
+            yield "there are no self-loops to drop: set self_loop_dropout to 0, or model.self_loops to true"
 
 
 class LinkPredictionRun(RunConfig):
     """A whole run of link prediction: what `rgcn train` reads."""
 
-    task: Literal["link-prediction"] = Field("link-prediction", description="What to learn.")
-    model: LinkModelConfig = Field(default_factory=LinkModelConfig, description="The network.")
-    training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig, description="How the network learns.")
+    task: Literal["link-prediction"] = "link-prediction"
+    """What to learn."""
+    model: LinkModelConfig = Field(default_factory=LinkModelConfig)
+    """The network."""
+    training: LinkTrainingConfig = Field(default_factory=LinkTrainingConfig)
+    """How the network learns."""
 
     @impossible("data.prune")
-    def _nothing_to_prune(self) -> str | None:
+    def _nothing_to_prune(self) -> Iterator[str]:
         if self.data.prune is not False:
-            return "pruning keeps what labelled nodes hear, and link prediction asks for every node: set prune to false"
-        return None
+            yield "pruning keeps what labelled nodes hear, and link prediction asks for every node: set prune to false"
 
     @impossible("training.warmup", "training.epochs")
-    def _warm_before_the_end(self) -> str | None:
+    def _warm_before_the_end(self) -> Iterator[str]:
         warmup, epochs = self.training.warmup, self.training.epochs
         if warmup > epochs:
-            return f"{warmup} steps of warm-up end after the last of {epochs} epochs: set warmup to {epochs} or less"
-        return None
+            yield f"{warmup} steps of warm-up end after the last of {epochs} epochs: set warmup to {epochs} or less"
 
     @impossible(
         "training.self_loop_dropout_on",
@@ -98,34 +102,32 @@ class LinkPredictionRun(RunConfig):
         "model.self_loop_apart",
         "model.decomposition",
     )
-    def _messages_to_drop_from(self) -> str | None:
+    def _messages_to_drop_from(self) -> Iterator[str]:
         model, training = self.model, self.training
+        blocks = model.decomposition == "block"
         if training.self_loop_dropout_on == "edge" or not training.self_loop_dropout or model.encoder == "none":
-            return None
+            return
         if model.encoder == "rgcn" and model.input == "one-hot":
-            return "one-hot nodes have no self-loop message to drop numbers of: set self_loop_dropout_on to edge"
-        if not model.self_loops:
-            return "there are no self-loops to drop numbers of: set self_loop_dropout to 0, or model.self_loops to true"
-        apart = model.self_loop_apart is not False if model.decomposition == "block" else bool(model.self_loop_apart)
-        if not apart:
-            return (
+            yield "one-hot nodes have no self-loop message to drop numbers of: set self_loop_dropout_on to edge"
+        elif not model.self_loops:
+            yield "there are no self-loops to drop numbers of: set self_loop_dropout to 0, or model.self_loops to true"
+        elif not (blocks if model.self_loop_apart is None else model.self_loop_apart):
+            yield (
                 "only a self-loop outside the decomposition has a message of its own: set self_loop_dropout_on to "
                 "edge, or model.self_loop_apart to true with bases or blocks"
             )
-        return None
 
     @impossible("training.batch_edges", "data.weight", "model.encoder")
-    def _sampled_edges_carry_no_weights(self) -> str | None:
+    def _sampled_edges_carry_no_weights(self) -> Iterator[str]:
         sampled = self.training.batch_edges is not None and self.model.encoder != "none"
         if sampled and self.data.weight is not None:
-            return "sampled edges carry no weights: set batch_edges to null, or data.weight to null"
-        return None
+            yield "sampled edges carry no weights: set batch_edges to null, or data.weight to null"
 
 
 class ClassificationByLinksRun(LinkPredictionRun):
     """A whole run of classification by links: a link model that hears labels as triples, and is asked for the class."""
 
-    task: Literal["classification-by-links"] = Field("classification-by-links", description="What to learn.")  # type: ignore[assignment]
-    training: ClassLinkTrainingConfig = Field(
-        default_factory=ClassLinkTrainingConfig, description="How the network learns."
-    )
+    task: Literal["classification-by-links"] = "classification-by-links"  # type: ignore[assignment]
+    """What to learn."""
+    training: ClassLinkTrainingConfig = Field(default_factory=ClassLinkTrainingConfig)
+    """How the network learns."""
