@@ -25,7 +25,7 @@ from rgcn.answers.reliability import (
 )
 from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
-from rgcn.predict.kept_calibration import calibration_of
+from rgcn.predict.opened import calibration_of
 from small_models import answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
 from tabled import TableScorer
 

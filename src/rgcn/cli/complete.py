@@ -66,7 +66,7 @@ def complete(
 ) -> None:
     """Find all missing triples worth adding, over every subject and relation, best first."""
     from rgcn.errors import ConfigError
-    from rgcn.predict.writing import format_of
+    from rgcn.predict.prediction_files import format_of
 
     if out is not None:
         format_of(out)
@@ -113,8 +113,8 @@ def _completed(opened: OpenModel, settings: dict[str, Any], quiet: bool) -> Comp
 
 def _tell(opened: OpenModel, found: Completion, settings: dict[str, Any], out: Path | None, as_json: bool) -> None:
     from rgcn.cli.prediction_tables import MOST_ROWS, print_links
-    from rgcn.predict.link_tables import ScoredTriples, link_frames, link_triples
-    from rgcn.predict.writing import format_of, write_lines, write_table
+    from rgcn.predict.answer_tables import ScoredTriples, link_frames, link_triples
+    from rgcn.predict.prediction_files import format_of, write_lines, write_table
     from rgcn.words import count
 
     rows = ScoredTriples.of_completion(found)

@@ -142,7 +142,7 @@ def _nodes(opened: OpenModel, names: Path | None, skip_unknown: bool) -> tuple[N
 
     if names is None:
         return np.arange(opened.graph.num_nodes), 0
-    from rgcn.predict.node_lists import read_table, resolve_nodes
+    from rgcn.predict.question_files import read_table, resolve_nodes
 
     table = read_table(names)
     found = resolve_nodes(

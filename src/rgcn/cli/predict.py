@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rgcn.predict import OpenModel
-    from rgcn.predict.classes import ClassAnswers
-    from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.predict.questions import QuestionTable
+    from rgcn.predict.answer_tables import ClassAnswers, ScoredTriples
+    from rgcn.predict.question_files import QuestionTable
 
 QUERIES_AT_ONCE = 1024
 
@@ -112,7 +111,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
-    from rgcn.predict.writing import format_of
+    from rgcn.predict.prediction_files import format_of
 
     if out is not None:
         format_of(out)
@@ -125,7 +124,7 @@ def predict(
     if reliability:
         _show_reliability(opened, as_json)
     elif about_links:
-        from rgcn.predict.questions import read_questions, single_question
+        from rgcn.predict.question_files import read_questions, single_question
 
         if queries is not None:
             _only_queries(subject, object, relation)
@@ -181,8 +180,8 @@ def _chosen_nodes(
     """(node ids, how many names were skipped)."""
     import numpy as np
 
-    from rgcn.predict.classes import nodes_to_classify
-    from rgcn.predict.node_lists import read_table, resolve_nodes
+    from rgcn.predict.answer_tables import nodes_to_classify
+    from rgcn.predict.question_files import read_table, resolve_nodes
 
     if path is None and not names:
         new = np.array(opened.new_nodes, dtype=np.int64)
@@ -201,7 +200,7 @@ def _chosen_nodes(
 def _classified(
     opened: OpenModel, ids: NDArray[np.int64], drop_labelled: bool, min_probability: float | None, quiet: bool
 ) -> Iterator[ClassAnswers]:
-    from rgcn.predict.classes import predict_classes
+    from rgcn.predict.answer_tables import predict_classes
     from rgcn.progress import progress
 
     with progress("classifying", len(ids), "nodes", show=False if quiet else None) as meter:
@@ -223,8 +222,8 @@ def _classes_out(
     as_json: bool,
 ) -> None:
     from rgcn.cli.prediction_tables import print_classes
-    from rgcn.predict.classes import PREDICATE, class_frame, class_triples, label_relation
-    from rgcn.predict.writing import format_of, predicate_term, write_lines, write_table
+    from rgcn.predict.answer_tables import PREDICATE, class_frame, class_triples, label_relation, predicate_term
+    from rgcn.predict.prediction_files import format_of, write_lines, write_table
 
     about = _about(opened, asked=asked, skipped=skipped)
     if out is None:
@@ -259,7 +258,7 @@ def _answered(
     quiet: bool,
 ) -> Iterator[ScoredTriples]:
     from rgcn.answers.links import answer_links
-    from rgcn.predict.link_tables import ScoredTriples
+    from rgcn.predict.answer_tables import ScoredTriples
     from rgcn.progress import progress
 
     with progress("asking", asked.questions.size, "questions", show=False if quiet else None) as meter:
@@ -274,8 +273,8 @@ def _links_out(
     opened: OpenModel, asked: QuestionTable, answers: Iterator[ScoredTriples], out: Path | None, as_json: bool
 ) -> None:
     from rgcn.cli.prediction_tables import MOST_ROWS, print_links
-    from rgcn.predict.link_tables import link_frames, link_triples
-    from rgcn.predict.writing import format_of, write_lines, write_table
+    from rgcn.predict.answer_tables import link_frames, link_triples
+    from rgcn.predict.prediction_files import format_of, write_lines, write_table
 
     about = _about(opened, asked=asked.questions.size, skipped=asked.skipped)
     if out is None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from rgcn.answers.calibration import Calibration
+from rgcn.data.atomic import write_atomically
+from rgcn.data.naming import names_outside
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.lookup import NameLookup
@@ -22,11 +30,12 @@ from rgcn.tasks.task import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rgcn.answers.calibration import Calibration
     from rgcn.config import RunConfig
     from rgcn.scoring import Scorer
 
 KINDS = ("iri", "literal", "blank")
+CALIBRATION_FILE = "calibration.json"
+CALIBRATION_VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +132,6 @@ class OpenModel:
     @cached_property
     def calibration(self) -> Calibration:
         """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
-        from rgcn.predict.kept_calibration import calibration_of
-
         return calibration_of(self.model, self.path)
 
 
@@ -164,7 +171,29 @@ def open_model(
 
 def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> Titles:
     """Readable names: those of the data set, where it has some."""
-    from rgcn.data.naming import names_outside
-
     outside = names_outside(dataset or graph.name, graph, mirror)
     return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
+
+
+def calibration_of(model: Estimator, folder: Path) -> Calibration:
+    """The calibration of a model: from its folder, or fitted and kept there where the folder can be written.
+
+    It is used again while weights and graph are the same.
+    """
+    digest = sha256(f"{CALIBRATION_VERSION} {model.graph_.fingerprint}".encode())
+    for name, tensor in sorted(model.network_.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    key, path, found = digest.hexdigest(), folder / CALIBRATION_FILE, None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found = Calibration.from_dict(values) if values.get("of") == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or a damaged one
+        pass
+    if found is None:
+        found = model.calibration_
+        if folder.is_dir():  # a model that was never saved has no folder to keep it in
+            with suppress(OSError):  # a folder that may only be read is none the worse
+                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+    model.calibration_ = found
+    return found
