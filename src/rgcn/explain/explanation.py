@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgcn.explain.fidelity import Fidelity
-from rgcn.explain.phrases import Named, percent, sentence, walk
+from rgcn.explain.phrases import Named, arrow, percent, sentence
 
 if TYPE_CHECKING:
     from rgcn.pages.markup import Html
@@ -70,8 +70,10 @@ class ExplainedPath:
         'Ada —worksAt→ KIT ←worksAt— Bob'
         """
         first = self.steps[0]
-        start = first.subject if first.forward else first.object
-        return walk(start, [(s.relation, s.forward, s.object if s.forward else s.subject) for s in self.steps])
+        words = [(first.subject if first.forward else first.object)["title"]]
+        for step in self.steps:
+            words += [arrow(step.relation, step.forward), (step.object if step.forward else step.subject)["title"]]
+        return " ".join(words)
 
 
 @dataclass(frozen=True)
@@ -132,23 +134,9 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "question": self.question,
-            "method": self.method,
-            "score": self.score,
-            "probability": self.probability,
-            "own_share": self.own_share,
-            "ruled_out": self.ruled_out,
-            "added": list(self.added),
-            "edges": [asdict(edge) for edge in self.edges],
-            "against": [asdict(edge) for edge in self.against],
-            "neighbors": [asdict(neighbor) for neighbor in self.neighbors],
-            "paths": [
-                {"text": path.text, **asdict(path), "steps": list(map(asdict, path.steps))} for path in self.paths
-            ],
-            "fidelity": self.fidelity.as_dict(),
-            "considered": self.considered,
-        }
+        plain = {key: value for key, value in asdict(self).items() if key not in ("model", "connections")}
+        paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
+        return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}
 
     def as_text(self) -> str:
         """For a terminal or a mail: no markup, no color."""

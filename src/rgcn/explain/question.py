@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.answers.calibration import Calibration
+from rgcn.answers.calibration import AnsweringModel, Calibration
+from rgcn.answers.links import triple_probabilities
 from rgcn.explain.reach import Reach
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.tasks.estimator import Estimator
@@ -21,15 +22,12 @@ Network = TypeVar("Network", bound=nn.Module)
 
 @dataclass(frozen=True, eq=False)
 class Question(ABC):
-    """An answer and the triples that can have a say in it.
-
-    strength_name  what the strength is called
-    """
+    """An answer and the triples that can have a say in it."""
 
     reach: Reach
     calibration: Calibration
 
-    strength_name: ClassVar[str]
+    strength_name: ClassVar[str] = "the score"
 
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
@@ -39,12 +37,12 @@ class Question(ABC):
     def unheard(self) -> Tensor:
         """What the network gives for nodes it knows nothing of: no triple, and nothing they bring themselves."""
 
-    @abstractmethod
     def strength(self, output: Tensor) -> Tensor:
-        """How strongly an output speaks for the answer, a scalar without bounds. This is what gets explained.
+        """How strongly an output speaks for the answer, a scalar without bounds: what gets explained.
 
         A probability would not do: where it is nearly one, no edge changes it any more.
         """
+        return self.score(output)
 
     @abstractmethod
     def log_probability(self, output: Tensor) -> Tensor:
@@ -55,16 +53,12 @@ class Question(ABC):
         """The network's own number for the answer, a scalar: the class's logit, the triple's score."""
 
     @abstractmethod
-    def calibrated(self, output: Tensor) -> float:
-        """The answer's probability, by the network's number alone, whatever else is known."""
-
     def probability(self, output: Tensor) -> float | None:
-        """The same; None where there was nothing to calibrate on."""
-        return self.calibrated(output) if self.calibration.fitted else None
+        """Calibrated, by the network's number alone, whatever else is known; None where nothing was calibrated."""
 
-    def silent(self) -> ReceptiveField:
-        """No message at all, not even a node's to itself."""
-        return self.reach.weighted(self.reach.field.layers[0].weight.new_zeros(len(self.reach)), loops=0.0)
+    def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
+        """The probability that a prediction of the same answer has."""
+        return self.probability(output)
 
     def strength_with(self, field: ReceptiveField) -> Tensor:
         return self.strength(self.output(field))
@@ -85,7 +79,7 @@ class ClassQuestion(Question):
         return self.model.class_heard(self.network, field, self.node)
 
     def unheard(self) -> Tensor:
-        return self.model.class_heard(self.network, self.silent(), self.node, own=False)
+        return self.model.class_heard(self.network, self.reach.silent(loops=0.0), self.node, own=False)
 
     def strength(self, output: Tensor) -> Tensor:
         others = torch.cat([output[0, : self.class_], output[0, self.class_ + 1 :]])
@@ -97,8 +91,9 @@ class ClassQuestion(Question):
     def score(self, output: Tensor) -> Tensor:
         return output[0, self.class_]
 
-    def calibrated(self, output: Tensor) -> float:
-        return float(self.calibration.class_probabilities(output)[0, self.class_])
+    def probability(self, output: Tensor) -> float | None:
+        calibration = self.calibration
+        return float(calibration.class_probabilities(output)[0, self.class_]) if calibration.fitted else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,20 +105,15 @@ class LinkQuestion(Question):
     relation: int
     object: int
 
-    strength_name = "the score"
-
     def output(self, field: ReceptiveField) -> Tensor:
         return self.network.score_heard(self._heard(field))
 
     def unheard(self) -> Tensor:
-        return self.network.score_unheard(self._heard(self.silent()))
+        return self.network.score_unheard(self._heard(self.reach.silent(loops=0.0)))
 
     def _heard(self, field: ReceptiveField) -> Heard:
         asked = torch.tensor(self.reach.asked, device=self.reach.field.inputs.device)
         return Heard(field, asked, self.subject, self.relation, self.object)
-
-    def strength(self, output: Tensor) -> Tensor:
-        return output[0]
 
     def log_probability(self, output: Tensor) -> Tensor:
         return nn.functional.logsigmoid(output[0])
@@ -131,8 +121,12 @@ class LinkQuestion(Question):
     def score(self, output: Tensor) -> Tensor:
         return output[0]
 
-    def calibrated(self, output: Tensor) -> float:
-        return float(self.calibration.link_probabilities(output)[0])
+    def probability(self, output: Tensor) -> float | None:
+        return float(self.calibration.link_probabilities(output)[0]) if self.calibration.fitted else None
+
+    def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
+        found = triple_probabilities(model, torch.tensor([[self.subject, self.relation, self.object]]), output)
+        return None if found is None else float(found[0])
 
 
 def frozen(network: Network) -> Network:

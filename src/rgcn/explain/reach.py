@@ -62,6 +62,10 @@ class Reach:
         )
         return replace(self.field, layers=tuple(layers))
 
+    def silent(self, loops: float = 1.0) -> ReceptiveField:
+        """No triple's message at all."""
+        return self.weighted(self.field.layers[0].weight.new_zeros(len(self)), loops)
+
     def keeping(self, keep: Flags) -> ReceptiveField:
         """The graph with only the triples that are kept, normalized as if the others had never been; loops stay."""
         device = self.field.inputs.device
@@ -75,18 +79,13 @@ class Reach:
     @cached_property
     def ends(self) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]:
         """For each layer (source, target) [E]: the nodes that each edge comes from and leads to."""
-        return tuple(self._ends(layer, place) for layer, place in zip(self.field.layers, self.place, strict=True))
-
-    def _ends(self, layer: RelationalAdjacency, place: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        structure = layer.structure
-        direction, origin = structure.direction.cpu().numpy(), structure.origin.cpu().numpy()
-        loops = direction == SELF_LOOP
-        behind = np.concatenate([self.triples, np.zeros((1, 3), dtype=np.int64)])[place.cpu().numpy()]
-        forward = direction == 0
-        source = np.where(forward, behind[:, 0], behind[:, 2])
-        target = np.where(forward, behind[:, 2], behind[:, 0])
-        node = origin - structure.num_triples
-        return np.where(loops, node, source), np.where(loops, node, target)
+        triples, ends = np.concatenate([self.triples, np.zeros((1, 3), dtype=np.int64)]), []
+        for layer, place in zip(self.field.layers, self.place, strict=True):
+            direction, origin = (of.cpu().numpy() for of in (layer.structure.direction, layer.structure.origin))
+            subject, _, object_ = triples[place.cpu().numpy()].T
+            node, kinds = origin - layer.structure.num_triples, [direction == SELF_LOOP, direction == 0]
+            ends.append((np.select(kinds, [node, subject], object_), np.select(kinds, [node, object_], subject)))
+        return tuple(ends)
 
     @cached_property
     def hop(self) -> NDArray[np.int64]:
