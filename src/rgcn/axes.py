@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
 
 from rgcn.errors import ConfigError, DataError, close_matches
@@ -107,23 +108,20 @@ class Axis(Generic[T]):
             return entry.load()
         except (ImportError, AttributeError) as error:
             package = entry.dist.name if entry.dist is not None else entry.module
-            raise ConfigError(
-                f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
-            ) from error
+            words = f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
+            raise ConfigError(words) from error
 
     def _dotted(self, choice: str, trusted: bool) -> Any:
         module, _, name = choice.partition(":")
+        package = module.partition(".")[0]
         if not (trusted or module in sys.modules or is_allowed(module)):
             raise DataError(
                 f"this needs the {self.kind} {choice}, and a file is not believed when it names code to run. If you "
-                f"trust the package {module.partition('.')[0]!r}, allow it: --allow {module.partition('.')[0]}, "
-                f'rgcn.allow("{module.partition(".")[0]}") or {ALLOWED}; or have it register the entry point '
-                f"{self.group}"
+                f"trust the package {package!r}, allow it: --allow {package}, "
+                f'rgcn.allow("{package}") or {ALLOWED}; or have it register the entry point {self.group}'
             )
         try:
-            found = import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
+            found = attrgetter(name)(import_module(module))
         except ModuleNotFoundError as error:
             missing = (error.name or module).partition(".")[0]
             raise DataError(
@@ -144,12 +142,8 @@ def allow(*packages: str) -> None:
     >>> is_allowed("mypackage.decoders"), is_allowed("mypackages")
     (True, False)
     """
-    known = [name for name in os.environ.get(ALLOWED, "").split(",") if name]
-    for package in packages:
-        module = package.partition(":")[0].strip()
-        if module and module not in known:
-            known.append(module)
-    os.environ[ALLOWED] = ",".join(known)
+    known = [*os.environ.get(ALLOWED, "").split(","), *(package.partition(":")[0].strip() for package in packages)]
+    os.environ[ALLOWED] = ",".join(dict.fromkeys(name for name in known if name))
 
 
 def is_allowed(module: str) -> bool:
@@ -170,5 +164,5 @@ def imported(place: str) -> Any:
 
 @cache
 def _installed(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name; read once, since it looks through all installed packages."""
+    """Entry points by name; read once, since all installed packages are looked through."""
     return {entry.name: entry for entry in entry_points(group=group)}

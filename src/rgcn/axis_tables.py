@@ -31,9 +31,7 @@ ENCODERS: Axis[Encoder] = Axis(
     },
 )
 DECODERS: Axis[Decoder] = Axis(
-    "decoder",
-    "rgcn.nn.decoders:Decoder",
-    {"distmult": "rgcn.nn.decoders.distmult:DistMult"},
+    "decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders.distmult:DistMult"}
 )
 HEADS: Axis[Head] = Axis(
     "head",
@@ -41,9 +39,7 @@ HEADS: Axis[Head] = Axis(
     {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
 )
 OBJECTIVES: Axis[Objective] = Axis(
-    "objective",
-    "rgcn.objectives:Objective",
-    {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"},
+    "objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"}
 )
 SAMPLERS: Axis[EdgeSampler] = Axis(
     "sampler",

@@ -45,10 +45,7 @@ class UnknownNameError(RgcnError, KeyError):
 
 
 class AmbiguousNameError(DataError):
-    """What several are called.
-
-    names  theirs, by which they can be told apart
-    """
+    """What several are called; `names` are theirs, by which they can be told apart."""
 
     def __init__(self, kind: str, name: str, names: list[str]) -> None:
         self.kind, self.name, self.names = kind, name, names
@@ -58,11 +55,9 @@ class AmbiguousNameError(DataError):
 
 
 class StoppedError(RgcnError):
-    """A training that was asked to stop has saved itself.
+    """A training that was asked to stop has saved itself: what happened, how to go on, and the signal that asked.
 
-    what           what happened
-    advice         how to go on
-    signal_number  of the signal that asked; the exit code tells a shell which it was
+    The exit code tells a shell which signal it was.
     """
 
     def __init__(self, what: str, advice: str, signal_number: int) -> None:

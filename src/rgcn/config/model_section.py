@@ -148,7 +148,7 @@ class NodeModelConfig(ModelSection):
     _bases = _goes_with("bases", "basis", 30)
     _blocks = _goes_with("blocks", "block", 4)
 
-    @impossible("blocks", "hidden", "embedding", "layers", "encoder", "decomposition")
+    @impossible("blocks", "hidden", "embedding", "layers", "encoder", "head", "decomposition")
     def _blocks_divide_widths(self) -> Iterator[str]:
         if self.encoder == "e-rgcn":  # its first convolution is diagonal, and keeps the embedding's width
             yield from _undivided(self, "embedding", *(["hidden"] if self.layers > 2 else []))
