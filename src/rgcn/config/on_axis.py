@@ -1,11 +1,11 @@
-"""Settings that choose on an axis: `trackers: list[Annotated[str, OnAxis(TRACKERS)]]`.
+"""Settings that choose on an axis, `list[Annotated[str, OnAxis(TRACKERS)]]`, and what people are told of the chosen.
 
 Written in a file they are names; from Python a class will do, and is kept by its dotted name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -13,8 +13,10 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from rgcn.axes import Axis
+from rgcn.axes import Axis, dotted_name
+from rgcn.axis_tables import ENCODERS
 from rgcn.config.section import Path, Section
+from rgcn.errors import RgcnError
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,29 @@ def _marks(*annotations: Any) -> Iterator[OnAxis]:
         if isinstance(annotation, OnAxis):
             yield annotation
         yield from _marks(*get_args(annotation))
+
+
+class Description(NamedTuple):
+    """What a model is made of, by heading, and what it cannot do because it is made so, a sentence each."""
+
+    made_of: Mapping[str, str]
+    limits: tuple[str, ...] = ()
+
+
+def described(encoder: str, describe: Callable[[type[Any]], Description]) -> Description:
+    """What an encoder says; its name alone where it may not be imported, or is not installed here."""
+    try:
+        return describe(ENCODERS.find(encoder))
+    except RgcnError:
+        return Description({"Architecture": introduced(encoder)})
+
+
+def introduced(member: str | type) -> str:
+    """A class by its name, and where it is from if not from here.
+
+    >>> introduced("mypackage.encoders:Mine"), introduced(Description)
+    ('Mine, from mypackage', 'Description')
+    """
+    module, _, name = (member if isinstance(member, str) else dotted_name(member)).rpartition(":")
+    package = module.partition(".")[0]
+    return name if package in ("", "rgcn") else f"{name.rpartition('.')[2]}, from {package}"

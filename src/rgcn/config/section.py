@@ -135,14 +135,30 @@ def find_problems(
     section: type[Section], values: Mapping[Any, Any], origins: Mapping[Path, Origin] | None = None
 ) -> list[Problem]:
     """Every field that is wrong, and every rule broken by fields that are right."""
-    origins = origins or {}
     problems: list[Problem] = []
-    doubtful: set[Path] = set()
+    doubtful: set[Path] = set()  # what no rule may rely on
     try:
         section.model_validate(dict(values), context=FIELDS_ONLY)
     except ValidationError as error:
-        problems, doubtful = _field_problems(section, error.errors(include_url=False), origins)
-    return [*problems, *_broken_rules(section, values, doubtful, origins)]
+        for wrong in error.errors(include_url=False):
+            owner, path = _field_at(section, wrong["loc"])
+            if path in doubtful:  # each member of a union complains, and each item of a list
+                continue
+            doubtful.add(path)
+            if wrong["type"] in ("extra_forbidden", "invalid_key"):
+                words, meant = _unknown_key(section, owner, path)
+                doubtful |= {meant} if meant else set()
+            else:
+                words = _wrong_value(owner, path, wrong)
+            problems.append(Problem(_dotted(path), words, origin_of(wrong["loc"], origins or {})))
+    for path, part in _judgeable(section, values, doubtful):
+        for rule in part.rules():
+            keys = [(*path, *key.split(".")) for key in rule.keys]
+            if not any(key[: len(bad)] == bad for key in keys for bad in doubtful):
+                shown = next((key for key in keys if _is_given(key, values)), keys[0])
+                origin = origin_of(shown, origins or {})
+                problems += [Problem(_dotted(shown), words, origin) for words in rule.judge(part)]
+    return problems
 
 
 def origin_of(path: Path, origins: Mapping[Path, Origin]) -> Origin | None:
@@ -150,20 +166,8 @@ def origin_of(path: Path, origins: Mapping[Path, Origin]) -> Origin | None:
     return next((origins[path[:end]] for end in range(len(path), -1, -1) if path[:end] in origins), None)
 
 
-# -- rules -----------------------------------------------------------------------------------------------
-
-
-def _broken_rules(
-    section: type[Section], values: Mapping[Any, Any], doubtful: set[Path], origins: Mapping[Path, Origin]
-) -> Iterator[Problem]:
-    for path, part in _judgeable(section, values, doubtful):
-        for rule in part.rules():
-            keys = [(*path, *key.split(".")) for key in rule.keys]
-            if any(key[: len(bad)] == bad for key in keys for bad in doubtful):
-                continue
-            for words in rule.judge(part):
-                shown = next((key for key in keys if _is_given(key, values)), keys[0])
-                yield Problem(dotted(shown), words, origin_of(shown, origins))
+def _dotted(path: Path) -> str:
+    return ".".join(str(part) for part in path) or "as a whole"
 
 
 def _judgeable(
@@ -190,30 +194,6 @@ def _is_given(path: Path, values: Any) -> bool:
             return False
         values = values[part]
     return True
-
-
-# -- fields ----------------------------------------------------------------------------------------------
-
-
-def _field_problems(
-    section: type[Section], errors: Iterable[ErrorDetails], origins: Mapping[Path, Origin]
-) -> tuple[list[Problem], set[Path]]:
-    """A problem for each field that is wrong, and the paths no rule may rely on."""
-    problems: list[Problem] = []
-    doubtful: set[Path] = set()
-    for error in errors:
-        owner, path = _field_at(section, error["loc"])
-        if path in doubtful:  # each member of a union complains, and each item of a list
-            continue
-        doubtful.add(path)
-        if error["type"] in ("extra_forbidden", "invalid_key"):
-            words, meant = _unknown_key(section, owner, path)
-            if meant is not None:
-                doubtful.add(meant)
-        else:
-            words = _wrong_value(owner, path, error)
-        problems.append(Problem(dotted(path), words, origin_of(error["loc"], origins)))
-    return problems, doubtful
 
 
 def _field_at(section: type[Section], where: Path) -> tuple[type[Section], Path]:
@@ -296,7 +276,3 @@ def _choices(schema: Mapping[str, Any]) -> list[Any]:
         return [schema["const"]]
     inner = [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]
     return [*schema.get("enum", []), *(choice for part in inner for choice in _choices(part))]
-
-
-def dotted(path: Path) -> str:
-    return ".".join(str(part) for part in path) or "as a whole"
