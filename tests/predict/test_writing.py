@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from rgcn.errors import ConfigError, DataError, ParseError
-from rgcn.predict.answer_tables import predicate_term
-from rgcn.predict.prediction_files import format_of, write_lines, write_table
+from rgcn.predict.answer_tables import format_of, predicate_term, write_lines, write_table
 from rgcn.predict.question_files import read_questions, read_table, resolve_nodes
 from small_models import random_graph, with_whole_numbers
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rgcn.answers.by_example import Ids, Kinds, Marks, examples_of, is_ruled_out
 from rgcn.answers.calibration import AnsweringModel, Calibration, calibrate_completion
-from rgcn.answers.links import best_of
+from rgcn.answers.links import ScoredTriples, best_of
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
@@ -32,29 +32,20 @@ TOO_FEW_MET = (
 
 
 @dataclass(frozen=True, eq=False)
-class Completion:
+class Completion(ScoredTriples):
     """Triples the graph does not have, best first; equal ones by subject, relation, object.
 
-    triples      int64 [n, 3]
-    score        float32 [n]   the model's own numbers
-    probability  float32 [n]   calibrated, on this completion where it had validation triples enough; None where the
-                               model is not calibrated either
+    probability  calibrated on this completion, where it had validation triples enough
     calibration  how scores became probabilities
     pairs        (subject, relation) pairs that were asked
-    found        how many were good enough; more than n where a limit cut them
+    found        how many were good enough; more than there are here where a limit cut them
     best         the best score of any unknown triple that was looked at, good enough or not; -inf without any
     """
 
-    triples: Ids
-    score: NDArray[np.float32]
-    probability: NDArray[np.float32] | None
     calibration: Calibration
     pairs: int
     found: int
     best: float
-
-    def __len__(self) -> int:
-        return len(self.triples)
 
 
 class _Question(NamedTuple):
@@ -112,15 +103,17 @@ def complete(
     for question in questions:
         search.ask(question, memory_budget, on_progress)
     triples, score = pool.ranked()
+    new = np.zeros(len(triples), dtype=bool)
     if least is None:
-        return Completion(triples, score, None, calibration, search.pairs, pool.found, search.best)
+        return Completion(triples, score, None, new, calibration, search.pairs, pool.found, search.best)
     met = torch.cat([torch.empty(0), *search.met]).double().numpy()
     own = calibrate_completion(met[met >= pool.least], *pool.counts())
     calibration = own or replace(calibration, words=calibration.words + TOO_FEW_MET)
     probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
     keep = probability >= least
     found = pool.found if keep.all() else int(keep.sum())
-    return Completion(triples[keep], score[keep], probability[keep], calibration, search.pairs, found, search.best)
+    kept = (triples[keep], score[keep], probability[keep], new[keep])
+    return Completion(*kept, calibration, search.pairs, found, search.best)
 
 
 def _least(calibration: Calibration, asked: float | None) -> float | None:
@@ -169,9 +162,9 @@ class _Search:
             marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
             # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
             floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
-            found = best_of(scores, self.k, marks, drop_known=True, candidates=objects, floor=float(floor))
-            self._look_for_held_out(question, subject, scores, found.score)
-            self._take(subject.cpu(), question.relation, found.node, found.score.float())
+            node, best, _ = best_of(scores, self.k, marks, True, objects, float(floor))
+            self._look_for_held_out(question, subject, scores, best)
+            self._take(subject.cpu(), question.relation, node, best.float())
             self.pairs += len(subject)
             if on_progress is not None:
                 on_progress(self.pairs)

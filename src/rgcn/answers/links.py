@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.answers.by_example import Marks, is_ruled_out
@@ -22,6 +24,7 @@ from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
 
 Known = Literal["mark", "drop"]
+Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
 
 # Scores held at once, in bytes; fifty questions over the nodes of WN18 are 8 MB.
 BLOCK = 64 << 20
@@ -52,6 +55,48 @@ class LinkAnswers:
         return len(self.node)
 
 
+@dataclass(frozen=True, eq=False)
+class ScoredTriples:
+    """Triples with what a model says of them.
+
+    triples      int64 [n, 3]
+    score        float32 [n]   the model's own number
+    probability  float32 [n]   calibrated; None where there was nothing to calibrate on
+    known        bool [n]      whether it is a training triple
+    """
+
+    triples: NDArray[np.int64]
+    score: NDArray[np.float32]
+    probability: NDArray[np.float32] | None
+    known: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
+        share = None if self.probability is None else self.probability[part]
+        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part])
+
+    def at_least(self, probability: float) -> ScoredTriples:
+        """Those that are at least so probable."""
+        return self if self.probability is None else self[self.probability >= probability]
+
+    @classmethod
+    def of_answers(cls, questions: Questions, answers: LinkAnswers) -> ScoredTriples:
+        """The triples that answers make with their questions, question by question, best first."""
+        row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
+        node, asked = answers.node[row, column], questions.node[row]
+        is_object = questions.asks_objects()[row]
+        subject, object_ = torch.where(is_object, asked, node), torch.where(is_object, node, asked)
+        share = answers.probability
+        return cls(
+            torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
+            answers.score[row, column].float().numpy(),
+            None if share is None else share[row, column].float().numpy(),
+            answers.known[row, column].numpy(),
+        )
+
+
 def answer_links(
     model: AnsweringModel, questions: Questions, k: int = 10, known: Known = "mark", *, by_example: bool = True
 ) -> LinkAnswers:
@@ -67,11 +112,11 @@ def answer_links(
     64 MB are made in parts.
     """
     _check(model, questions, k, known)
-    best = _best(model, questions, k, known, by_example)
+    node, score, is_known = _best(model, questions, k, known, by_example)
     probability, calibration = None, _calibration(model)
     if calibration is not None:
-        probability = calibration.link_probabilities(best.score).masked_fill_(best.node < 0, 0.0)
-    return LinkAnswers(best.node, best.score, probability, best.known)
+        probability = calibration.link_probabilities(score).masked_fill_(node < 0, 0.0)
+    return LinkAnswers(node, score, probability, is_known)
 
 
 def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> None:
@@ -88,14 +133,14 @@ def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> N
 
 
 @torch.no_grad()
-def _best(model: AnsweringModel, questions: Questions, k: int, known: Known, by_example: bool) -> BestNodes:
+def _best(model: AnsweringModel, questions: Questions, k: int, known: Known, by_example: bool) -> Best:
     """The answers, in the order of the questions; those that ask for objects are looked at first."""
     scorer = model.scorer()
     index = KnownTriples.of_graph(model.graph_, "train", device=scorer.device)
     k, rows = min(k, scorer.num_nodes), max(1, BLOCK // (4 * scorer.num_nodes))
     for_objects = questions.asks_objects().cpu()
     order = torch.argsort(~for_objects, stable=True)
-    found = [BestNodes(torch.empty(0, k, dtype=torch.int64), torch.empty(0, k), torch.empty(0, k).bool())]
+    found: list[Best] = [(torch.empty(0, k, dtype=torch.int64), torch.empty(0, k), torch.empty(0, k).bool())]
     for part in torch.split(order, rows):
         asked = Questions(questions.node[part], questions.relation[part], for_objects[part]).to(scorer.device)
         scores = scorer.scores(asked)
@@ -104,10 +149,10 @@ def _best(model: AnsweringModel, questions: Questions, k: int, known: Known, by_
             node = asked.node[side]
             if len(node):
                 marks = Marks.of(model.graph_, index, node, asked.relation[side], first, by_example)
-                found.append(best_of(scores[side], k, marks, drop_known=known == "drop"))
-    best = found[1] if len(found) == 2 else BestNodes(*map(torch.cat, zip(*found, strict=True)))
+                found.append(best_of(scores[side], k, marks, known == "drop"))
     back = torch.argsort(order)
-    return BestNodes(*(tensor[back] for tensor in best))
+    node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
+    return node[back], score[back], is_known[back]
 
 
 def _calibration(model: AnsweringModel) -> Calibration | None:
@@ -135,30 +180,13 @@ def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor)
 # -- the best of each row of scores ---------------------------------------------------------------------
 
 
-class BestNodes(NamedTuple):
-    """The best k of each question, best first; -1, -inf and False where there are fewer. On the CPU.
-
-    node int64 [q, k], score float [q, k], known bool [q, k]
-    """
-
-    node: Tensor
-    score: Tensor
-    known: Tensor
-
-
 def best_of(
-    scores: Tensor,
-    k: int,
-    marks: Marks,
-    *,
-    drop_known: bool,
-    candidates: Tensor | None = None,
-    floor: float = -torch.inf,
-) -> BestNodes:
-    """The k best columns of each row of scores [q, n].
+    scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None, floor: float = -torch.inf
+) -> Best:
+    """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
     marks       what is known of the answers to each row's question; what examples rule out is left out
-    drop_known  whether known answers are left out; else they are marked
+    drop        whether known answers are left out; else they are marked
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
     floor       only scores above it count
     """
@@ -167,21 +195,15 @@ def best_of(
         candidates = torch.arange(scores.shape[1], device=scores.device)
     compiled = _compiled() if scores.device.type == "cpu" and k <= LONGEST_LIST else None
     if compiled is None or scores.dtype not in (torch.float32, torch.float64):
-        return _plainly(scores, k, marks, drop_known, candidates, floor)
-    return _in_numba(compiled, scores, k, marks, drop_known, candidates, floor)
-
-
-def _in_numba(
-    compiled: ModuleType, scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor, floor: float
-) -> BestNodes:
+        return _plainly(scores, k, marks, drop, candidates, floor)
     size = len(scores)
-    found = BestNodes(*(torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool)))
+    node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
     known = (marks.known.node, marks.known_begin, marks.known_end)
     turned = (marks.turned.node, marks.turned_begin, marks.turned_end)
     given = (scores, candidates, *known, *turned, marks.own)
     lowest = scores.new_full((size,), floor)
     arrays: list[Any] = [tensor.contiguous().numpy() for tensor in given]
-    arrays += [drop, lowest.numpy(), *[tensor.numpy() for tensor in found]]
+    arrays += [drop, *[tensor.numpy() for tensor in (lowest, node, score, is_known)]]
     threads = torch.get_num_threads()
     if threads == 1 or scores.numel() < WORTH_A_THREAD:
         strange = compiled.best(0, size, *arrays)
@@ -191,10 +213,10 @@ def _in_numba(
             strange = sum(pool.map(lambda cut: compiled.best(*cut, *arrays), pairwise(cuts)))
     if strange:
         _refuse_strange()
-    return found
+    return node, score, is_known
 
 
-def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor, floor: float) -> BestNodes:
+def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor, floor: float) -> Best:
     """In PyTorch, on any device."""
     if bool(scores.isnan().any()):
         _refuse_strange()
@@ -205,7 +227,7 @@ def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tenso
     column, score = ordered.indices[:, :k], ordered.values[:, :k]
     nothing = out.gather(1, column)
     node, is_known = candidates[column].masked_fill(nothing, -1), known.gather(1, column) & ~nothing
-    return BestNodes(node.cpu(), score.cpu(), is_known.cpu())
+    return node.cpu(), score.cpu(), is_known.cpu()
 
 
 def _mask(scores: Tensor, candidates: Tensor, row: Tensor, node: Tensor) -> Tensor:

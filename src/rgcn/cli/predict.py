@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rgcn.answers.links import ScoredTriples
     from rgcn.predict import OpenModel
-    from rgcn.predict.answer_tables import ClassAnswers, ScoredTriples
+    from rgcn.predict.answer_tables import ClassAnswers
     from rgcn.predict.question_files import QuestionTable
 
 QUERIES_AT_ONCE = 1024
@@ -111,7 +112,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
-    from rgcn.predict.prediction_files import format_of
+    from rgcn.predict.answer_tables import format_of
 
     if out is not None:
         format_of(out)
@@ -222,8 +223,16 @@ def _classes_out(
     as_json: bool,
 ) -> None:
     from rgcn.cli.prediction_tables import print_classes
-    from rgcn.predict.answer_tables import PREDICATE, class_frame, class_triples, label_relation, predicate_term
-    from rgcn.predict.prediction_files import format_of, write_lines, write_table
+    from rgcn.predict.answer_tables import (
+        PREDICATE,
+        class_frame,
+        class_triples,
+        format_of,
+        label_relation,
+        predicate_term,
+        write_lines,
+        write_table,
+    )
 
     about = _about(opened, asked=asked, skipped=skipped)
     if out is None:
@@ -257,8 +266,7 @@ def _answered(
     min_probability: float | None,
     quiet: bool,
 ) -> Iterator[ScoredTriples]:
-    from rgcn.answers.links import answer_links
-    from rgcn.predict.answer_tables import ScoredTriples
+    from rgcn.answers.links import ScoredTriples, answer_links
     from rgcn.progress import progress
 
     with progress("asking", asked.questions.size, "questions", show=False if quiet else None) as meter:
@@ -273,8 +281,7 @@ def _links_out(
     opened: OpenModel, asked: QuestionTable, answers: Iterator[ScoredTriples], out: Path | None, as_json: bool
 ) -> None:
     from rgcn.cli.prediction_tables import MOST_ROWS, print_links
-    from rgcn.predict.answer_tables import link_frames, link_triples
-    from rgcn.predict.prediction_files import format_of, write_lines, write_table
+    from rgcn.predict.answer_tables import format_of, link_frames, link_triples, write_lines, write_table
 
     about = _about(opened, asked=asked.questions.size, skipped=asked.skipped)
     if out is None:

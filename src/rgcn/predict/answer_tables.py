@@ -1,25 +1,30 @@
-"""Answers in bulk: classes of many nodes and scored triples, as tables and as N-Triples."""
+"""Answers in bulk: classes of many nodes and scored triples, as tables and as files.
+
+CSV, TSV, Parquet, JSON Lines, N-Triples. A file appears when it is whole, or not at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import gzip
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from rgcn.answers.links import LinkAnswers
+from rgcn.answers.links import ScoredTriples
+from rgcn.data.atomic import replace_atomically
+from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from rgcn.answers.completion import Completion
     from rgcn.predict import OpenModel
 
 Ids = NDArray[np.int64]
@@ -28,6 +33,16 @@ Numbers = NDArray[np.float32]
 CHUNK = 1 << 16
 # The predicate of predictions written as RDF, where nobody knows which relation the labels came from.
 PREDICATE = "urn:rgcn:predictedClass"
+Format = Literal["csv", "tsv", "parquet", "jsonl", "nt"]
+
+SUFFIXES: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".nt": "nt",
+    ".nt.gz": "nt",
+}
 WORDS = ("subject", "relation", "object", "subject_title", "relation_title", "object_title")
 
 
@@ -142,53 +157,6 @@ def label_relation(opened: OpenModel) -> str | None:
 # -- links -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredTriples:
-    """Triples with what a model says of them.
-
-    triples      int64 [n, 3]
-    score        float32 [n]   the model's own number
-    probability  float32 [n]   calibrated; None where there was nothing to calibrate on
-    known        bool [n]      whether it is a training triple
-    """
-
-    triples: Ids
-    score: Numbers
-    probability: Numbers | None
-    known: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.triples)
-
-    def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
-        return ScoredTriples(*(None if column is None else column[part] for column in vars(self).values()))
-
-    def at_least(self, probability: float) -> ScoredTriples:
-        """Those that are at least so probable."""
-        return self if self.probability is None else self[self.probability >= probability]
-
-    @classmethod
-    def of_answers(cls, questions: Questions, answers: LinkAnswers) -> ScoredTriples:
-        """The triples that answers make with their questions, question by question, best first."""
-        row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
-        node, asked = answers.node[row, column], questions.node[row]
-        is_object = questions.asks_objects()[row]
-        subject, object_ = torch.where(is_object, asked, node), torch.where(is_object, node, asked)
-        share = answers.probability
-        return cls(
-            torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
-            answers.score[row, column].float().numpy(),
-            None if share is None else share[row, column].float().numpy(),
-            answers.known[row, column].numpy(),
-        )
-
-    @classmethod
-    def of_completion(cls, completion: Completion) -> ScoredTriples:
-        """New triples, best first."""
-        new = np.zeros(len(completion), dtype=bool)
-        return cls(completion.triples, completion.score, completion.probability, new)
-
-
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
     """subject, relation, object, their titles, score, probability, known; at least one frame."""
     import polars as pl
@@ -271,3 +239,74 @@ def predicate_term(name: str) -> str:
         return str(NamedNode(bare))
     except ValueError:
         return str(NamedNode(f"urn:rgcn:relation:{quote(bare, safe='')}"))
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def format_of(path: Path) -> Format:
+    """The format that a file's name asks for; asked before anything is computed.
+
+    >>> format_of(Path("new.nt.gz"))
+    'nt'
+    """
+    name = path.name.lower()
+    for suffix, format in SUFFIXES.items():
+        if name.endswith(suffix) and name != suffix:
+            if path.is_dir():
+                raise DataError(f"{path} is a folder; name a file to write")
+            return format
+    raise ConfigError(f"{path}: the name says what to write, and must end in {', '.join(SUFFIXES)}")
+
+
+def write_table(path: Path, frames: Iterable[pl.DataFrame]) -> int:
+    """Write frames of the same columns one after the other, and say how many rows they had.
+
+    Frames are written as they come; only Parquet needs all of them at once.
+    """
+    format, rows = format_of(path), 0
+
+    def write(temporary: Path) -> None:
+        nonlocal rows
+        if format == "parquet":
+            import polars as pl
+
+            table = pl.concat(list(frames), how="vertical_relaxed")
+            rows = table.height
+            table.write_parquet(temporary)
+            return
+        with temporary.open("wb") as file:
+            for number, frame in enumerate(frames):
+                if format == "jsonl":
+                    frame.write_ndjson(file)
+                else:
+                    frame.write_csv(file, separator="," if format == "csv" else "\t", include_header=number == 0)
+                rows += frame.height
+
+    _replace(path, write)
+    return rows
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Write lines of text, compressed where the name ends in .gz, and say how many there were."""
+    count = 0
+
+    def write(temporary: Path) -> None:
+        nonlocal count
+        with temporary.open("wb") as raw:
+            # No name and no time inside: the same lines give the same bytes.
+            file: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.name.lower().endswith(".gz") else raw
+            with io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
+                for line in lines:
+                    text.write(line + "\n")
+                    count += 1
+
+    _replace(path, write)
+    return count
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
+    try:
+        replace_atomically(path, write)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
