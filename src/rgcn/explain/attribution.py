@@ -1,22 +1,24 @@
-"""How much each edge in reach mattered, and two ways to find out: integrated gradients, and a learned edge mask."""
+"""How much each edge in reach mattered, by integrated gradients or a learned edge mask, and by which paths it came."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.explain.question import Question
-from rgcn.explain.reach import Reach
+from rgcn.explain.question import Question, Reach
 
 Numbers = NDArray[np.float64]
 LOUD_ENOUGH = 0.05
 GRADIENT_STEPS = 32
 MASK_STEPS, MASK_RATE = 60, 0.1
 FIRST_PRICE, LAST_PRICE = 1e-3, 1.0
+MOST_PARTS = 200  # edges that are looked at on each side: a path is no more important than its parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,3 +160,80 @@ def edge_mask(question: Question, steps: int = MASK_STEPS) -> Attribution:
     places = [place.cpu().numpy() for place in reach.place]
     count = np.bincount(np.concatenate(places), minlength=len(every))
     return Attribution(reach, tuple(every[place] / count[place] for place in places), None)
+
+
+# -- paths -----------------------------------------------------------------------------------------------
+
+
+class Path(NamedTuple):
+    """A walk of one or two triples, by their places in reach, beginning at a node."""
+
+    start: int
+    triples: tuple[int, ...]
+    importance: float
+
+
+def paths_from(attribution: Attribution, limit: int) -> list[Path]:
+    """The most important walks of two triples from an asked node, outward.
+
+    A message of the last layer but one, u → m, goes on to the asked node v by the edges m → v of the last. Its
+    importance is shared among these as they are important themselves:
+
+        importance(v, m, u) = importance(u → m) · |importance(m → v)| / Σ |importance of m's edges|
+
+    Over all of m's edges these add up to the importance of u → m; walks out and back again have a part in it, but are
+    not listed. Self-loops have no importance of their own: where m is asked about itself, what it hands on to itself is
+    counted with its other edges, or, where it has none, in no walk. Networks of one layer have no such walks.
+    """
+    reach = attribution.reach
+    if len(reach.field.layers) < 2:
+        return []
+    outer, inner = attribution.edges[-2], attribution.edges[-1]
+    (outer_source, outer_target), (inner_source, inner_target) = reach.ends[-2], reach.ends[-1]
+    outer_place, inner_place = (reach.place[depth].cpu().numpy() for depth in (-2, -1))
+    found: dict[tuple[int, tuple[int, int]], Path] = {}
+    for edge in _strongest(np.where(outer_place < len(reach), outer, 0.0)):
+        onward = np.flatnonzero(inner_source == outer_target[edge])
+        total = np.abs(inner[onward]).sum()
+        for second in onward.tolist():
+            first_triple, second_triple = int(inner_place[second]), int(outer_place[edge])
+            if first_triple == len(reach) or outer_source[edge] == inner_target[second] or not total:
+                continue  # a self-loop, or out and back again
+            start, way = int(inner_target[second]), (first_triple, second_triple)
+            before = found[start, way].importance if (start, way) in found else 0.0
+            found[start, way] = Path(start, way, before + float(outer[edge] * abs(inner[second]) / total))
+    return _best(found.values(), limit)
+
+
+def paths_between(attribution: Attribution, subject: int, object: int, asked: int | None, limit: int) -> list[Path]:
+    """The most important walks of one or two triples from subject to object, as strong as their weakest triple.
+
+    asked: the place of the triple that is asked about, which proves nothing about itself.
+    """
+    reach, importance = attribution.reach, attribution.triples
+    near: dict[int, list[tuple[int, int]]] = {subject: [], object: []}
+    found: list[Path] = []
+    if subject == object:
+        return found
+    for place in _strongest(np.where(importance > 0, importance, 0.0), 2 * MOST_PARTS):
+        ends = set(reach.triples[place, [0, 2]].tolist())
+        if ends == {subject, object} and place != asked:
+            found.append(Path(subject, (place,), float(importance[place])))
+        elif len(ends) == 2 and place != asked:
+            for end in ends & {subject, object}:
+                near[end].append((place, *(ends - {end})))
+    for first, middle in near[subject]:
+        for second, shared in near[object]:
+            if shared == middle:
+                found.append(Path(subject, (first, second), float(min(importance[first], importance[second]))))
+    return _best(found, limit)
+
+
+def _strongest(importance: Numbers, most: int = MOST_PARTS) -> list[int]:
+    order = np.argsort(-np.abs(importance), kind="stable")[:most]
+    return [int(place) for place in order if importance[place]]
+
+
+def _best(paths: Iterable[Path], limit: int) -> list[Path]:
+    """Those that speak for the answer, strongest first."""
+    return sorted((path for path in paths if path.importance > 0), key=lambda path: -path.importance)[:limit]
