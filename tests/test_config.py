@@ -26,7 +26,7 @@ from rgcn.config import (
     search_spaces,
     validated,
 )
-from rgcn.config_section import FIELDS_ONLY, Origin, find_problems
+from rgcn.config.section import FIELDS_ONLY, Origin, find_problems
 from rgcn.errors import ConfigError
 from rgcn.tasks.settings import LinkSettings, NodeSettings
 from rgcn.tasks.task import task_of

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rgcn.answers.by_example import is_ruled_out
 from rgcn.answers.links import triple_probabilities
-from rgcn.answers.marks import is_ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution
 from rgcn.explain.edge_mask import edge_mask

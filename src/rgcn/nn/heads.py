@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.nn.description import introduced
+from rgcn.config.description import introduced
 
 
 class Head(nn.Module, ABC):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.answers.model import AnsweringModel
+from rgcn.answers.calibration import AnsweringModel
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
 from rgcn.pages.reporting import OnProgress

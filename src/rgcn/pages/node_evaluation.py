@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.answers.model import AnsweringModel
+from rgcn.answers.calibration import AnsweringModel
 from rgcn.errors import DataError
 from rgcn.graph import NodeLabels
 

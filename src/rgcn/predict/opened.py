@@ -67,7 +67,7 @@ class OpenModel:
         if not self.answers(kind):
             raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
 
-    # -- what answers are made of (`rgcn.answers.model`) ---------------------------------------------------
+    # -- what answers are made of (`AnsweringModel`) -------------------------------------------------------
 
     @property
     def graph_(self) -> KnowledgeGraph:

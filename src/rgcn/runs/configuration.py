@@ -14,8 +14,8 @@ import yaml
 
 from rgcn.axis_tables import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
-from rgcn.config_choices import choices
-from rgcn.config_section import Origin, Problem, Section, listed, origin_of
+from rgcn.config.on_axis import choices
+from rgcn.config.section import Origin, Problem, Section, listed, origin_of
 from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
 from rgcn.tasks.task import task_of

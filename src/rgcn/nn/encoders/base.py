@@ -10,8 +10,8 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import DECODERS
+from rgcn.config.description import Description, introduced
 from rgcn.errors import ConfigError
-from rgcn.nn.description import Description, introduced
 from rgcn.nn.inputs import EmbeddingInput
 
 if TYPE_CHECKING:

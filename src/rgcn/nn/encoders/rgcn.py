@@ -12,9 +12,9 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import HEADS
+from rgcn.config.description import Description
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition
-from rgcn.nn.description import Description
 from rgcn.nn.encoders.base import VectorEncoder
 from rgcn.nn.encoders.layers import convolutions_in_words, link_decomposition, link_init, link_layer, node_decomposition
 from rgcn.nn.initialization import Initializer

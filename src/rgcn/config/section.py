@@ -24,13 +24,13 @@ FIELDS_ONLY = {"fields_only": True}  # validation context: leave the rules for l
 
 @dataclass(frozen=True)
 class Rule:
-    """Something that cannot be: `judge` gives the words for it, with the fix, or None where all is well."""
+    """Something that cannot be: `judge` yields the words for it, with the fix; nothing where all is well."""
 
     keys: tuple[str, ...]
-    judge: Callable[[Any], str | None]
+    judge: Callable[[Any], Iterator[str]]
 
 
-def impossible(*keys: str) -> Callable[[Callable[[Any], str | None]], Rule]:
+def impossible(*keys: str) -> Callable[[Callable[[Any], Iterator[str]]], Rule]:
     """Declare a rule of a section. It may read only the named fields; its problem is shown at the first one given."""
     return lambda judge: Rule(keys, judge)
 
@@ -38,10 +38,14 @@ def impossible(*keys: str) -> Callable[[Callable[[Any], str | None]], Rule]:
 class Section(BaseModel):
     """A part of a configuration: frozen, strict about names, and never in an impossible state.
 
+    What a field does is said by the text below it, which `--explain` and the JSON Schema show.
+
     shorthands  {value of `name`: settings it stands for}; a setting that is given itself comes first
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,))
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,), use_attribute_docstrings=True
+    )
     shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @model_validator(mode="before")
@@ -75,9 +79,9 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _possible(self, info: ValidationInfo) -> Self:
         if info.context is not FIELDS_ONLY:
-            found = [words for rule in self.rules() if (words := rule.judge(self)) is not None]
+            found = "; ".join(words for rule in self.rules() for words in rule.judge(self))
             if found:
-                raise ValueError("; ".join(found))
+                raise ValueError(found)
         return self
 
 
@@ -152,32 +156,32 @@ def origin_of(path: Path, origins: Mapping[Path, Origin]) -> Origin | None:
 def _broken_rules(
     section: type[Section], values: Mapping[Any, Any], doubtful: set[Path], origins: Mapping[Path, Origin]
 ) -> Iterator[Problem]:
-    for path, part in _sections_within(section, _judgeable(section, values, doubtful)):
-        for rule in type(part).rules():
+    for path, part in _judgeable(section, values, doubtful):
+        for rule in part.rules():
             keys = [(*path, *key.split(".")) for key in rule.keys]
             if any(key[: len(bad)] == bad for key in keys for bad in doubtful):
                 continue
-            words = rule.judge(part)
-            if words is not None:
+            for words in rule.judge(part):
                 shown = next((key for key in keys if _is_given(key, values)), keys[0])
                 yield Problem(dotted(shown), words, origin_of(shown, origins))
 
 
-def _sections_within(section: type[Section], whole: Section, path: Path = ()) -> Iterator[tuple[Path, Section]]:
-    for name, kind in section.sections().items():
-        if hasattr(whole, name):
-            yield from _sections_within(kind, getattr(whole, name), (*path, name))
-    yield path, whole
+def _judgeable(
+    section: type[Section], values: Mapping[Any, Any], doubtful: set[Path], path: Path = ()
+) -> Iterator[tuple[Path, Section]]:
+    """The sections that are given, the whole last, each made of what is valid in it.
 
-
-def _judgeable(section: type[Section], values: Mapping[Any, Any], doubtful: set[Path], path: Path = ()) -> Section:
-    """A section made of what is valid in it. What is not holds its default, or is missing: no rule may read it."""
+    What is not valid holds its default, or is missing: no rule may read it.
+    """
     inner, kept = section.sections(), {}
     for name in section.model_fields:
         if name in values and (*path, name) not in doubtful:
-            value, kind = values[name], inner.get(name)
-            kept[name] = value if kind is None else _judgeable(kind, value, doubtful, (*path, name))
-    return section.model_construct(None, **kept) if inner else section.model_validate(kept, context=FIELDS_ONLY)
+            kept[name] = values[name]
+            if name in inner:
+                for place, part in _judgeable(inner[name], values[name], doubtful, (*path, name)):
+                    yield place, part
+                    kept[name] = part
+    yield path, section.model_construct(None, **kept) if inner else section.model_validate(kept, context=FIELDS_ONLY)
 
 
 def _is_given(path: Path, values: Any) -> bool:
@@ -281,12 +285,7 @@ def accepted(schema: Mapping[str, Any]) -> str:
         return f"a list of {accepted(schema.get('items', {}))}"
     kinds = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
     words = {**kinds, "string": "text", "object": "names with a text each"}.get(str(kind), "a value")
-    bounds = {
-        "minimum": "at least",
-        "exclusiveMinimum": "above",
-        "maximum": "at most",
-        "exclusiveMaximum": "below",
-    }
+    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
     limits = [f"{bound} {schema[key]}" for key, bound in bounds.items() if key in schema]
     return f"{words}, {' and '.join(limits)}" if limits else words
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from rgcn.config_section import Section
+from rgcn.config.section import Section
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,8 @@ def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchS
         declared: Any = extra.get("search") if isinstance(extra, dict) else None
         if declared is not None:
             when = {key: tuple(v) if isinstance(v, list) else v for key, v in declared.get("when", {}).items()}
-            spaces[prefix + name] = SearchSpace(
-                low=declared.get("low"),
-                high=declared.get("high"),
-                log=declared.get("log", False),
-                integer="low" in declared and (setting.annotation is int or int in get_args(setting.annotation)),
-                choices=tuple(declared.get("choices", ())),
-                when=when,
-                default=setting.get_default(call_default_factory=True),
-            )
+            whole = "low" in declared and int in (setting.annotation, *get_args(setting.annotation))
+            default = setting.get_default(call_default_factory=True)
+            given = {**declared, "choices": tuple(declared.get("choices", ())), "when": when}
+            spaces[prefix + name] = SearchSpace(**given, integer=whole, default=default)
     return spaces

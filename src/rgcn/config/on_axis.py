@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from rgcn.axes import Axis
-from rgcn.config_section import Path, Section
+from rgcn.config.section import Path, Section
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from rgcn.axes import dotted_name
 from rgcn.axis_tables import ENCODERS
 from rgcn.errors import RgcnError
-
-if TYPE_CHECKING:
-    from rgcn.nn.encoders import Encoder
 
 
 class Description(NamedTuple):
@@ -20,7 +17,7 @@ class Description(NamedTuple):
     limits: tuple[str, ...] = ()
 
 
-def described(encoder: str, describe: Callable[[type[Encoder]], Description]) -> Description:
+def described(encoder: str, describe: Callable[[type[Any]], Description]) -> Description:
     """What an encoder says; its name alone where it may not be imported, or is not installed here."""
     try:
         return describe(ENCODERS.find(encoder))
