@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import rgcn
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.errors import DataError, RgcnError
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.report.cards import caveats, data_card, environment_card, model_card, settings_card, time_card
