@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rgcn.errors import DataError, local_name
+from rgcn.errors import DataError
 from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
 from rgcn.graph.vocabulary import Vocabulary
 
@@ -87,6 +87,17 @@ class Titles:
                 if text:
                     found.setdefault(subject, text)
         return found
+
+
+def local_name(name: str) -> str:
+    """The part of an IRI after its last '#' or '/': what a person reads.
+
+    >>> local_name("http://example.org/people#ada"), local_name('"a literal / with a slash"')
+    ('ada', '"a literal / with a slash"')
+    """
+    if "://" not in name[:12] or name.startswith('"'):
+        return name
+    return re.split("[#/]", name.rstrip("#/"))[-1] or name
 
 
 def literal_text(name: str) -> str:

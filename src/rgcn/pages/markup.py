@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from rgcn.errors import local_name
+from rgcn.graph.titles import local_name
 
 VOID = frozenset({"meta", "br", "hr", "col", "input", "wbr"})
 LONGEST_SHOWN, LONGEST_TITLE = 64, 600

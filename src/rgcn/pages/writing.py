@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.errors import DataError, RgcnError
 from rgcn.pages.cards import caveats, data_card, environment_card, model_card, settings_card, time_card
 from rgcn.pages.curves import Panel, curves

@@ -133,7 +133,7 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
 
 def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> Iterator[str]:
     """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
-    from rgcn.graph.interop.rdf import rdf_class
+    from rgcn.graph.interop.rdf_terms import rdf_class
     from rgcn.predict.writing import Terms, said
 
     terms = Terms(opened.graph)

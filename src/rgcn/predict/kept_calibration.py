@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rgcn.answers.calibration import Calibration
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.graph import KnowledgeGraph
 from rgcn.tasks.estimator import Estimator
 

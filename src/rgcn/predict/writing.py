@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from rgcn.data.atomic import replace_atomically
+from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 
@@ -123,7 +123,7 @@ class Terms:
         return not self._is_literal[node]
 
     def node(self, node: int) -> str:
-        from rgcn.graph.interop.rdf import rdf_node
+        from rgcn.graph.interop.rdf_terms import rdf_node
 
         found = self._nodes.get(node)
         if found is None:
@@ -131,7 +131,7 @@ class Terms:
         return found
 
     def relation(self, relation: int) -> str:
-        from rgcn.graph.interop.rdf import rdf_relation
+        from rgcn.graph.interop.rdf_terms import rdf_relation
 
         found = self._relations.get(relation)
         if found is None:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration

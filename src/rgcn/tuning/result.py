@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks.task import task_of
 from rgcn.tuning.spaces import Spaces, changed

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.runs.tracking.base import RunTracker, Value
 

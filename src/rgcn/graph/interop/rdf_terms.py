@@ -9,18 +9,17 @@ stands for, and the name percent-encoded, so that a node and a relation of the s
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.atomic import replace_atomically
+from rgcn.compression import compressing, compression_of, without_compression
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
 from rgcn.graph.vocabulary import Vocabulary
@@ -33,7 +32,14 @@ if TYPE_CHECKING:
     Term: TypeAlias = NamedNode | Literal | BlankNode
 
 BASE = "urn:rgcn:"
-FORMATS = ("nt", "nq", "ttl", "trig", "rdf", "jsonld")
+RDF_ENDINGS = {
+    "nt": ("nt", "ntriples"),
+    "nq": ("nq", "nquads"),
+    "ttl": ("ttl", "turtle"),
+    "trig": ("trig",),
+    "rdf": ("rdf", "owl", "xml", "rdfs", "rdfxml"),
+    "jsonld": ("jsonld", "json"),
+}
 
 _LITERAL = re.compile(r'"(?:[^"\\\r\n]|\\.)*"(?:@[A-Za-z0-9-]+|\^\^<[^<>\s]*>)?')
 _ENDS_IN_XML_NAME = re.compile(r"[^\W\d][\w.-]*$")
@@ -102,19 +108,15 @@ def to_rdf(
     """
     from pyoxigraph import serialize
 
-    from rgcn.data.atomic import replace_atomically
-    from rgcn.data.files import COMPRESSION_SUFFIXES
-
     target = Path(path)
     chosen = _serializer(target, format)
-    compression = COMPRESSION_SUFFIXES.get(target.suffix.lower())
     triples = graph.split_triples(split)
     terms = _Terms(graph, triples, base)
     if chosen.name == "RDF/XML":
         terms.refuse_what_xml_cannot_hold()
 
     def write(temporary: Path) -> None:
-        with temporary.open("wb") as raw, _compressor(raw, compression) as output:
+        with temporary.open("wb") as raw, compressing(raw, compression_of(target)) as output:
             serialize(terms.statements(quads=chosen.supports_datasets), output, chosen)
 
     replace_atomically(target, write)
@@ -175,28 +177,15 @@ def _refuse_clash(terms: dict[int, Any], names: Vocabulary) -> None:
 def _serializer(path: Path, format: str | None) -> RdfFormat:
     from pyoxigraph import RdfFormat
 
-    from rgcn.data.files import format_of, known_format
-
-    name = format_of(path) if format is None else known_format(format)
-    found = RdfFormat.from_extension(name) if name in FORMATS else None
-    if found is None:
+    ending = Path(without_compression(path.name)).suffix if format is None else format
+    word = ending.lower().lstrip(".").replace("-", "").replace("/", "")
+    name = next((name for name, endings in RDF_ENDINGS.items() if word in endings), None)
+    if name is None:
         raise ConfigError(
-            f"{path.name if format is None else format!r} names no RDF format; give format=, one of "
-            f"{', '.join(FORMATS)}"
+            f"{path.name if format is None else repr(format)} names no RDF format; give format=, one of "
+            f"{', '.join(RDF_ENDINGS)}"
         )
-    return found
-
-
-def _compressor(raw: IO[bytes], compression: str | None) -> AbstractContextManager[Any]:
-    if compression == "gz":
-        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # no name and no time: the same graph, the same bytes
-    if compression == "bz2":
-        return bz2.BZ2File(raw, "wb")
-    if compression == "zst":
-        import zstandard
-
-        return zstandard.ZstdCompressor().stream_writer(raw, closefd=False)
-    return nullcontext(raw)
+    return RdfFormat.from_extension(name)
 
 
 # -- names as terms ---------------------------------------------------------------------------------------
@@ -218,11 +207,10 @@ def _iri(name: str, base: str, what: str) -> NamedNode:
 def _absolute_iri(name: str) -> NamedNode | None:
     from pyoxigraph import NamedNode
 
+    text = _encodable(name)
     try:
-        return NamedNode(_encodable(name))
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
+        return NamedNode(text)
+    except ValueError:
         return None
 
 
@@ -232,23 +220,21 @@ def _literal(name: str) -> Literal:
 
     if _LITERAL.fullmatch(_encodable(name)):
         try:
-            statement = f"<urn:s> <urn:p> {name} .".encode()
-            terms = [quad.object for quad in parse(statement, format=RdfFormat.N_TRIPLES)]
-        except SyntaxError:
-            terms = []
-        if len(terms) == 1 and isinstance(terms[0], Literal):
-            return terms[0]
+            [quad] = parse(f"<urn:s> <urn:p> {name} .".encode(), format=RdfFormat.N_TRIPLES)
+            if isinstance(quad.object, Literal):
+                return quad.object
+        except (SyntaxError, ValueError):  # no statement, or not one
+            pass
     raise DataError(f"the node {name!r} is marked as a literal, but its name is no literal in N-Triples form")
 
 
 def _blank_node(name: str) -> BlankNode:
     from pyoxigraph import BlankNode
 
+    label = _encodable(name).removeprefix("_:")
     try:
-        return BlankNode(_encodable(name).removeprefix("_:"))
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
+        return BlankNode(label)
+    except ValueError:
         raise DataError(f"the node {name!r} is marked as blank, but its name is no blank node's label") from None
 
 

@@ -24,14 +24,10 @@ UMASK = _umask()  # once: a process has one mask, and two threads that read it a
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name in the same folder, sync, and rename over `path`."""
     data = content.encode() if isinstance(content, str) else content
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(data)
-
-    replace_atomically(path, write)
+    replace_atomically(path, lambda temporary: temporary.write_bytes(data))
 
 
-def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file in the same folder; then sync it, and rename it over `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY_PREFIX}{path.name}.")
@@ -39,13 +35,13 @@ def replace_atomically(path: Path, write: Callable[[Path], None]) -> None:
     temporary = Path(name)
     try:
         write(temporary)
-        _sync(temporary)
+        sync(temporary)
         temporary.chmod(0o666 & ~UMASK)  # mkstemp makes it private; what we write is as open as the user's files
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def remove_temporaries(folder: Path) -> None:
@@ -54,19 +50,15 @@ def remove_temporaries(folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until a file, or a folder's list of names, is on the disk."""
     is_folder = path.is_dir()
     try:
         handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError:
-        if is_folder:  # Windows opens none
-            return
-        raise
-    try:
-        os.fsync(handle)
-    except OSError:
-        if not is_folder:  # not every file system syncs folders
+        if not is_folder:  # Windows opens no folders, and not every file system syncs them
             raise
-    finally:
-        os.close(handle)
