@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rgcn.errors import local_name
+
+LONGEST_NAME = 64
+
 
 def duration(seconds: float) -> str:
     """A time that was measured: three figures below a minute, then minutes or hours.
@@ -84,6 +88,20 @@ def setting(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(setting, value))}]"
     return str(value)
+
+
+def short_name(name: str) -> str:
+    """What a person reads of a name: an IRI's last part, a literal's text; never longer than a line.
+
+    >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
+    ('ada', '42')
+    """
+    if name.startswith('"') and '"' in name[1:]:
+        shown = name[1 : name.rindex('"')]
+    else:
+        shown = local_name(name)
+    shown = " ".join(shown.split()) or name
+    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
 
 
 def _rounded(value: float) -> float:

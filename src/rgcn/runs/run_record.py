@@ -13,6 +13,7 @@ from rgcn.config import RunConfig
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.listing import training_seconds
 from rgcn.tasks.task import Metric, Task, task_of
+from rgcn.words import short_name
 
 
 class Best(NamedTuple):
@@ -47,8 +48,6 @@ class RunRecord:
     @property
     def title(self) -> str:
         """Model and data in a few words."""
-        from rgcn.pages.markup import short_name
-
         data = self.config.data
         source = data.dataset or short_name(Path(str(data.path)).name)
         return f"{self.config.model.title} on {source}"
