@@ -15,6 +15,7 @@ from rgcn.graph.vocabulary import Vocabulary
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
 LONGEST = 120
+LONGEST_SHORT_NAME = 64
 
 
 class Titles:
@@ -98,6 +99,16 @@ def local_name(name: str) -> str:
     if "://" not in name[:12] or name.startswith('"'):
         return name
     return re.split("[#/]", name.rstrip("#/"))[-1] or name
+
+
+def short_name(name: str) -> str:
+    """What a person reads of a name: an IRI's last part, a literal's text; never longer than a line.
+
+    >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
+    ('ada', '42')
+    """
+    shown = " ".join(local_name(literal_text(name)).split()) or name
+    return shown if len(shown) <= LONGEST_SHORT_NAME else shown[: LONGEST_SHORT_NAME - 1] + "…"
 
 
 def literal_text(name: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
+from rgcn.graph.titles import short_name
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.listing import training_seconds
 from rgcn.tasks.task import Metric, Task, task_of
@@ -47,8 +48,6 @@ class RunRecord:
     @property
     def title(self) -> str:
         """Model and data in a few words."""
-        from rgcn.pages.markup import short_name
-
         data = self.config.data
         source = data.dataset or short_name(Path(str(data.path)).name)
         return f"{self.config.model.title} on {source}"

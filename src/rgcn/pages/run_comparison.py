@@ -1,4 +1,4 @@
-"""Several runs side by side: what was set otherwise, what came out, and what cannot be compared."""
+"""Several runs side by side, and as one page: what was set otherwise, what came out, and what cannot be compared."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
 from rgcn.pages.charts import Series
-from rgcn.pages.curves import Panel
-from rgcn.pages.reporting import Reporting
+from rgcn.pages.layout import page, sections
+from rgcn.pages.reporting import Panel, Reporting
+from rgcn.pages.run_report import setting_words
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.runs.run_record import RunRecord, read_run
 from rgcn.runs.spread import Spread
 from rgcn.tasks.task import Metric, Task
+from rgcn.version import __version__
 
 # Curves of a series are averaged where all its runs reported; so many places are enough for a picture.
 CURVE_PLACES = 400
@@ -44,9 +48,13 @@ class Entry:
     @property
     def state(self) -> str:
         """How far it has come, in a word or two."""
-        if self.is_series:
-            return f"{len(self.finished)} of {len(self.runs)} finished"
-        return self.first.status
+        return f"{len(self.finished)} of {len(self.runs)} finished" if self.is_series else self.first.status
+
+    @property
+    def seconds(self) -> float | None:
+        """The mean time of a run."""
+        times = [run.seconds for run in self.runs if run.seconds is not None]
+        return sum(times) / len(times) if times else None
 
     def settings(self) -> dict[str, Any]:
         """Every setting under its dotted name; a series has a list of seeds."""
@@ -102,7 +110,7 @@ class FigureRow:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ComparedCurves:
     """One column of the metrics of several entries: {letter: curve}."""
 
     panel: Panel
@@ -113,6 +121,9 @@ class Picture:
     @property
     def title(self) -> str:
         return self.panel.title if len(self.panel.columns) == 1 else f"{self.panel.title}, {self.name}"
+
+    def chart(self) -> Markup:
+        return self.panel.chart(self.title, list(self.curves.values()))
 
 
 @dataclass(frozen=True)
@@ -150,9 +161,8 @@ class Comparison:
     def figures(self) -> list[FigureRow]:
         """Every metric that a finished run has, split by split."""
         rows = []
-        for split, metric in itertools.product(
-            SPLITS, dict.fromkeys(one for task in self.tasks for one in task.metrics)
-        ):
+        metrics = dict.fromkeys(one for task in self.tasks for one in task.metrics)
+        for split, metric in itertools.product(SPLITS, metrics):
             spreads = [entry.spread(split, metric.name) for entry in self.entries]
             if any(spreads):
                 rows.append(FigureRow(split, metric, spreads, self._best(split, metric, spreads)))
@@ -178,34 +188,27 @@ class Comparison:
         if not self.same_data:
             words.append(self._about_data())
         for entry in self.entries:
-            if entry.is_series and len(entry.finished) < len(entry.runs):
-                words.append(
-                    f"{entry.letter}: {len(entry.finished)} of {len(entry.runs)} runs are finished; figures are of "
-                    "these."
-                )
-            elif not entry.is_series and not entry.finished:
+            done, every = len(entry.finished), len(entry.runs)
+            if entry.is_series and done < every:
+                words.append(f"{entry.letter}: {done} of {every} runs are finished; figures are of these.")
+            elif not entry.is_series and not done:
                 words.append(
                     f"{entry.letter}: this run is not finished ({entry.first.status}); it has curves, no figures."
                 )
-        if self.same_metrics and self.same_data:
-            words += self._about_chance()
-        return words
+        return [*words, *self._about_chance()] if self.same_metrics and self.same_data else words
 
     def _about_data(self) -> str:
-        unknown = [entry.letter for entry in self.entries if entry.first.fingerprint is None]
-        if unknown:
-            return f"It is not known which data {', '.join(unknown)} learned from: no best is marked."
-        groups: dict[str, list[str]] = {}
+        groups: dict[str | None, list[Entry]] = {}
         for entry in self.entries:
-            groups.setdefault(str(entry.first.fingerprint), []).append(entry.letter)
+            groups.setdefault(entry.first.fingerprint, []).append(entry)
+        if None in groups:
+            unknown = ", ".join(entry.letter for entry in groups[None])
+            return f"It is not known which data {unknown} learned from: no best is marked."
         sides = "; ".join(
-            f"{', '.join(letters)}: {self._entry(letters[0]).first.config.data.title} ({print_[:8]})"
-            for print_, letters in groups.items()
+            f"{', '.join(entry.letter for entry in some)}: {some[0].first.config.data.title} ({str(print_)[:8]})"
+            for print_, some in groups.items()
         )
         return f"These runs learned from different data ({sides}): figures on different data cannot be compared."
-
-    def _entry(self, letter: str) -> Entry:
-        return next(entry for entry in self.entries if entry.letter == letter)
 
     def _about_chance(self) -> list[str]:
         """Whether the difference of the two best is more than seeds make."""
@@ -213,29 +216,28 @@ class Comparison:
         rows = [row for row in self.figures() if row.metric == metric and row.best]
         if not rows:
             return []
-        if any(spread is not None and spread.standard_error is None for spread in rows[-1].spreads):
+        there = [spread for spread in rows[-1].spreads if spread is not None]
+        if any(spread.standard_error is None for spread in there):
             return [
                 "A single run says little about which setting is better: the seed alone moves the figures. "
                 "Several seeds of each (a folder with seed-0/, seed-1/, ...) are compared as mean ± standard error."
             ]
-        row = rows[-1]
-        there = (spread for spread in row.spreads if spread is not None)
-        ranked = sorted(there, key=lambda one: one.mean, reverse=metric.higher)
-        gap = abs(ranked[0].mean - ranked[1].mean)
-        errors = [one.standard_error or 0.0 for one in ranked[:2]]
-        if gap < 2 * math.hypot(*errors):
-            which = f"{row.split} {metric.title}"
-            return [f"The two best differ by less than two standard errors in {which}: by these runs, a tie."]
-        return []
+        first, second, *_ = sorted(there, key=lambda one: one.mean, reverse=metric.higher)
+        if abs(first.mean - second.mean) >= 2 * math.hypot(first.standard_error or 0.0, second.standard_error or 0.0):
+            return []
+        which = f"{rows[-1].split} {metric.title}"
+        return [f"The two best differ by less than two standard errors in {which}: by these runs, a tie."]
 
-    def pictures(self, task: Task) -> list[Picture]:
+    def pictures(self, task: Task) -> list[ComparedCurves]:
         """The pictures to draw for the entries of one task, the most telling first."""
         entries = [(number, entry) for number, entry in enumerate(self.entries) if entry.first.task is task]
         reported = {column for _, entry in entries for run in entry.runs for column in run.reported}
         watches = dict.fromkeys(task.watch(entry.first.config) for _, entry in entries)
         panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
         found = [
-            Picture(panel, column, name, {entry.letter: entry.curve(column, number) for number, entry in entries})
+            ComparedCurves(
+                panel, column, name, {entry.letter: entry.curve(column, number) for number, entry in entries}
+            )
             for panel in panels
             for column, name in panel.columns
         ]
@@ -288,6 +290,23 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
         else:
             entries.append(Entry(letter, shown, [read_run(folder)]))
     return Comparison(entries)
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The comparison as one page, in the manner of a report."""
+    names = [entry.name for entry in comparison.entries]
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    shown = sections(
+        "comparison.html",
+        entries=comparison.entries,
+        warnings=comparison.warnings(),
+        figures=comparison.figures(),
+        pictures=[picture for task in comparison.tasks for picture in comparison.pictures(task)],
+        settings=comparison.settings(),
+        setting_words=setting_words,
+    )
+    footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
+    return page(f"Comparison of {', '.join(names[:4])}{more}", shown, footer=footer)
 
 
 def seed_folders(folder: Path) -> list[Path]:
