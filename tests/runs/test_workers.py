@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying
 
 from rgcn.runs import load_configuration
 from rgcn.runs.workers import Job, Outcome, workers
+from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying
 
 MODULE = "rgcn.runs.workers"
 

@@ -16,8 +16,7 @@ from rgcn.pages.charts import Series
 from rgcn.pages.curves import Panel
 from rgcn.pages.reporting import Reporting
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.runs.run_record import RunRecord, read_run
-from rgcn.runs.spread import Spread
+from rgcn.runs.run_record import RunRecord, Spread, read_run
 from rgcn.tasks.task import Metric, Task
 
 # Curves of a series are averaged where all its runs reported; so many places are enough for a picture.

@@ -17,9 +17,9 @@ from rgcn.pages.figures import SPLIT_WORDS, decimal, moment
 from rgcn.pages.markdown import bullets, code, text
 from rgcn.pages.reporting import Reporting
 from rgcn.pages.writing import STATE_WORDS
+from rgcn.runs.assembly import load_trained
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run
-from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 from rgcn.words import count, duration, memory, setting

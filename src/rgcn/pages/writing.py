@@ -13,9 +13,9 @@ from rgcn.pages.curves import Panel, curves
 from rgcn.pages.markup import Html, join, paragraph, prose, tag
 from rgcn.pages.page import Section, Tile, page
 from rgcn.pages.reporting import Measured, OnProgress, Reporting
+from rgcn.runs.assembly import load_trained
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run
-from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 from rgcn.words import duration

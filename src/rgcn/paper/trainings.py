@@ -17,8 +17,8 @@ from rgcn.paper.comparison import RULE, Row, Table, judge, without_figure
 from rgcn.paper.published import ACCURACY, LINK, METRICS, NODE, RANKING, TITLES, Figure
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
+from rgcn.runs.run_record import Spread, summarize
 from rgcn.runs.series import SeriesListener, run_series
-from rgcn.runs.spread import Spread, summarize
 from rgcn.runs.workers import Workers, workers
 
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}

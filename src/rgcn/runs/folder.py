@@ -125,7 +125,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
-        from rgcn.runs.tracking import read_metrics
+        from rgcn.runs.tracking.metric_files import read_metrics
 
         path = self.path / "metrics.jsonl"
         return read_metrics(path) if path.exists() else []

@@ -25,7 +25,7 @@ from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, with_whole_paths
-from rgcn.runs.spread import Spread, summarize
+from rgcn.runs.run_record import Spread, summarize
 from rgcn.runs.workers import Job, Outcome, Workers, workers
 from rgcn.version import __version__
 
