@@ -31,7 +31,7 @@ from rgcn.pages.link_report import evaluate_links
 from rgcn.pages.node_report import evaluate_nodes
 from rgcn.ranking import summarize
 from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
-from rgcn.runs.trained import load_trained
+from rgcn.runs.assembly import load_trained
 from written_runs import about_run
 
 VOID = {"meta", "br", "wbr", "hr", "col"}

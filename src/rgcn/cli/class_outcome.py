@@ -10,7 +10,6 @@ from rich.table import Table
 from rgcn.cli.outcome import Outcome, number, shown, spread
 from rgcn.graph import SPLITS
 from rgcn.graph.titles import local_name
-from rgcn.pages.node_evaluation import majority
 from rgcn.pages.node_report import majority
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.node_classifier import ClassEstimator

@@ -107,7 +107,8 @@ def short_name(name: str) -> str:
     >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
     ('ada', '42')
     """
-    shown = " ".join(local_name(literal_text(name)).split()) or name
+    shown = literal_text(name) if name.startswith('"') else local_name(name)
+    shown = " ".join(shown.split()) or name
     return shown if len(shown) <= LONGEST_SHORT_NAME else shown[: LONGEST_SHORT_NAME - 1] + "…"
 
 

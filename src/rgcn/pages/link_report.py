@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from rgcn.answers.model import AnsweringModel
+from rgcn.answers.calibration import AnsweringModel
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
 from rgcn.pages.charts import Bar, bar_chart, column_chart

@@ -17,10 +17,10 @@ from rgcn.pages.figures import SPLIT_WORDS, decimal, moment
 from rgcn.pages.layout import render
 from rgcn.pages.reporting import Reporting
 from rgcn.pages.run_report import STATE_WORDS, one_seed, split_sizes
+from rgcn.runs.assembly import load_trained
 from rgcn.runs.configuration import WITHOUT_EFFECT, changed_settings, flat_settings
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run
-from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 from rgcn.words import count, memory, setting

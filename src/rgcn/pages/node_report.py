@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from rgcn.answers.model import AnsweringModel
+from rgcn.answers.calibration import AnsweringModel
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import Titles, short_name

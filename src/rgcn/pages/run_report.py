@@ -18,10 +18,10 @@ from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, decimal, moment
 from rgcn.pages.layout import Tile, page, render, save_page, sections
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
+from rgcn.runs.assembly import load_trained
 from rgcn.runs.environment import decisive_differences
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
-from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 from rgcn.words import count, duration, memory, setting

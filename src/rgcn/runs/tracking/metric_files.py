@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
-from rgcn.runs.tracking.base import RunTracker, Value
+from rgcn.runs.tracking import RunTracker, Value
 
 STEP = "number"
 
@@ -36,7 +36,7 @@ class MetricFiles(RunTracker):
         jsonl, table = folder / "metrics.jsonl", folder / "metrics.csv"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            kept = [row for row in _read_keeping_damage(jsonl) if row[STEP] <= from_step]
+            kept = [row for row in read_metrics(jsonl, keep_damage=True) if row[STEP] <= from_step]
             _put_aside_what_only_the_table_has(table, kept, from_step)
             _rewrite(jsonl, b"".join(map(_json_line, kept)))
             _rewrite(table, self._csv_line(self._columns) + b"".join(map(self._csv_row, kept)))
@@ -53,14 +53,12 @@ class MetricFiles(RunTracker):
         sizes = [file.seek(0, io.SEEK_END) for file in self._files]
         try:
             for file, line in zip(self._files, (_json_line(row), self._csv_row(row)), strict=True):
-                _write_whole(file, line)
+                if file.write(line) != len(line):  # a full disk takes a part, and complains the next time only
+                    raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:
             for file, size in zip(self._files, sizes, strict=True):
                 file.truncate(size)  # half a line would be worse than none; giving space back works on a full disk
             raise _cannot_write(self._folder / "metrics.jsonl", error) from error
-
-    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        """Final metrics stand in result.json."""
 
     def close(self, outcome: str) -> None:
         for file in self._files:
@@ -76,28 +74,19 @@ class MetricFiles(RunTracker):
         return text.getvalue().encode()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, in order; one that cannot be read is left out with a warning, the rest stays.
 
-    A missing file is an empty one: a run that has not reported yet.
+    A missing file is an empty one: a run that has not reported yet. keep_damage: where something cannot be read, the
+    file as it was is put aside, for whoever is about to write it anew.
     """
     rows, damaged = _parse(path)
     if damaged:
-        warnings.warn(f"{path}: {_lines(damaged)} cannot be read and {_is(damaged)} left out", stacklevel=2)
-    return rows
-
-
-def _read_keeping_damage(path: Path) -> list[dict[str, Any]]:
-    """What can be read; where something cannot, the file as it was is put aside before anything is written."""
-    rows, damaged = _parse(path)
-    if damaged:
-        aside = _free_name(path)
-        shutil.copyfile(path, aside)
-        warnings.warn(
-            f"{path}: {_lines(damaged)} cannot be read, probably because the run was killed while it wrote. The file "
-            f"as it was is kept as {aside.name}; the run goes on with the {len(rows)} lines that can be read",
-            stacklevel=4,
-        )
+        shown = ", ".join(map(str, damaged[:5])) + (" and more" if len(damaged) > 5 else "")
+        words = f"{path}: line{'s' if len(damaged) > 1 else ''} {shown} cannot be read, so left out"
+        if keep_damage:
+            words += f" (cut off by a kill, probably); the file as it was is kept as {_put_aside(path)}"
+        warnings.warn(words, stacklevel=2)
     return rows
 
 
@@ -109,10 +98,9 @@ def _put_aside_what_only_the_table_has(table: Path, kept: Sequence[Mapping[str, 
     told = {int(first) for first in firsts if first.isdigit() and int(first) <= from_step}
     if told <= {row[STEP] for row in kept}:
         return
-    aside = _free_name(table)
-    shutil.copyfile(table, aside)
     warnings.warn(
-        f"{table} has reports that metrics.jsonl has not, and is made from it: as it was it is kept as {aside.name}",
+        f"{table} has reports that metrics.jsonl has not, and is made from it: as it was it is kept as "
+        f"{_put_aside(table)}",
         stacklevel=4,
     )
 
@@ -140,21 +128,18 @@ def _parse(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     return rows, damaged
 
 
-def _free_name(path: Path) -> Path:
+def _put_aside(path: Path) -> str:
+    """Copy a file to a name that is free; that name."""
     number = 1
     while (aside := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
         number += 1
-    return aside
+    shutil.copyfile(path, aside)
+    return aside.name
 
 
 def _rewrite(path: Path, content: bytes) -> None:
     if not path.is_file() or path.read_bytes() != content:
         write_atomically(path, content)
-
-
-def _write_whole(file: BinaryIO, line: bytes) -> None:
-    if file.write(line) != len(line):  # a full disk takes a part without complaint, and complains the next time
-        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
@@ -171,17 +156,5 @@ def _plain(value: Any) -> Any:
 
 def _cannot_write(path: Path, error: OSError) -> DataError:
     if error.errno == errno.ENOSPC:
-        return DataError(
-            f"{path}: the disk is full. What was written before is intact: make room, and resume the run from its last "
-            "checkpoint"
-        )
+        return DataError(f"{path}: the disk is full; what was written before is intact: make room, then resume the run")
     return DataError(f"{path}: cannot be written: {error.strerror or error}")
-
-
-def _lines(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:5])) + (" and more" if len(numbers) > 5 else "")
-    return f"line{'s' if len(numbers) > 1 else ''} {shown}"
-
-
-def _is(numbers: Sequence[int]) -> str:
-    return "are" if len(numbers) > 1 else "is"
