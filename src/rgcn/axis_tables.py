@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rgcn.nn.encoders import Encoder
     from rgcn.nn.heads import Head
     from rgcn.objectives import Objective
-    from rgcn.runs.tracking.base import RunTracker
+    from rgcn.runs.tracking import RunTracker
     from rgcn.sampling import EdgeSampler
     from rgcn.tasks.task import Task
 
@@ -72,7 +72,7 @@ READERS: Axis[TripleReader] = Axis(
 )
 TRACKERS: Axis[RunTracker] = Axis(
     "tracker",
-    "rgcn.runs.tracking.base:RunTracker",
+    "rgcn.runs.tracking:RunTracker",
     {
         "tensorboard": "rgcn.runs.tracking.tensorboard:TensorBoardTracker",
         "mlflow": "rgcn.runs.tracking.mlflow:MlflowTracker",

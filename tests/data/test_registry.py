@@ -18,7 +18,7 @@ import pytest
 from rgcn.data import catalog, registry, sources
 from rgcn.data.catalog import CATALOG, Counts, DataFile, Dataset, IndexArchive, PublicArchive, PublicFiles
 from rgcn.data.fb_toy import cut, cut_folder
-from rgcn.data.package_index import Client, PipSettings
+from rgcn.data.fetching import Client
 from rgcn.data.registry import CountError, PathGivenError, datasets, get, load
 from rgcn.data.sources import MANIFEST, NoSourceError, Sources
 from rgcn.errors import DataError, UnknownNameError
@@ -83,11 +83,11 @@ def index(tmp_path: Path) -> tuple[IndexArchive, Client]:
     (project / "index.html").write_text('<a href="pack-1.tar.gz">pack-1.tar.gz</a>')
     members = {f"{s}.txt": f"pack-1/data/{s}.txt" for s in SPLITS}
     archive = IndexArchive("pack", "pack-1.tar.gz", sha256(buffer.getvalue()), 10_000, members)
-    return archive, Client(PipSettings(index_urls=(project.parent.as_uri(),)))
+    return archive, Client({"index-url": project.parent.as_uri()})
 
 
 def places(tmp_path: Path, mirror: Path | None = None, client: Client | None = None, offline: bool = False) -> Sources:
-    chosen = client or Client(PipSettings(index_urls=()))
+    chosen = client or Client({})
     return Sources(registry.read_checked, mirror, tmp_path / "cache", offline, lambda: chosen)
 
 

@@ -17,8 +17,8 @@ import pytest
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import load_configuration
 from rgcn.runs.configuration import differences
+from rgcn.runs.run_record import Spread, summarize
 from rgcn.runs.series import read_series, run_series
-from rgcn.runs.spread import Spread, summarize
 
 QUICK = ["training.epochs=3", "training.device=cpu"]
 

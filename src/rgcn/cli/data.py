@@ -274,7 +274,7 @@ def _print_bars(console: Console, title: str, key: str, unit: str, counts: dict[
 
 def _short(counts: dict[str, int]) -> dict[str, int]:
     """The same with IRIs cut to their readable tails, unless two would then be called the same."""
-    from rgcn.errors import local_name
+    from rgcn.graph.titles import local_name
 
     short = {local_name(name): count for name, count in counts.items()}
     return short if len(short) == len(counts) else counts

@@ -240,8 +240,8 @@ def _finish(
     also_in: Path | None = None,
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
+    from rgcn.atomic import write_atomically
     from rgcn.cli.reproduction_tables import print_tables
-    from rgcn.data.atomic import write_atomically
     from rgcn.errors import DataError
     from rgcn.paper import page, rendering
     from rgcn.paper.comparison import Report

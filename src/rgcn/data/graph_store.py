@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
 

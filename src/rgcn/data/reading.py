@@ -137,7 +137,7 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
         triples=triples,
         nodes=nodes,
         relations=collector.relations,
-        node_kinds=node_kinds(list(nodes)) if any(file.is_rdf for file in files) else None,
+        node_kinds=node_kinds(list(nodes)) if any(READERS.find(file.format).is_rdf for file in files) else None,
         triple_splits=None if files[0].split is None else splits,
         edge_weights=weights,
         metadata=metadata,

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from rgcn.data.archives import Archive, ArchiveError, LimitedReader, Readable, open_archive
 from rgcn.data.catalog import DataFile, Dataset, IndexArchive, PublicArchive, PublicFiles, find
-from rgcn.data.package_index import Client, locate_archive
+from rgcn.data.fetching import Client, pip_settings
+from rgcn.data.package_index import locate_archive
 from rgcn.errors import DataError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Sources:
     mirror: Path | None = None
     cache: Path = field(default_factory=cache_folder)
     offline: bool = False
-    client: Callable[[], Client] = Client
+    client: Callable[[], Client] = lambda: Client(pip_settings())
 
     # -- looking -------------------------------------------------------------------------------------------
 
@@ -252,10 +253,9 @@ class Sources:
         if kept.is_file() and sha256_of(kept) == archive.sha256:
             return kept
         client = self.client()
-        offered = locate_archive(archive.project, archive.filename, archive.sha256, client)
         part = work / archive.filename
         client.download(
-            offered.url,
+            locate_archive(archive.project, archive.filename, archive.sha256, client),
             part,
             description=archive.filename,
             max_bytes=2 * archive.size + (1 << 20),

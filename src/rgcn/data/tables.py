@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.data.files import COMPRESSION_SUFFIXES, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
+from rgcn.compression import compression_of
+from rgcn.data.files import BadLines, ByteSource, LineBlock, SourceFile, line_blocks
 from rgcn.data.numbering import TripleCollector
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, close_matches
@@ -278,7 +279,7 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
     import polars as pl
 
     data: Path | bytes = path
-    if path.suffix.lower() in COMPRESSION_SUFFIXES:
+    if compression_of(path):
         data = b"".join(iter(lambda: source.read(1 << 22), b""))
     try:
         rows = pl.scan_parquet(data).select(pl.len()).collect().item()

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from rgcn.atomic import write_atomically
 from rgcn.data.archives import open_archive
-from rgcn.data.atomic import write_atomically
 from rgcn.data.catalog import IndexArchive
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph

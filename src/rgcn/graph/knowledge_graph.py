@@ -404,6 +404,6 @@ class KnowledgeGraph:
         split: str = "all",
     ) -> int:
         """Write the triples of a split to an RDF file, and say how many; names that are no IRIs go under `base`."""
-        from rgcn.graph.interop.rdf import to_rdf
+        from rgcn.graph.interop.rdf_terms import to_rdf
 
         return to_rdf(self, path, format=format, base=base, split=split)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from types import ModuleType
 
@@ -13,6 +14,25 @@ from rgcn.kernels import reference
 
 # Above this many multiplications per row a library call per relation is worth its launch.
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
+
+
+_plain = False
+
+
+def is_plain() -> bool:
+    """Whether within `plain_kernels`."""
+    return _plain
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like."""
+    global _plain
+    before, _plain = _plain, True
+    try:
+        yield
+    finally:
+        _plain = before
 
 
 @cache
@@ -37,6 +57,8 @@ def gpu_kernels() -> ModuleType | None:
 
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
+    if _plain:
+        return reference
     if x.device.type == "cuda":
         return gpu_kernels() or reference
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.errors import local_name
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph.titles import local_name
 from rgcn.look.naming import node_title, relation_title
 from rgcn.predict import OpenModel
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rgcn.data.atomic import TEMPORARY_PREFIX, replace_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.look.tables import VECTOR
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgcn.errors import local_name
+from rgcn.graph.titles import local_name
 from rgcn.predict import OpenModel
 
 LONGEST = 36

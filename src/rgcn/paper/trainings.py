@@ -17,9 +17,8 @@ from rgcn.paper.comparison import RULE, Row, Table, judge, without_figure
 from rgcn.paper.published import ACCURACY, LINK, METRICS, NODE, RANKING, TITLES, Figure
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.series import SeriesListener, run_series
-from rgcn.runs.spread import Spread, summarize
-from rgcn.runs.workers import Workers, workers
+from rgcn.runs.run_record import Spread, summarize
+from rgcn.runs.series import SeriesListener, TrainingTeam, run_series, training_team
 
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}
 DEFAULT_RUNS, LONG_RUNS = 10, {"rgcn/lp-wn18": 1, "c-rgcn/lp-wn18": 1}
@@ -92,13 +91,13 @@ def run_trainings(names: Iterable[str], plan: Plan, listener: SeriesListener | N
     chosen = list(names)
     if plan.fresh:
         _refuse_old(chosen, plan)
-    with workers(plan.jobs) as pool:
+    with training_team(plan.jobs) as team:
         for name in chosen:
-            _train(name, plan, pool, hears, trainings)
+            _train(name, plan, team, hears, trainings)
     return trainings
 
 
-def _train(name: str, plan: Plan, pool: Workers, listener: SeriesListener, trainings: Trainings) -> None:
+def _train(name: str, plan: Plan, team: TrainingTeam, listener: SeriesListener, trainings: Trainings) -> None:
     overrides: dict[str, Any] = {"seed": plan.seed}
     if plan.device is not None:
         overrides["training.device"] = plan.device
@@ -117,7 +116,7 @@ def _train(name: str, plan: Plan, pool: Workers, listener: SeriesListener, train
         runs,
         folder=plan.folder_of(name),
         mirror=plan.mirror,
-        pool=pool,
+        team=team,
         on_run=listener.ran,
         on_epoch=listener.epoch,
     )

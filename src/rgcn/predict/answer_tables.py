@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.answers.links import ScoredTriples
-from rgcn.data.atomic import replace_atomically
+from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 
@@ -138,7 +138,7 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
 
 def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> Iterator[str]:
     """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
-    from rgcn.graph.interop.rdf import rdf_class
+    from rgcn.graph.interop.rdf_terms import rdf_class
 
     node_term, _ = _terms(opened.graph)
     classes, is_literal = [str(rdf_class(name)) for name in opened.model.classes_], opened.graph.is_literal
@@ -213,7 +213,7 @@ def said(score: float, probability: float | None) -> str:
 
 def _terms(graph: KnowledgeGraph) -> tuple[Callable[[int], str], Callable[[int], str]]:
     """The N-Triples forms of a graph's nodes and of its relations, each made once."""
-    from rgcn.graph.interop.rdf import rdf_node, rdf_relation
+    from rgcn.graph.interop.rdf_terms import rdf_node, rdf_relation
 
     @cache
     def node_term(node: int) -> str:

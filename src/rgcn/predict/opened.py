@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rgcn.answers.calibration import Calibration
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.data.naming import names_outside
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.lookup import NameLookup
 from rgcn.graph.titles import Titles
+from rgcn.runs.assembly import load_trained, refuse_changed_data
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.freshness import refuse_changed_data
-from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator, cannot_answer
 from rgcn.tasks.storage import load_model
 from rgcn.tasks.task import Task

@@ -16,7 +16,7 @@ from rgcn.data import read
 from rgcn.data.feature_files import with_feature_file
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
-from rgcn.graph.interop.rdf import BASE
+from rgcn.graph.interop.rdf_terms import BASE
 from rgcn.known import KnownTriples
 from rgcn.predict.opened import OpenModel
 from rgcn.tasks.extending import extended

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rgcn.data.atomic import replace_atomically, write_atomically
+from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import DataError
 from rgcn.tasks.fitting import TrainingState

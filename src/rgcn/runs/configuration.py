@@ -21,6 +21,7 @@ from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
 from rgcn.tasks.task import task_of
 
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 DEFAULT_TASK = next(iter(TASKS.built_in))
 # `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
 SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
@@ -140,6 +141,41 @@ def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -
             yield from _explained(inner[name], value, indent + "  ")
         else:
             yield textwrap.indent(yaml.safe_dump({name: value}, allow_unicode=True), indent)
+
+
+def run_schema(task: str | None = None) -> dict[str, Any]:
+    """The JSON Schema of one task's runs, or of all, told apart by `task`: for editors that check and complete YAML.
+
+    >>> sorted(run_schema("link-prediction")["properties"])
+    ['checkpoints', 'data', 'model', 'seed', 'task', 'trackers', 'training']
+    """
+    from pydantic.json_schema import models_json_schema
+
+    if task is not None:
+        if task not in TASKS.names():
+            raise UnknownNameError("task", task, TASKS.names())
+        return {"$schema": DRAFT, **_named_task(task_of(task).run_config.model_json_schema(), task)}
+    runs = {name: task_of(name).run_config for name in TASKS.names()}
+    _, definitions = models_json_schema([(run, "validation") for run in runs.values()])
+    parts = definitions["$defs"]
+    for name, run in runs.items():
+        parts[run.__name__] = _named_task(parts[run.__name__], name)
+    references = {name: f"#/$defs/{run.__name__}" for name, run in runs.items()}
+    return {
+        "$schema": DRAFT,
+        "title": "rgcn run",
+        "description": "A run of any task: what `rgcn train` reads.",
+        "type": "object",
+        "discriminator": {"propertyName": "task", "mapping": references},
+        "oneOf": [{"$ref": reference} for reference in references.values()],
+        "$defs": parts,
+    }
+
+
+def _named_task(schema: dict[str, Any], task: str) -> dict[str, Any]:
+    """A file without `task` is of the default task, and of no other."""
+    required = [key for key in schema.get("required", []) if key != "task"]
+    return {**schema, "required": required if task == DEFAULT_TASK else ["task", *required]}
 
 
 # -- layers ----------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.version import __version__
@@ -125,7 +125,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
-        from rgcn.runs.tracking import read_metrics
+        from rgcn.runs.tracking.metric_files import read_metrics
 
         path = self.path / "metrics.jsonl"
         return read_metrics(path) if path.exists() else []
@@ -288,6 +288,28 @@ class RunFolder:
 
     def _cannot_write(self, name: str, error: OSError) -> DataError:
         return DataError(f"cannot write {self.path / name}: {error.strerror or error}; make room, then go on")
+
+
+@contextmanager
+def sole_use(folder: Path, kind: str, who: str, lock: str, is_known: bool) -> Iterator[None]:
+    """A folder for several runs or trials, made if need be and ours alone while it lasts.
+
+    kind  what it holds ("series"); an error where something else is in it, unless it is known to be one
+    who   works on it, if not we
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; a {kind} needs a folder")
+    if folder.is_dir() and not is_known and any(path.name[0] != "." for path in folder.iterdir()):
+        raise DataError(f"{folder} is not empty and holds no {kind}; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / lock, timeout=0).acquire()
+    except Timeout:
+        raise DataError(f"another {who} is at work in {folder}; wait for it, or choose another folder") from None
+    except OSError as error:
+        raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
+    with held:
+        yield
 
 
 def _is_ours(name: str) -> bool:

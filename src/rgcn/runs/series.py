@@ -10,26 +10,36 @@ A series that was interrupted goes on where it was: finished seeds are kept, unf
 from __future__ import annotations
 
 import json
+import signal
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
 
+from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
+from rgcn.config import DataConfig, RunConfig
 from rgcn.data.graph_store import read_json
-from rgcn.errors import ConfigError, DataError, StoppedError
+from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
-from rgcn.runs.folder import RunFolder, with_whole_paths
-from rgcn.runs.spread import Spread, summarize
-from rgcn.runs.workers import Job, Outcome, Workers, workers
+from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
+from rgcn.runs.run_record import Spread, summarize
+from rgcn.runs.workers import TAKEN, Crew, Done
 from rgcn.version import __version__
 
+if TYPE_CHECKING:
+    from rgcn.graph import KnowledgeGraph
+
 FORMAT, VERSION = "rgcn-series", 1
+SECONDS_BETWEEN_REPORTS = 0.2
+
+OnSeedEpoch = Callable[[int, Any], None]
 
 
 @dataclass(frozen=True)
@@ -43,9 +53,6 @@ class SeriesRow:
     outcome: Literal["finished", "reused", "continued", "failed"]
     result: dict[str, Any] | None = None
     error: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"seed": self.seed, "outcome": self.outcome, "result": self.result, "error": self.error}
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class SeriesResult:
             "model": self.config.model.title,
             "planned": self.planned,
             "jobs": self.jobs,
-            "runs": [row.as_dict() for row in self.rows],
+            "runs": [asdict(row) for row in self.rows],
             "seconds": self.seconds,
             "summary": {
                 split: {metric: vars(spread) for metric, spread in metrics.items()}
@@ -115,8 +122,8 @@ def run_series(
     jobs: int = 1,
     mirror: Path | None = None,
     on_run: Callable[[SeriesRow], None] | None = None,
-    on_epoch: Callable[[int, Any], None] | None = None,
-    pool: Workers | None = None,
+    on_epoch: OnSeedEpoch | None = None,
+    team: TrainingTeam | None = None,
 ) -> SeriesResult:
     """Train with seeds config.seed, config.seed + 1, ... and keep each run in a folder of its own.
 
@@ -124,14 +131,14 @@ def run_series(
     jobs      trainings at a time; with more than one, each in a process of its own with its share of the cores
     on_run    called with a row as soon as a seed is done (or found done)
     on_epoch  called with (seed, epoch) now and then while a seed trains
-    pool      workers to use instead of starting `jobs` new ones; for several series one after another
+    team      does the trainings instead of `jobs` new processes; for several series one after another
 
     A seed that fails is a row with its error. Ctrl-C stops whatever runs; what is finished stays.
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"a series has at least one run and one job; got runs = {runs}, jobs = {jobs}")
     config = with_whole_paths(config)
-    jobs = jobs if pool is None else pool.jobs
+    jobs = jobs if team is None else team.jobs
     rows: dict[int, SeriesRow] = {}
 
     def so_far() -> SeriesResult:
@@ -144,19 +151,18 @@ def run_series(
             on_run(row)
 
     with _claimed(folder), _saying_how_to_go_on(folder):
-        wanted = _jobs(config, runs, folder, mirror)
-        found = {job.config.seed: _found(job) for job in wanted}  # or refused, before anything is written
+        wanted = [_planned(config, seed, folder, mirror) for seed in range(config.seed, config.seed + runs)]
+        found = [_found(seed) for seed in wanted]  # or refused, before anything is written
         _keep(so_far(), folder)  # so that `read_series` knows what to do, however soon this ends
-        for row in found.values():
+        for row in found:
             if row is not None:
                 add(row)
-        left = [job for job in wanted if found[job.config.seed] is None]
+        left = [seed for seed, row in zip(wanted, found, strict=True) if row is None]
         if left and jobs > 1:
             _fetch(config, mirror)
-        tell = None if on_epoch is None else lambda job, epoch: on_epoch(job.config.seed, epoch)
-        with nullcontext(pool) if pool is not None else workers(min(jobs, max(1, len(left)))) as team:
-            for outcome in team.run(left, tell):
-                add(_row(outcome))
+        with nullcontext(team) if team is not None else training_team(min(jobs, max(1, len(left)))) as workers:
+            for row in workers.run(left, on_epoch):
+                add(row)
     return so_far()
 
 
@@ -179,19 +185,126 @@ def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     return config, kept["planned"], kept["jobs"]
 
 
-def _jobs(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Job]:
-    places = {seed: folder and folder / f"seed-{seed}" for seed in range(config.seed, config.seed + runs)}
-    return [
-        Job(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
-        for seed, place in places.items()
-    ]
+# -- the trainings -----------------------------------------------------------------------------------------
 
 
-def _row(outcome: Outcome) -> SeriesRow:
-    seed = outcome.job.config.seed
-    if outcome.error is not None:
-        return SeriesRow(seed, "failed", error=outcome.error)
-    return SeriesRow(seed, "continued" if outcome.job.goes_on else "finished", outcome.result)
+@dataclass(frozen=True)
+class SeedTraining:
+    """One training of a series: what to do, and the folder to keep it in (None: keep nothing).
+
+    goes_on: the folder holds a run that was interrupted.
+    """
+
+    config: RunConfig
+    folder: Path | None = None
+    mirror: Path | None = None
+    goes_on: bool = False
+
+    def do(self, graphs: GraphShelf, on_epoch: OnSeedEpoch | None = None) -> SeriesRow:
+        """Train, from the beginning or from where it was interrupted."""
+        from rgcn.runs.training import resume, train
+
+        seed = self.config.seed
+
+        def tell(epoch: Any) -> None:
+            if on_epoch is not None:
+                on_epoch(seed, epoch)
+
+        try:
+            graph = graphs.get(self.config.data, self.mirror)
+            if self.goes_on and self.folder is not None:
+                return SeriesRow(seed, "continued", resume(self.folder, on_epoch=tell, graph=graph).as_dict())
+            return SeriesRow(seed, "finished", train(self.config, graph, self.folder, tell).as_dict())
+        except StoppedError:
+            raise
+        except Exception as error:  # whatever it was, the other trainings go on and this one is named
+            words = str(error) if isinstance(error, RgcnError) else f"{type(error).__name__}: {error}"
+            return SeriesRow(seed, "failed", error=words)
+
+
+class GraphShelf:
+    """The graph that was used last, so that trainings on the same data read it once."""
+
+    def __init__(self) -> None:
+        self._key: tuple[str, Path | None] | None = None
+        self._graph: KnowledgeGraph | None = None
+
+    def get(self, data: DataConfig, mirror: Path | None) -> KnowledgeGraph:
+        from rgcn.runs.assembly import load_data
+
+        key = data.model_dump_json(), mirror
+        if self._graph is None or key != self._key:
+            self._graph = None  # let go of the old one first: two large graphs may not fit
+            self._graph = load_data(data, mirror)
+            self._key = key
+        return self._graph
+
+
+class TrainingTeam:
+    """Takes trainings, `jobs` at a time: with one, in this process, else in a crew's. Use `training_team`."""
+
+    def __init__(self, crew: Crew[SeedTraining]) -> None:
+        self.jobs, self._crew, self._graphs = crew.jobs, crew, GraphShelf()
+
+    def run(self, trainings: Sequence[SeedTraining], on_epoch: OnSeedEpoch | None = None) -> Iterator[SeriesRow]:
+        """Rows of all trainings in the order they are done; one that fails does not stop the others."""
+        if self.jobs == 1:
+            for training in trainings:
+                # Data that cannot be had are no seed's failure: they stop the series at once.
+                self._graphs.get(training.config.data, training.mirror)
+                yield training.do(self._graphs, on_epoch)
+            return
+
+        def tell(training: SeedTraining, epoch: Any) -> None:
+            if on_epoch is not None:
+                on_epoch(training.config.seed, epoch)
+
+        for training, end in self._crew.run(iter(trainings), tell):
+            yield end.value if isinstance(end, Done) else SeriesRow(training.config.seed, "failed", error=end.words)
+
+
+@contextmanager
+def training_team(jobs: int) -> Iterator[TrainingTeam]:
+    """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
+    try:
+        with Crew[SeedTraining](jobs, _work) as crew, _told_of_termination() if jobs > 1 else nullcontext():
+            yield TrainingTeam(crew)
+    except KeyboardInterrupt:
+        raise StoppedError("stopped by Ctrl-C", "", signal.SIGINT) from None
+
+
+@contextmanager
+def _told_of_termination() -> Iterator[None]:
+    """Within, SIGTERM is an error as Ctrl-C is, so that what was started is stopped before this process ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise StoppedError("stopped by SIGTERM", "", number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _work(line: Connection) -> None:
+    """In another process: one training after another; epochs are passed on, but not so often that it costs time."""
+    graphs, last = GraphShelf(), 0.0
+
+    def pass_on(seed: int, epoch: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
+            last = time.monotonic()
+            with suppress(OSError):  # a parent that is gone: its end is what stops us, in an orderly way
+                line.send(epoch)
+
+    while True:
+        training = line.recv()
+        line.send(TAKEN)
+        line.send(Done(training.do(graphs, pass_on)))
 
 
 # -- the folder --------------------------------------------------------------------------------------------
@@ -199,50 +312,32 @@ def _row(outcome: Outcome) -> SeriesRow:
 
 @contextmanager
 def _claimed(folder: Path | None) -> Iterator[None]:
-    """The folder, made if need be and ours alone while it lasts; an error if something else is in it."""
     if folder is None:
         yield
         return
-    from filelock import FileLock, Timeout
-
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; a series needs a folder")
     known = (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
-    if folder.is_dir() and not known and any(path.name[0] != "." for path in folder.iterdir()):
-        raise DataError(f"{folder} is not empty and holds no series of runs; choose another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot make the folder {folder}: {error.strerror}") from error
-    try:
-        with FileLock(folder / ".series.lock", timeout=0):
-            yield
-    except Timeout:
-        raise DataError(f"another process is working on the series in {folder}; wait for it to end") from None
+    with sole_use(folder, "series", "process", ".series.lock", known):
+        yield
 
 
-def _is_interrupted(folder: Path | None) -> bool:
-    return folder is not None and RunFolder(folder).exists() and not (folder / "result.json").is_file()
+def _planned(config: RunConfig, seed: int, folder: Path | None, mirror: Path | None) -> SeedTraining:
+    place = folder and folder / f"seed-{seed}"
+    goes_on = place is not None and RunFolder(place).exists() and not (place / "result.json").is_file()
+    return SeedTraining(config.model_copy(update={"seed": seed}), place, mirror, goes_on)
 
 
-def _found(job: Job) -> SeriesRow | None:
+def _found(training: SeedTraining) -> SeriesRow | None:
     """The row of a seed that is finished in its folder; None where there is still something to do."""
-    if job.folder is None:
+    run = None if training.folder is None else RunFolder(training.folder)
+    if run is None or not run.exists():
         return None
-    run = RunFolder(job.folder)
-    if not run.exists():
-        return None
-    different = [
-        f"{found.key} was {found.a}, now {found.b}"
-        for found in differences(run.config(), job.config, ("seed", *WITHOUT_EFFECT))
-    ]
-    if different:
-        raise DataError(
-            f"{job.folder} holds a run with other settings ({'; '.join(different[:3])}"
-            f"{'; ...' if len(different) > 3 else ''}): choose another folder"
-        )
+    other = differences(run.config(), training.config, ("seed", *WITHOUT_EFFECT))
+    if other:
+        words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in other[:3])
+        more = "; ..." if len(other) > 3 else ""
+        raise DataError(f"{run.path} holds a run with other settings ({words}{more}): choose another folder")
     result = run.result()
-    return None if result is None else SeriesRow(job.config.seed, "reused", result)
+    return None if result is None else SeriesRow(training.config.seed, "reused", result)
 
 
 def _fetch(config: RunConfig, mirror: Path | None) -> None:
@@ -256,7 +351,6 @@ def _fetch(config: RunConfig, mirror: Path | None) -> None:
 def _keep(result: SeriesResult, folder: Path | None) -> None:
     if folder is None:
         return
-
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -269,6 +363,5 @@ def _keep(result: SeriesResult, folder: Path | None) -> None:
         write_atomically(folder / "series.json", json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise DataError(
-            f"cannot write {folder / 'series.json'}: {error.strerror or error}; finished runs stay: make room, then "
-            "resume"
+            f"cannot write {folder / 'series.json'}: {error.strerror or error}; make room, then resume"
         ) from error

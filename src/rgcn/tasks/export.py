@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.data.atomic import replace_atomically
+from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError
 from rgcn.nn import RelationalEncoder, RelationalGraphConv
 from rgcn.nn.decoders import BilinearDecoder

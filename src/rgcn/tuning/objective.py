@@ -22,7 +22,7 @@ Reached = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
-class Objective:
+class StudyObjective:
     """What a study optimizes: a validation metric, its mean over folds.
 
     A fold is a training with a seed of its own: it starts from other weights and, where the data has no validation
@@ -69,7 +69,7 @@ def for_trials(config: RunConfig) -> RunConfig:
     return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
 
 
-def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> Objective:
+def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> StudyObjective:
     """The objective a user asked for, or the usual one."""
     task = task_of(config.task)
     known = {one.name: one for one in task.watched}
@@ -77,10 +77,10 @@ def check_objective(config: RunConfig, metric: str | None, folds: int | None, se
         raise ConfigError(f"--metric of {config.task} is {' or '.join(known) or 'nothing'}, not {metric!r}")
     if folds is not None and folds < 1:
         raise ConfigError(f"--folds is at least 1, not {folds}")
-    return Objective(known[metric or next(iter(known))], folds or task.folds, seed)
+    return StudyObjective(known[metric or next(iter(known))], folds or task.folds, seed)
 
 
-def evaluate(config: RunConfig, graph: KnowledgeGraph, objective: Objective, reached: Reached) -> Evaluation:
+def evaluate(config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, reached: Reached) -> Evaluation:
     """Train once for each fold, on a graph without its test split.
 
     reached  called with (point, value so far) up to five times a fold; may raise to stop the trial

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks.task import task_of
 from rgcn.tuning.spaces import Spaces, changed
-from rgcn.tuning.study import Plan, TrialRecord, optuna
+from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
 
 
@@ -26,7 +26,7 @@ class TuneResult:
     importance  share of each setting in the differences between trials; empty where there are too few to tell
     """
 
-    plan: Plan
+    plan: StudyPlan
     trials: list[TrialRecord]
     importance: dict[str, float]
     interrupted: bool = False

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ import numpy as np
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
+from rgcn.runs import folder as folders
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.tuning.objective import Objective
+from rgcn.tuning.objective import StudyObjective
 from rgcn.tuning.spaces import Spaces, own_values
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 STUDY = "rgcn-tune"
-LOCK = ".tune.lock"
 FORMAT = 1
 DRAWS = "draws"  # of a trial: which of the seed's sequences of random numbers it has
 RANDOM_TRIALS = 8  # before the sampler begins to learn from those before
@@ -34,13 +34,13 @@ SECONDS_FOR_A_LOCK = 60
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """Everything a study is defined by, and where it lives."""
 
     name: str
     config: RunConfig
     spaces: Spaces
-    objective: Objective
+    objective: StudyObjective
     folder: Path
     mirror: Path | None = None
 
@@ -79,38 +79,12 @@ def optuna() -> Any:
     return package
 
 
-@contextmanager
-def sole_use(folder: Path) -> Iterator[None]:
+def sole_use(folder: Path) -> AbstractContextManager[None]:
     """Nobody else works on the study meanwhile: a second one would take our running trials for dead."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise DataError(f"another `rgcn tune` is at work in {folder}; wait for it, or choose another --out") from None
-    except OSError as error:
-        raise DataError(f"{folder} cannot be written: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        lock.release()
+    return folders.sole_use(folder, "study", "`rgcn tune`", ".tune.lock", (folder / "study.db").exists())
 
 
-def claim(folder: Path) -> None:
-    """Make the study's folder, unless something else is in it."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; --out needs a folder")
-    holds = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    if holds - {LOCK} and "study.db" not in holds:
-        raise DataError(f"{folder} is not empty and holds no study; choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot make the folder {folder}: {error.strerror}") from error
-
-
-def open_study(plan: Plan) -> Study:
+def open_study(plan: StudyPlan) -> Study:
     """The study of a folder, made if it is not there yet."""
     package = optuna()
     path = (plan.folder / "study.db").absolute()
@@ -129,7 +103,7 @@ def open_study(plan: Plan) -> Study:
         )
 
 
-def begin(study: Study, plan: Plan, data: str) -> None:
+def begin(study: Study, plan: StudyPlan, data: str) -> None:
     """See that it is this study, give up trials that were cut short, and put the configuration's own trial first."""
     package = optuna()
     identity = plan.identity(data)

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rgcn.extras import import_extra
-from rgcn.runs.tracking.base import RunTracker, Value, by_split
+from rgcn.runs.tracking import RunTracker, Value, by_split
 
 FLUSH_SECONDS = 10
 

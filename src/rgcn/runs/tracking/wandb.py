@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.extras import import_extra
-from rgcn.runs.tracking.base import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
+from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
 
 EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 as killed
 
