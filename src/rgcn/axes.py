@@ -16,17 +16,15 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
-
-T = TypeVar("T")
 
 ALLOWED = "RGCN_ALLOW"
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
 
 
-class Axis(Generic[T]):
+class Axis:
     """Names of one kind of thing, and what they stand for.
 
     kind      what it is called, "decoder"
@@ -43,7 +41,7 @@ class Axis(Generic[T]):
 
     def __init__(self, kind: str, interface: str, built_in: Mapping[str, str]) -> None:
         self.kind, self.interface, self.built_in = kind, interface, dict(built_in)
-        self._met: dict[str, type[T]] = {}  # classes that were handed over as such, by their dotted names
+        self._met: dict[str, type[Any]] = {}  # classes that were handed over as such, by their dotted names
 
     @property
     def group(self) -> str:
@@ -67,7 +65,7 @@ class Axis(Generic[T]):
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"
         return f"unknown {self.kind} {choice!r}; {hint}" + ("" if close else ', or "package.module:Class"')
 
-    def find(self, choice: str | type[T], *, trusted: bool = False) -> type[T]:
+    def find(self, choice: str | type[Any], *, trusted: bool = False) -> type[Any]:
         """The class a choice stands for.
 
         trusted  the choice is the user's own, so that a dotted name may be imported; and what it names is from then on
@@ -80,7 +78,8 @@ class Axis(Generic[T]):
             self._met[dotted_name(choice)] = choice
             return choice
         if choice in self.built_in:
-            return cast(type[T], imported(self.built_in[choice]))
+            built_in: type[Any] = imported(self.built_in[choice])
+            return built_in
         if choice in self._met:
             return self._met[choice]
         installed = _installed(self.group).get(choice)
@@ -89,7 +88,7 @@ class Axis(Generic[T]):
             raise ConfigError(self._not_one(found))
         return found
 
-    def name_of(self, choice: str | type[T]) -> str:
+    def name_of(self, choice: str | type[Any]) -> str:
         """How a file says a choice: a name as it is, a class by its dotted name."""
         if isinstance(choice, str):
             return choice
@@ -97,8 +96,9 @@ class Axis(Generic[T]):
         self._met[dotted] = choice
         return next((name for name, place in self.built_in.items() if place == dotted), dotted)
 
-    def _interface(self) -> type[T]:
-        return cast(type[T], imported(self.interface))
+    def _interface(self) -> type[Any]:
+        interface: type[Any] = imported(self.interface)
+        return interface
 
     def _not_one(self, found: object) -> str:
         return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"

@@ -6,21 +6,9 @@ member is written as text and imported when it is chosen, so that `config` knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rgcn.axes import Axis
 
-if TYPE_CHECKING:
-    from rgcn.data.readers import TripleReader
-    from rgcn.nn.decoders import Decoder
-    from rgcn.nn.encoders import Encoder
-    from rgcn.nn.heads import Head
-    from rgcn.objectives import Objective
-    from rgcn.runs.tracking import RunTracker
-    from rgcn.sampling import EdgeSampler
-    from rgcn.tasks.task import Task
-
-ENCODERS: Axis[Encoder] = Axis(
+ENCODERS = Axis(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
@@ -30,23 +18,21 @@ ENCODERS: Axis[Encoder] = Axis(
         "e-rgcn": "rgcn.nn.encoders.e_rgcn:EmbeddingEncoder",
     },
 )
-DECODERS: Axis[Decoder] = Axis(
-    "decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders.distmult:DistMult"}
-)
-HEADS: Axis[Head] = Axis(
+DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders.distmult:DistMult"})
+HEADS = Axis(
     "head",
     "rgcn.nn.heads:Head",
     {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
 )
-OBJECTIVES: Axis[Objective] = Axis(
+OBJECTIVES = Axis(
     "objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"}
 )
-SAMPLERS: Axis[EdgeSampler] = Axis(
+SAMPLERS = Axis(
     "sampler",
     "rgcn.sampling:EdgeSampler",
     {"neighborhood": "rgcn.sampling.edges:NeighborhoodEdges", "uniform": "rgcn.sampling.edges:UniformEdges"},
 )
-TASKS: Axis[Task] = Axis(
+TASKS = Axis(
     "task",
     "rgcn.tasks.task:Task",
     {
@@ -55,7 +41,7 @@ TASKS: Axis[Task] = Axis(
         "classification-by-links": "rgcn.tasks.classification_by_links:ClassificationByLinks",
     },
 )
-READERS: Axis[TripleReader] = Axis(
+READERS = Axis(
     "reader",
     "rgcn.data.readers:TripleReader",
     {
@@ -70,7 +56,7 @@ READERS: Axis[TripleReader] = Axis(
         "parquet": "rgcn.data.tables:ParquetReader",
     },
 )
-TRACKERS: Axis[RunTracker] = Axis(
+TRACKERS = Axis(
     "tracker",
     "rgcn.runs.tracking:RunTracker",
     {

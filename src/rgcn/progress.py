@@ -58,9 +58,9 @@ def progress(
     from rich import progress as rich_progress
     from rich.console import Console
 
-    amount = (rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit))
+    amount: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit)]
     if unit == "bytes":
-        amount = (rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn())
+        amount = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
     columns = (
         rich_progress.TextColumn("[progress.description]{task.description}", markup=True),
         rich_progress.BarColumn(),

@@ -26,7 +26,7 @@ class OnAxis:
     closed  a name that is not there is refused here; else by whoever uses it, who may know other names for the same
     """
 
-    axis: Axis[Any]
+    axis: Axis
     closed: bool = True
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     """What a configuration chose on an axis, and the path of the setting."""
 
     path: Path
-    axis: Axis[Any]
+    axis: Axis
     name: str
 
 

@@ -75,7 +75,7 @@ def _built_in_endings() -> dict[str, str]:
 
 def _endings(name: str) -> tuple[str, ...]:
     try:
-        return READERS.find(name).endings
+        return tuple(READERS.find(name).endings)
     except ConfigError as error:  # somebody else's broken package should not keep a user from their files
         warnings.warn(str(error), stacklevel=4)
         return ()

@@ -117,7 +117,7 @@ def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int
     def drawn(pool: NDArray[np.int64]) -> Numbers:
         """[2, 2]: the mean change over the draws."""
         choices = (rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws))
-        return np.mean([changes(chosen) for chosen in choices], axis=0)
+        return np.asarray(np.mean([changes(chosen) for chosen in choices], axis=0))
 
     def changes(chosen: NDArray[np.int64]) -> Numbers:
         """[2, 2]: what strength and probability lose without the chosen triples, and with them alone."""

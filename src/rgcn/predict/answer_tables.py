@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -35,14 +35,7 @@ CHUNK = 1 << 16
 PREDICATE = "urn:rgcn:predictedClass"
 Format = Literal["csv", "tsv", "parquet", "jsonl", "nt"]
 
-SUFFIXES: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".nt": "nt",
-    ".nt.gz": "nt",
-}
+SUFFIXES: dict[str, Format] = {**{f".{format}": format for format in get_args(Format)}, ".nt.gz": "nt"}
 WORDS = ("subject", "relation", "object", "subject_title", "relation_title", "object_title")
 
 
@@ -80,7 +73,8 @@ class ClassAnswers:
 
     def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
         """The answers marked in keep [n]."""
-        return ClassAnswers(*(None if column is None else column[keep] for column in vars(self).values()))
+        columns: dict[str, Any] = vars(self)
+        return ClassAnswers(**{name: None if of is None else of[keep] for name, of in columns.items()})
 
 
 def nodes_to_classify(opened: OpenModel) -> Ids:
@@ -154,9 +148,6 @@ def label_relation(opened: OpenModel) -> str | None:
     return None if opened.config is None else opened.config.data.labels_from
 
 
-# -- links -----------------------------------------------------------------------------------------------
-
-
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
     """subject, relation, object, their titles, score, probability, known; at least one frame."""
     import polars as pl
@@ -193,9 +184,6 @@ def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
             if not is_literal[subject]:
                 line = f"{node_term(subject)} {relation_term(relation)} {node_term(object_)} ."
                 yield f"{line} # {said(score, p)}"
-
-
-# -- in words --------------------------------------------------------------------------------------------
 
 
 def _or_nothing(shares: Numbers | None, size: int) -> list[float | None]:
@@ -239,9 +227,6 @@ def predicate_term(name: str) -> str:
         return str(NamedNode(bare))
     except ValueError:
         return str(NamedNode(f"urn:rgcn:relation:{quote(bare, safe='')}"))
-
-
-# -- files -----------------------------------------------------------------------------------------------
 
 
 def format_of(path: Path) -> Format:

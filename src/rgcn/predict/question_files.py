@@ -128,7 +128,9 @@ def resolve_nodes(
     All unknown names are counted, and the first few said with their lines and the closest known names; unless they are
     to be skipped, that is an error.
     """
-    found, complaints, unknown = {}, [], 0
+    found: dict[int, int] = {}  # by their places
+    complaints: list[str] = []
+    unknown = 0
     for number, (line, name) in enumerate(names):
         meant = opened.names.nodes(name)
         if len(meant) == 1:

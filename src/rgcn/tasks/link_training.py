@@ -14,7 +14,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.axis_tables import OBJECTIVES, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.nn.link_network import LinkNetwork
-from rgcn.objectives import ObjectivePlan
+from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.sampling import EdgeSampler, prefetched
 from rgcn.tasks.recording import StepRecording
 
@@ -36,7 +36,7 @@ class LinkTrainer:
         self.model, self.training = model, training
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.generator = torch.Generator(device=triples.device).manual_seed(seed)
-        objective = OBJECTIVES.find(training.objective)
+        objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(ObjectivePlan(training, triples, self.num_nodes, self.num_relations))
         self.sampler = _sampler(training, triples, self.num_nodes, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
@@ -178,4 +178,5 @@ def _sampler(training: LinkTrainingConfig, triples: Tensor, num_nodes: int, seed
     """None where every step sees the whole graph."""
     if training.batch_edges is None:
         return None
-    return SAMPLERS.find(training.sampler)(triples.cpu().numpy(), num_nodes, training.batch_edges, seed)
+    kind: type[EdgeSampler] = SAMPLERS.find(training.sampler)
+    return kind(triples.cpu().numpy(), num_nodes, training.batch_edges, seed)
