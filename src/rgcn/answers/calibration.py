@@ -234,6 +234,6 @@ def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np
             counts -= torch.bincount(place[torch.cat([known, out, true])], minlength=SCORE_BINS)
     found = counts.cpu().numpy()
     filled = np.flatnonzero(found)
-    middle: Floats = low + (filled + 0.5) * width
+    middle = np.asarray(low + (filled + 0.5) * width, np.float64)
     true_at = torch.cat(true_scores).numpy()
     return ScoreCounts.of(true_at, middle, found[filled].astype(np.float64), ruled_out, ruled_out_true)

@@ -133,7 +133,7 @@ def _explained(
     ruled_out: bool = False,
 ) -> Explanation:
     """itself: the place in reach of the triple that is asked about, where it is there."""
-    found, calibration = _FIND[method](question), opened.calibration
+    found, reach, calibration = _FIND[method](question), question.reach, opened.calibration
     by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
     named, against = found.supporting(edges), found.opposing(AGAINST)
     measured = fidelity(question, named, draws, seed, by_score)
@@ -142,8 +142,28 @@ def _explained(
         paths = paths_between(found, question.subject, question.object, itself, PATHS)
     paths += paths_from(found, PATHS - len(paths))
     with torch.no_grad():
-        output = question.output(question.reach.field)
-    naming = _Naming(opened, found, itself)
+        output = question.output(reach.field)
+    total = float(np.abs(found.triples).sum()) or 1.0
+
+    def triple(place: int) -> tuple[Named, Named, Named]:
+        subject, relation, object_ = reach.triples[place].tolist()
+        return opened.describe(subject), opened.describe_relation(relation), opened.describe(object_)
+
+    def explained_edges(places: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
+        rows = zip(places.tolist(), found.triples[places].tolist(), reach.hop[places].tolist(), strict=True)
+        return tuple(
+            ExplainedEdge(*triple(place), importance, abs(importance) / total, hop, place == itself)
+            for place, importance, hop in rows
+        )
+
+    def explained_path(path: Path) -> ExplainedPath:
+        steps, here = [], path.start
+        for place in path.triples:
+            subject, _, object_ = reach.triples[place].tolist()
+            steps.append(Step(*triple(place), forward=subject == here))
+            here = object_ if subject == here else subject
+        return ExplainedPath(tuple(steps), path.importance)
+
     return Explanation(
         question=about,
         model=opened.name,
@@ -152,14 +172,24 @@ def _explained(
         score=float(question.score(output)),
         own_share=found.own_share,
         ruled_out=ruled_out,
-        added=tuple(opened.describe(node) for node in question.reach.asked if node in opened.new_nodes),
-        edges=naming.edges(named),
-        against=naming.edges(against),
-        connections=naming.edges(found.connections(np.concatenate([named, against]))),
-        neighbors=naming.neighbors(),
-        paths=tuple(map(naming.path, paths)),
+        added=tuple(opened.describe(node) for node in reach.asked if node in opened.new_nodes),
+        edges=explained_edges(named),
+        against=explained_edges(against),
+        connections=explained_edges(found.connections(np.concatenate([named, against]))),
+        neighbors=_neighbors(opened, found),
+        paths=tuple(map(explained_path, paths)),
         fidelity=measured,
-        considered=len(question.reach),
+        considered=len(reach),
+    )
+
+
+def _neighbors(opened: OpenModel, found: Attribution) -> tuple[ExplainedNeighbor, ...]:
+    every = found.neighbors()
+    total = sum(abs(importance) for _, importance in every) or 1.0
+    return tuple(
+        ExplainedNeighbor(opened.describe(node), importance, abs(importance) / total)
+        for node, importance in every[:NEIGHBORS]
+        if importance
     )
 
 
@@ -186,46 +216,3 @@ def _check_number(kind: str, number: int, size: int) -> None:
 
 def _reach(model: Estimator, asked: list[int]) -> Reach:
     return Reach.of(model.adjacency_, model.message_triples_, asked, model.num_layers_)
-
-
-class _Naming:
-    """Numbers become names: what was found, as people read it; `itself` is the place of the triple asked about."""
-
-    def __init__(self, opened: OpenModel, found: Attribution, itself: int | None = None) -> None:
-        self.opened, self.found, self.itself = opened, found, itself
-        self.total = float(np.abs(found.triples).sum()) or 1.0
-
-    def edges(self, places: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
-        importance, hop = self.found.triples, self.found.reach.hop
-        return tuple(
-            ExplainedEdge(
-                *self._triple(place),
-                importance=float(importance[place]),
-                share=abs(float(importance[place])) / self.total,
-                hop=int(hop[place]),
-                itself=place == self.itself,
-            )
-            for place in places.tolist()
-        )
-
-    def neighbors(self) -> tuple[ExplainedNeighbor, ...]:
-        every = self.found.neighbors()
-        total = sum(abs(importance) for _, importance in every) or 1.0
-        return tuple(
-            ExplainedNeighbor(self.opened.describe(node), importance, abs(importance) / total)
-            for node, importance in every[:NEIGHBORS]
-            if importance
-        )
-
-    def path(self, path: Path) -> ExplainedPath:
-        steps, here = [], path.start
-        for place in path.triples:
-            subject, _, object_ = self.found.reach.triples[place].tolist()
-            forward = subject == here
-            steps.append(Step(*self._triple(place), forward=forward))
-            here = object_ if forward else subject
-        return ExplainedPath(tuple(steps), path.importance)
-
-    def _triple(self, place: int) -> tuple[Named, Named, Named]:
-        subject, relation, object_ = self.found.reach.triples[place].tolist()
-        return self.opened.describe(subject), self.opened.describe_relation(relation), self.opened.describe(object_)

@@ -73,8 +73,9 @@ class ClassAnswers:
 
     def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
         """The answers marked in keep [n]."""
-        columns: dict[str, Any] = vars(self)
-        return ClassAnswers(**{name: None if of is None else of[keep] for name, of in columns.items()})
+        shares = None if self.probabilities is None else self.probabilities[keep]
+        known = self.label[keep], self.split[keep]
+        return ClassAnswers(self.node[keep], self.class_[keep], self.scores[keep], shares, *known)
 
 
 def nodes_to_classify(opened: OpenModel) -> Ids:
