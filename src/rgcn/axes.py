@@ -55,7 +55,7 @@ class Axis:
     def problem(self, choice: object) -> str | None:
         """What is wrong with a choice as it is written; whether it can be imported is seen when it is used."""
         if isinstance(choice, type):
-            return None if issubclass(choice, self._interface()) else self._not_one(choice)
+            return None if issubclass(choice, imported(self.interface)) else self._not_one(choice)
         if not isinstance(choice, str):
             return f"a {self.kind} is a name or a class, not {choice!r}"
         # Built-in names first: to know those of installed packages, all of them have to be looked through.
@@ -77,14 +77,14 @@ class Axis:
         if isinstance(choice, type):
             self._met[dotted_name(choice)] = choice
             return choice
-        if choice in self.built_in:
-            built_in: type[Any] = imported(self.built_in[choice])
-            return built_in
         if choice in self._met:
             return self._met[choice]
-        installed = _installed(self.group).get(choice)
-        found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
-        if not (isinstance(found, type) and issubclass(found, self._interface())):
+        if choice in self.built_in:
+            found = imported(self.built_in[choice])
+        else:
+            installed = _installed(self.group).get(choice)
+            found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
+        if not (isinstance(found, type) and issubclass(found, imported(self.interface))):
             raise ConfigError(self._not_one(found))
         return found
 
@@ -95,10 +95,6 @@ class Axis:
         dotted = dotted_name(choice)
         self._met[dotted] = choice
         return next((name for name, place in self.built_in.items() if place == dotted), dotted)
-
-    def _interface(self) -> type[Any]:
-        interface: type[Any] = imported(self.interface)
-        return interface
 
     def _not_one(self, found: object) -> str:
         return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"

@@ -56,10 +56,7 @@ class AmbiguousNameError(DataError):
 
 
 class StoppedError(RgcnError):
-    """A training that was asked to stop has saved itself: what happened, how to go on, and the signal that asked.
-
-    The exit code tells a shell which signal it was.
-    """
+    """A training that was asked to stop, by a signal that its exit code tells, has saved itself; how to go on."""
 
     def __init__(self, what: str, advice: str, signal_number: int) -> None:
         super().__init__(f"{what}; {advice}" if advice else what)

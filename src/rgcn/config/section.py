@@ -173,10 +173,7 @@ def _dotted(path: Path) -> str:
 def _judgeable(
     section: type[Section], values: Mapping[Any, Any], doubtful: set[Path], path: Path = ()
 ) -> Iterator[tuple[Path, Section]]:
-    """The sections that are given, the whole last, each made of what is valid in it.
-
-    What is not valid holds its default, or is missing: no rule may read it.
-    """
+    """The sections that are given, the whole last, each of what is valid in it: no rule may read what is not there."""
     inner, kept = section.sections(), {}
     for name in section.model_fields:
         if name in values and (*path, name) not in doubtful:
