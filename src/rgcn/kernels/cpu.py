@@ -150,7 +150,7 @@ def adam_bases(
     arrays = (*_arrays(coefficients, rows), host.pointer, host.relation, table.detach().numpy())
     # Every row is read and written, whether it has pairs or not: the cut is by rows.
     work = 10 * table.numel()
-    _in_pieces(loops.adam_bases, _even(pairs.num_nodes), work, *arrays, first.numpy(), second.numpy(), *scalars)
+    _in_pieces(loops.adam_bases, _even(pairs.num_nodes), work, *arrays, first.numpy(), second.numpy(), scalars)
 
 
 def _adam_scalars(
