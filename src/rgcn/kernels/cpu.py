@@ -26,20 +26,6 @@ from rgcn.kernels import loops, reference
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern
 
-__all__ = [
-    "adam_bases",
-    "coefficient_gradient",
-    "combine_bases",
-    "entry_dot",
-    "entry_product",
-    "gather_product_sum",
-    "gather_sum",
-    "grouped_outer",
-    "grouped_product",
-    "own_threads",
-    "spread_bases",
-]
-
 Array = np.ndarray[Any, Any]
 
 PIECES = 16
@@ -166,6 +152,13 @@ def _adam_scalars(
         number(eps),
         number(weight_decay),
     )
+
+
+def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+    out = torch.empty(len(row), 5, dtype=torch.int64)
+    arrays = _arrays(scores, row, target, begin, end, answers, out)
+    _in_pieces(loops.count_ranks, _even(len(row)), len(row) * scores.shape[1], *arrays)
+    return out
 
 
 # -- from tensors to arrays, once ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from triton import cdiv
 
 from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums
 from rgcn.pairs import Pairs
-from rgcn.sparse import PIECE, Pieces, SparsePattern
+from rgcn.sparse import PIECE, RowPieces, SparsePattern
 
 # Bytes that partial results may take; beyond, the work is cut differently.
 SCRATCH = 512 << 20
@@ -177,11 +177,6 @@ def adam_bases(
 
 
 def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
-    """int64 [c, 5]: scores greater than the triple's own, equal to it (itself among them), how many of either are
-    other known answers, and how many scores are NaN.
-
-    Triple i is scores[row[i], target[i]] of scores [u, N]; its query's known answers are answers[begin[i] : end[i]].
-    """
     out = torch.empty(row.numel(), 5, dtype=torch.int64, device=scores.device)
     if row.numel() == 0:
         return out
@@ -239,7 +234,7 @@ def _entries(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k
     return out
 
 
-def pieces_of(pattern: SparsePattern) -> Pieces:
+def pieces_of(pattern: SparsePattern) -> RowPieces:
     """The pattern's pieces: for a lasting pattern the ones it keeps, in an order that suits; else cut quickly."""
     if not pattern.transient or "pieces" in pattern.__dict__:
         return pattern.pieces
@@ -253,16 +248,16 @@ def pieces_of(pattern: SparsePattern) -> Pieces:
     counts = (num_rows, num_pieces, num_rows.bit_length() + 1)
     tensors = (pattern.pointer, torch.cumsum(packed, 0), *parts, *longs)
     _launch(triton_sums.cut_pieces, (cdiv(num_pieces, 256),), packed, *tensors, *counts, **sizes)
-    pieces = pattern.__dict__["pieces"] = Pieces(*parts, *longs, num_slots)
+    pieces = pattern.__dict__["pieces"] = RowPieces(*parts, *longs, num_slots)
     return pieces
 
 
-def _partial(pieces: Pieces, size: int, out: Tensor) -> Tensor:
+def _partial(pieces: RowPieces, size: int, out: Tensor) -> Tensor:
     """A place for the sums of pieces that are not their whole row: [slots, size], not rounded to out's type."""
     return torch.empty(max(1, pieces.num_slots) * size, dtype=_sum_type(out), device=out.device)
 
 
-def _add_slots(pieces: Pieces, partial: Tensor, out: Tensor, num_rows: int, size: int) -> None:
+def _add_slots(pieces: RowPieces, partial: Tensor, out: Tensor, num_rows: int, size: int) -> None:
     if len(pieces.long_row) == 0:
         return
     block = min(128, _power(size))
@@ -271,7 +266,7 @@ def _add_slots(pieces: Pieces, partial: Tensor, out: Tensor, num_rows: int, size
     _launch(triton_sums.add_slots, grid, out, *pieces[4:7], partial, out, num_rows, size, **sizes)
 
 
-def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> Pieces:
+def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> RowPieces:
     """The relations' pairs cut into pieces that are worth their partial sums [K, in, out], which must fit as well."""
     piece = PIECE
     while piece < 2**30 and (
@@ -280,9 +275,9 @@ def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> Pieces:
         piece *= 2
     if piece == PIECE:
         return pairs.tiles
-    known: dict[int, Pieces] = pairs.__dict__.setdefault("_tiles_of", {})
+    known: dict[int, RowPieces] = pairs.__dict__.setdefault("_tiles_of", {})
     if piece not in known:
-        known[piece] = Pieces.of(pairs.pointer, len(pairs), piece)
+        known[piece] = RowPieces.of(pairs.pointer, len(pairs), piece)
     return known[piece]
 
 

@@ -385,3 +385,26 @@ def grouped_outer(first, last, bounds, x, gradient, pointer, out):  # type: igno
                         for row in range(begin, end, num_blocks):
                             one += x_rows[row, i] * slopes[row, k]
                         matrices[matrix + i, k] = one
+
+
+# -- ranks -------------------------------------------------------------------------------------------------
+
+
+@_jit
+def count_ranks(first, last, bounds, scores, row, target, begin, end, answers, out):  # type: ignore[no-untyped-def]
+    """out[i] = greater, equal, known greater, known equal, not a number: one pass over a triple's row of scores."""
+    for i in range(bounds[first], bounds[last]):
+        values = scores[row[i]]
+        own = values[target[i]]
+        greater, equal, strange = 0, 0, 0
+        for j in range(scores.shape[1]):
+            value = values[j]
+            greater += value > own
+            equal += value == own
+            strange += value != value  # only NaN is not itself
+        known_greater, known_equal = 0, 0
+        for p in range(begin[i], end[i]):
+            if answers[p] != target[i]:
+                known_greater += values[answers[p]] > own
+                known_equal += values[answers[p]] == own
+        out[i, 0], out[i, 1], out[i, 2], out[i, 3], out[i, 4] = greater, equal, known_greater, known_equal, strange

@@ -118,7 +118,7 @@ def adam(  # type: ignore[no-untyped-def]
     ACC: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """g[n, b] = Σ_{pairs p of n} coefficient[relation[p], b] · rows[p], as `spread` but never written out; Adam with it."""
+    """g[n, b] = Σ_{pairs p of n} coefficient[relation[p], b] · rows[p], never written out; then Adam."""
     n = tl.program_id(0)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < NUM_BASES * WIDTH

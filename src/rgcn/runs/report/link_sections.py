@@ -8,7 +8,7 @@ from typing import cast
 from rgcn.answers.calibration import Calibration
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
-from rgcn.ranking.metrics import Metrics
+from rgcn.ranking.metrics import RankMetrics
 from rgcn.runs.report import markdown
 from rgcn.runs.report.charts import Bar, bar_chart, column_chart
 from rgcn.runs.report.figures import SPLIT_WORDS, decimal, percent
@@ -180,7 +180,7 @@ def _relations(measured: LinkEvaluation) -> Html:
     )
 
 
-def _relation_bars(relations: Sequence[tuple[str, Metrics]]) -> Html:
+def _relation_bars(relations: Sequence[tuple[str, RankMetrics]]) -> Html:
     bars = [
         Bar(named(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
         for name, metrics in relations
