@@ -57,6 +57,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "grouped_outer": lambda: kernels.grouped_outer(table, table, pairs),
         "gather_product_sum": lambda: kernels.gather_product_sum(pattern, value, index, row, row),
         "gather_sum": lambda: kernels.gather_sum(pattern, value, row),
+        "count_ranks": lambda: kernels.count_ranks(row, one, one, one, one, one),
         "entry_dot": lambda: kernels.entry_dot(index, row, index, row),
     }
 

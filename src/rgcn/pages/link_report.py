@@ -20,7 +20,7 @@ from rgcn.pages.figures import SPLIT_WORDS, decimal, percent
 from rgcn.pages.layout import Tile, sections
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.ranking import RankingReport, Ranks, summarize
-from rgcn.ranking.metrics import Metrics
+from rgcn.ranking.metrics import RankMetrics
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.link_prediction import RANKING
 from rgcn.tasks.link_predictor import ScoredTriple
@@ -269,7 +269,7 @@ def _relation_charts(found: LinkEvaluation) -> dict[str, Markup]:
     }
 
 
-def _relation_bars(relations: Sequence[tuple[str, Metrics]]) -> Markup:
+def _relation_bars(relations: Sequence[tuple[str, RankMetrics]]) -> Markup:
     bars = [
         Bar(named(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
         for name, metrics in relations
