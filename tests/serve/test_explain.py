@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
 import pytest
 from servers import asking
 
 from rgcn.explain import METHODS
-from rgcn.serve import Limits, create_app, explanations
-from rgcn.serve.explanations import Explained, Explanations, WhyAsked
+from rgcn.serve import Limits, create_app, why_endpoints
+from rgcn.serve.desk import Remembered
+from rgcn.serve.why_endpoints import Explained
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
@@ -20,7 +22,7 @@ def test_why_a_class(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)
     assert response.status_code == 200, response.text
-    Explained.model_validate_json(response.content)
+    msgspec.json.decode(response.content, type=Explained)
     why = response.json()
     assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
     assert (why["method"], len(why["edges"])) == (method, 4)
@@ -33,7 +35,7 @@ def test_why_a_class(client, method):
 
 def test_why_a_link(client):
     response = client.get(LP + "/explain", params=TRIPLE)
-    Explained.model_validate_json(response.content)
+    msgspec.json.decode(response.content, type=Explained)
     why = response.json()
     assert why["question"]["object"]["name"] == "Chile"
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
@@ -44,8 +46,8 @@ def test_why_a_link(client):
 
 def test_asked_again_it_is_not_made_again(models, monkeypatch):
     made = []
-    really = explanations.explain_class
-    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: made.append(a) or really(*a, **k))
+    really = why_endpoints.explain_class
+    monkeypatch.setattr(why_endpoints, "explain_class", lambda *a, **k: made.append(a) or really(*a, **k))
     with asking(create_app(models)) as client:
         first, second = (client.get(NC + "/explain", params={"node": "Peru"}) for _ in range(2))
         assert first.content == second.content
@@ -53,28 +55,22 @@ def test_asked_again_it_is_not_made_again(models, monkeypatch):
         assert "rgcn_explanations_kept 1.0" in client.get("/metrics").text
 
 
-def test_only_so_many_are_remembered(models, monkeypatch):
-    class Made:
-        def __init__(self, opened, node, *rest, **how):
-            self.node = node
-
-        def as_dict(self):
-            return {"node": self.node}
-
-        def as_svg(self):
-            return "<svg/>"
-
-    monkeypatch.setattr(explanations, "explain_class", Made)
-    kept = Explanations({model.name: model for model in models}, None, most=3)
-    asked = [WhyAsked("classes-of-world", (node, None), "edge-mask", 5) for node in range(5)]
-    kept.answer(asked)
+def test_only_so_many_are_remembered():
+    kept, made = Remembered(None, most=3), []
+    asked = [(node, lambda node=node: made.append(node) or [node]) for node in range(5)]
+    assert kept.answer(asked) == [[node] for node in range(5)]
     assert len(kept) == 3
-    assert [kept.made(question) is not None for question in asked] == [False, False, True, True, True]
+    assert [kept.found(node) is not None for node in range(5)] == [False, False, True, True, True]
+    assert kept.answer(asked[2:]) == [[2], [3], [4]]
+    assert made == [0, 1, 2, 3, 4]
+    kept.found(2)  # asked most lately, so that another one is forgotten
+    kept.answer([(5, list)])
+    assert [kept.found(node) is not None for node in range(2, 6)] == [True, False, True, True]
 
 
 def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: go.wait(30))
+    monkeypatch.setattr(why_endpoints, "explain_class", lambda *a, **k: go.wait(30))
     with asking(create_app(models, Limits(seconds=0.2, explaining=2))) as client:
         late = client.get(NC + "/explain", params={"node": "Peru"})
         assert (late.status_code, late.json()["error"]["code"]) == (503, "took_too_long")
@@ -88,7 +84,7 @@ def test_too_many_explanations_are_503(models, monkeypatch):
     import asyncio
 
     go = threading.Event()
-    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: go.wait(30))
+    monkeypatch.setattr(why_endpoints, "explain_class", lambda *a, **k: go.wait(30))
 
     async def crowd(client):
         nodes = ["Peru", "Chile", "Norway", "Kenya", "Japan"]
@@ -104,7 +100,7 @@ def test_a_failure_is_500_in_our_shape_and_the_server_goes_on(models, monkeypatc
     def fails(*arguments, **how):
         raise RuntimeError("a secret of the implementation")
 
-    monkeypatch.setattr(explanations, "explain_class", fails)
+    monkeypatch.setattr(why_endpoints, "explain_class", fails)
     with asking(create_app(models)) as client:
         response = client.get(NC + "/explain", params={"node": "Peru"})
         assert (response.status_code, response.json()["error"]["code"]) == (500, "failed")

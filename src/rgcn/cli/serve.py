@@ -159,7 +159,7 @@ def _say(url: str, models: list[Served], address: Address) -> None:
 
     for served in models:
         about = line(served)
-        typer.echo(f"{served.name}: {about['model']} for {about['task']} on {about['dataset']}, {about['headline']}")
+        typer.echo(f"{served.name}: {about.model} for {about.task} on {about.dataset}, {about.headline}")
     asks = "; it asks for the token" if address.token else ""
     typer.echo(f"{url}  (page; API under {url}/api{asks}). Ctrl-C stops it.")
     sys.stdout.flush()

@@ -12,18 +12,17 @@ _FILES = {
     "Address": "address",
     "Limits": "limits",
     "Served": "served",
-    "create_app": "app",
+    "create_app": "server",
     "load_models": "server",
     "serve": "server",
 }
-_PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+_PACKAGES = ("starlette", "msgspec", "uvicorn", "httptools", "prometheus_client")
 
 if TYPE_CHECKING:
     from rgcn.serve.address import Address
-    from rgcn.serve.app import create_app
     from rgcn.serve.limits import Limits
     from rgcn.serve.served import Served
-    from rgcn.serve.server import load_models, serve
+    from rgcn.serve.server import create_app, load_models, serve
 
 __all__ = ["Address", "Limits", "Served", "create_app", "load_models", "serve"]
 
@@ -31,7 +30,7 @@ __all__ = ["Address", "Limits", "Served", "create_app", "load_models", "serve"]
 def __getattr__(name: str) -> Any:
     if name not in _FILES:
         raise AttributeError(f"module 'rgcn.serve' has no attribute {name!r}")
-    if _FILES[name] in ("app", "server"):
+    if _FILES[name] in ("served", "server"):
         for package in _PACKAGES:
             import_extra(package, "serve")
     value = getattr(import_module(f"rgcn.serve.{_FILES[name]}"), name)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from msgspec import Meta
 
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import NodeKind
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.model_card import model_card
-from rgcn.serve.shapes import Answered, Class, Node, Relation
+from rgcn.serve.shapes import AnswerShape, Class, Node, Relation
 from rgcn.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -22,34 +23,34 @@ if TYPE_CHECKING:
 FEW, NODES = 2, 5
 
 
-class RelationWithCount(Relation):
-    count: int = Field(description="Triples of this relation in the graph.")
+class RelationWithCount(Relation, frozen=True):
+    count: Annotated[int, Meta(description="Triples of this relation in the graph.")]
 
 
-class ClassWithCount(Class):
-    count: int = Field(description="Nodes labelled with this class.")
+class ClassWithCount(Class, frozen=True):
+    count: Annotated[int, Meta(description="Nodes labelled with this class.")]
 
 
-class Counts(Answered):
+class GraphCounts(AnswerShape):
     nodes: int
     relations: int
     triples: int
     classes: int
 
 
-class ModelLine(Answered):
+class ModelLine(AnswerShape):
     """A served model in a line."""
 
     name: str
     task: str
-    answers: list[str] = Field(description="Kinds of questions it answers: `classes`, `links`.")
+    answers: Annotated[list[str], Meta(description="Kinds of questions it answers: `classes`, `links`.")]
     model: str
     dataset: str
-    counts: Counts
-    headline: str = Field(description="The figure it is judged by, in words.")
+    counts: GraphCounts
+    headline: Annotated[str, Meta(description="The figure it is judged by, in words.")]
 
 
-class Examples(Answered):
+class ModelExamples(AnswerShape):
     """Something to begin with."""
 
     nodes: list[Node]
@@ -64,28 +65,26 @@ class ModelDetails(ModelLine):
     metrics: dict[str, dict[str, Any]]
     relations: list[RelationWithCount]
     classes: list[ClassWithCount]
-    calibration: dict[str, Any] = Field(description="How scores become probabilities, and how well that works.")
-    explain_methods: list[str] = Field(description="Empty where the model looks at no neighbors.")
-    examples: Examples
+    calibration: Annotated[
+        dict[str, Any], Meta(description="How scores become probabilities, and how well that works.")
+    ]
+    explain_methods: Annotated[list[str], Meta(description="Empty where the model looks at no neighbors.")]
+    examples: ModelExamples
 
 
-def line(served: Served) -> dict[str, Any]:
+def line(served: Served) -> ModelLine:
     """The model in the list of models."""
     graph, opened = served.graph, served.opened
-    return {
-        "name": served.name,
-        "task": opened.task.name,
-        "answers": list(opened.task.answers),
-        "model": opened.model.model.title,
-        "dataset": opened.about.get("dataset") or graph.name or "unnamed",
-        "counts": {
-            "nodes": graph.num_nodes,
-            "relations": graph.num_relations,
-            "triples": graph.num_triples,
-            "classes": len(opened.model.classes_) if opened.answers("classes") else 0,
-        },
-        "headline": headline(opened.task, opened.result),
-    }
+    classes = len(opened.model.classes_) if opened.answers("classes") else 0
+    return ModelLine(
+        name=served.name,
+        task=opened.task.name,
+        answers=list(opened.task.answers),
+        model=opened.model.model.title,
+        dataset=opened.about.get("dataset") or graph.name or "unnamed",
+        counts=GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes),
+        headline=headline(opened.task, opened.result),
+    )
 
 
 def headline(task: Task, result: dict[str, Any] | None) -> str:
@@ -103,28 +102,27 @@ def headline(task: Task, result: dict[str, Any] | None) -> str:
     return "not measured"
 
 
-def details(served: Served) -> dict[str, Any]:
+def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
-    graph, opened, about = served.graph, served.opened, line(served)
+    graph, opened, shown = served.graph, served.opened, Shown(served)
     relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
     labels = graph.labels if opened.answers("classes") else None
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
-    examples = example_nodes(served)
-    relation = example_relation(served, examples[0])
-    return {
-        **about,
-        "seed": opened.about.get("seed", opened.model.seed),
-        "created": opened.about.get("created"),
-        "metrics": (opened.result or {}).get("metrics") or {},
-        "relations": [{**opened.describe_relation(i), "count": count} for i, count in enumerate(relations)],
-        "classes": [{**opened.describe_class(i), "count": count} for i, count in enumerate(classes)],
-        "calibration": served.calibration.as_dict(),
-        "explain_methods": list(methods_of(opened)),
-        "examples": {
-            "nodes": [opened.describe(node) for node in examples],
-            "relation": None if relation is None else graph.relations[relation],
-        },
-    }
+    about = line(served)
+    return ModelDetails(
+        **{name: getattr(about, name) for name in ModelLine.__struct_fields__},
+        seed=opened.about.get("seed", opened.model.seed),
+        created=opened.about.get("created"),
+        metrics=(opened.result or {}).get("metrics") or {},
+        relations=[RelationWithCount(r.name, r.title, n) for r, n in zip(served.relations, relations, strict=True)],
+        classes=[ClassWithCount(c.name, c.title, n) for c, n in zip(served.classes, classes, strict=False)],
+        calibration=served.calibration.as_dict(),
+        explain_methods=list(methods_of(opened)),
+        examples=ModelExamples(
+            list(map(served.node, shown.nodes)),
+            None if shown.relation is None else graph.relations[shown.relation],
+        ),
+    )
 
 
 def card(served: Served) -> str:
@@ -136,52 +134,48 @@ def card(served: Served) -> str:
     except RgcnError as error:
         return f"# {served.name}\n\nNo card could be made: {error}\n"
     about = line(served)
-    counts = ", ".join(f"{about['counts'][what]:,} {what}" for what in ("nodes", "relations", "triples"))
-    words = f"A {about['model']} model for {about['task']}, saved outside a run, over {about['dataset']} ({counts})."
+    counts = ", ".join(f"{getattr(about.counts, what):,} {what}" for what in ("nodes", "relations", "triples"))
+    words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
     return f"# {served.name}\n\n{words}\n"
 
 
-# -- something to begin with -----------------------------------------------------------------------------
-
-
-def example_nodes(served: Served) -> list[int]:
-    """A few well-connected nodes; of a graph with labels, those that have one."""
-    graph, degree = served.graph, served.facts.degree.astype(np.float64)
-    worth = degree.copy()
-    if graph.node_kinds is not None:
-        worth[graph.node_kinds != NodeKind.IRI] = -1.0
-    if graph.labels is not None:
-        worth[graph.labels.nodes] += degree.max() + 1  # labelled ones first: their answers can be checked
-    return [int(node) for node in np.argsort(-worth, kind="stable")[:NODES]]
-
-
-def example_relation(served: Served, node: int) -> int | None:
-    """The relation of which a node is most often the subject, else the commonest one; None without triples."""
-    triples = served.graph.triples
-    if not len(triples):
-        return None
-    own = triples[triples[:, 0] == node, 1]
-    return int(np.bincount(own if len(own) else triples[:, 1]).argmax())
-
-
 class Shown:
-    """The things that the examples of a model's endpoints are about.
+    """Something to begin with, and what the examples of a model's endpoints are about.
 
-    words  what stands for a parameter of some name, where an example does not say
+    nodes     a few well-connected ones; of a graph with labels, those that have one
+    relation  of which the first node is most often the subject, else the commonest one; None without triples
     """
 
     def __init__(self, served: Served) -> None:
-        graph, labels = served.graph, served.graph.labels
-        self.node, *others = example_nodes(served)
-        self.relation = example_relation(served, self.node) or 0
-        linked = graph.triples[(graph.triples[:, 0] == self.node) & (graph.triples[:, 1] == self.relation), 2]
-        self.object = int(linked[0]) if len(linked) else others[0] if others else self.node
-        self.words = {
-            "model": served.name,
-            "q": served.opened.titles.of(self.node)[:4],
-            "node": graph.nodes[self.node],
+        self.served, graph = served, served.graph
+        degree = served.facts.degree.astype(np.float64)
+        worth = degree.copy()
+        if graph.node_kinds is not None:
+            worth[graph.node_kinds != NodeKind.IRI] = -1.0
+        if graph.labels is not None:
+            worth[graph.labels.nodes] += degree.max() + 1  # their answers can be checked
+        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:NODES].tolist()
+        own = graph.triples[graph.triples[:, 0] == self.nodes[0], 1]
+        used = own if len(own) else graph.triples[:, 1]
+        self.relation = int(np.bincount(used).argmax()) if len(used) else None
+
+    @cached_property
+    def triple(self) -> tuple[int, int, int]:
+        """One of the graph, where it has one with the node and the relation."""
+        triples, node, relation = self.served.graph.triples, self.nodes[0], self.relation or 0
+        linked = triples[(triples[:, 0] == node) & (triples[:, 1] == relation), 2]
+        return node, relation, int(linked[0]) if len(linked) else self.nodes[-1]
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """What stands for a parameter of some name, where an example does not say."""
+        graph, labels, (subject, relation, object_) = self.served.graph, self.served.graph.labels, self.triple
+        return {
+            "model": self.served.name,
+            "q": self.served.opened.titles.of(subject)[:4],
+            "node": graph.nodes[subject],
             "class": labels.names[0] if labels is not None and len(labels.names) else "a class",
-            "subject": graph.nodes[self.node],
-            "relation": graph.relations[self.relation] if graph.num_relations else "a relation",
-            "object": graph.nodes[self.object],
+            "subject": graph.nodes[subject],
+            "relation": graph.relations[relation] if graph.num_relations else "a relation",
+            "object": graph.nodes[object_],
         }

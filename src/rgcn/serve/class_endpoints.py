@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from msgspec import Meta, field
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -18,39 +18,53 @@ from rgcn.serve.about import Shown
 from rgcn.serve.batching import Lane
 from rgcn.serve.desk import Desk
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.limits import AtMost
-from rgcn.serve.route import Answer
 from rgcn.serve.served import Served
-from rgcn.serve.shapes import NODE_WORDS, Answered, Asked, Class, Name, Node, Scored, Split
-from rgcn.serve.writing import SPLIT, listed, number
+from rgcn.serve.shapes import (
+    NODE_WORDS,
+    AnswerShape,
+    AtMost,
+    Class,
+    Name,
+    Node,
+    Probability,
+    QuestionShape,
+    Score,
+    Split,
+    six_digits,
+)
 
 NODES_AT_ONCE = 1 << 16
 
 
-class ClassQuery(Asked):
+class ClassQuery(QuestionShape):
     node: Name = Field(description=NODE_WORDS)
 
 
-class ClassesBody(Asked):
+class ClassesBody(QuestionShape):
     """Nodes whose classes are asked for."""
 
     nodes: Annotated[list[Name], Field(min_length=1), AtMost("items")] = Field(description="Nodes, as in `node`.")
 
 
-class ScoredClass(Scored):
-    class_: Class = Field(alias="class")
+class ScoredClass(AnswerShape):
+    class_: Class = field(name="class")
+    score: Score
+    probability: Probability
 
 
-class ClassAnswer(ScoredClass):
+class ClassAnswer(AnswerShape):
     """The class a node most likely has."""
 
     node: Node
-    classes: list[ScoredClass] = Field(description="Every class, likeliest first.")
-    label: Class | None = Field(description="The class the data give it, where they do.")
+    class_: Class = field(name="class")
+    score: Score
+    probability: Probability
+    classes: Annotated[list[ScoredClass], Meta(description="Every class, likeliest first.")]
+    label: Annotated[Class | None, Meta(description="The class the data give it, where they do.")]
     label_split: Split | None
 
 
-class ClassAnswers(Answered):
+class ClassAnswerList(AnswerShape):
     predictions: list[ClassAnswer]
 
 
@@ -66,51 +80,41 @@ class ClassEndpoints(Endpoints):
         self._labels = {} if served.graph.labels is None else _by_node(served.graph.labels)
         self._many = Lane((served.name, "classes"), self.answer, 64)
 
-    @endpoint("GET", "class", ClassQuery, ClassAnswer, (404, 409))
-    async def predict_class(self, desk: Desk, query: ClassQuery) -> Answer:
+    @endpoint("GET class", (404, 409))
+    async def predict_class(self, desk: Desk, query: ClassQuery) -> ClassAnswer:
         """The class a node most likely has, and how every other one scores."""
-        return Answer(self.answer([self.served.names.node(query.node)])[0])
+        return self.answer([self.served.names.node(query.node)])[0]
 
-    @endpoint("POST", "classes", ClassesBody, ClassAnswers)
-    async def predict_classes(self, desk: Desk, body: ClassesBody) -> Answer:
+    @endpoint("POST classes")
+    async def predict_classes(self, desk: Desk, body: ClassesBody) -> ClassAnswerList:
         """The classes of many nodes."""
         nodes = await desk.resolved(body.nodes, self.served.names.node)
         # A thousand would keep the event loop busy too long.
-        return Answer(b'{"predictions":' + listed(await desk.ask(self._many, nodes)) + b"}")
+        return ClassAnswerList(list(await desk.ask(self._many, nodes)))
 
     def examples(self, shown: Shown) -> dict[str, Example]:
-        node, answer = shown.words["node"], json.loads(self.answer([shown.node])[0])
-        return {
-            "GET class": ({"node": node}, answer),
-            "POST classes": ({"nodes": [node]}, {"predictions": [answer]}),
-        }
+        node, answer = shown.words["node"], self.answer(shown.nodes[:1])[0]
+        return {"GET class": ({"node": node}, answer), "POST classes": ({"nodes": [node]}, ClassAnswerList([answer]))}
 
-    def answer(self, nodes: Sequence[int]) -> list[bytes]:
-        """Nodes → the JSON of their answers."""
+    def answer(self, nodes: Sequence[int]) -> list[ClassAnswer]:
         scores, calibration = self._scores[nodes], self.served.calibration
         shares: Sequence[Sequence[float | None]] = [[None] * scores.shape[1]] * len(nodes)
         if calibration.fitted:
             shares = calibration.class_probabilities(torch.from_numpy(scores)).tolist()
-        return list(map(self._written, nodes, scores.tolist(), shares))
+        return list(map(self._answered, nodes, scores.tolist(), shares))
 
-    def _written(self, node: int, scores: list[float], shares: Sequence[float | None]) -> bytes:
-        classes = self.served.pieces.classes
-        order = sorted(range(len(scores)), key=lambda c: -scores[c])
+    def _answered(self, node: int, scores: list[float], shares: Sequence[float | None]) -> ClassAnswer:
+        classes = self.served.classes
         rows = [
-            b'"class":%b,"score":%b,"probability":%b' % (classes[c], number(scores[c]), number(shares[c]))
-            for c in order
+            ScoredClass(classes[c], six_digits(scores[c]), share and six_digits(share))
+            for c, share in sorted(enumerate(shares), key=lambda row: -scores[row[0]])
         ]
         label, split = self._labels.get(node, (None, None))
-        return b'{"node":%b,%b,"classes":[{%b}],"label":%b,"label_split":%b}' % (
-            self.served.pieces.node(node),
-            rows[0],
-            b"},{".join(rows),
-            b"null" if label is None else classes[label],
-            SPLIT[split],
-        )
+        best, known = rows[0], None if label is None else classes[label]
+        return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, known, split)
 
 
-def _by_node(labels: NodeLabels) -> dict[int, tuple[int, str]]:
+def _by_node(labels: NodeLabels) -> dict[int, tuple[int, Any]]:
     splits = (SPLITS[i] for i in labels.splits.tolist())
     return dict(zip(labels.nodes.tolist(), zip(labels.classes.tolist(), splits, strict=True), strict=True))
 

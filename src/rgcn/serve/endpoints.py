@@ -7,12 +7,12 @@ where it brings one (`brings = {"Endpoints": "package.module:Class"}`). Nothing 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from pydantic import BaseModel
+from starlette.responses import Response
 
 from rgcn.axes import imported
-from rgcn.serve.route import Answer
+from rgcn.serve.shapes import AnswerShape, QuestionShape
 
 if TYPE_CHECKING:
     from rgcn.serve.about import Shown
@@ -20,52 +20,55 @@ if TYPE_CHECKING:
     from rgcn.tasks.task import Task
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
-OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.explanations:WhyEndpoints")
+OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
 OF_KIND = {
     "classes": "rgcn.serve.class_endpoints:ClassEndpoints",
     "links": "rgcn.serve.link_endpoints:LinkEndpoints",
 }
+OF_A_MODEL = "/api/models/{model}"
 OnStep = Callable[[str], None]
 Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
-Handler = Callable[..., Awaitable[Answer]]
+Handler = Callable[..., Awaitable[AnswerShape | Response]]
 H = TypeVar("H", bound=Handler)
 
 
 class Endpoint(NamedTuple):
-    """What can be asked at /api/models/{model}/`path`.
+    """What can be asked at a path.
 
+    key      "GET links": the method, and the path under /api/models/{model}/, or "GET /api/health": from the root
     asked    the parameters of a GET, the body of a POST; None where there are none
-    answer   the shape of the answer; None for Markdown
+    answer   the shape of the answer; None where it is no JSON
     refuses  statuses of refusals, besides those of every endpoint and of every body
     name     of the method that answers; its docstring stands in the OpenAPI document
+    tag      of its group
     """
 
-    method: str
-    path: str
-    asked: type[BaseModel] | None
-    answer: type[BaseModel] | None
+    key: str
+    asked: type[QuestionShape] | None
+    answer: type[AnswerShape] | None
     refuses: tuple[int, ...]
     name: str
     words: str
+    tag: str
 
     @property
-    def key(self) -> str:
-        """ "GET links" """
-        return f"{self.method} {self.path}"
+    def method(self) -> str:
+        return self.key.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        place = self.key.partition(" ")[2]
+        return place if place.startswith("/") else f"{OF_A_MODEL}/{place}".removesuffix("/")
 
 
-def endpoint(
-    method: str,
-    path: str,
-    asked: type[BaseModel] | None,
-    answer: type[BaseModel] | None,
-    refuses: tuple[int, ...] = (404, 409, 503),
-) -> Callable[[H], H]:
-    """Marks a method of a group that answers: `async def links(self, desk, query: LinksQuery) -> Answer`."""
+def endpoint(key: str, refuses: tuple[int, ...] = (404, 409, 503)) -> Callable[[H], H]:
+    """Marks a method of a group that answers: `async def links(self, desk: Desk, query: LinksQuery) -> LinkAnswer`.
+
+    What it takes and gives back is what the endpoint declares.
+    """
 
     def marked(handler: H) -> H:
-        words = handler.__doc__ or ""
-        handler.endpoint = Endpoint(method, path, asked, answer, refuses, handler.__name__, words)  # type: ignore[attr-defined]
+        handler.declares = key, refuses  # type: ignore[attr-defined]
         return handler
 
     return marked
@@ -90,7 +93,7 @@ class Endpoints:
     def declared(cls) -> list[Endpoint]:
         """Every endpoint of the group."""
         functions = [function for base in reversed(cls.__mro__) for function in vars(base).values()]
-        found = [function.endpoint for function in functions if hasattr(function, "endpoint")]
+        found = [_declared(function, cls.tag) for function in functions if hasattr(function, "declares")]
         return list({endpoint.key: endpoint for endpoint in found}.values())
 
     def handlers(self) -> dict[str, Handler]:
@@ -100,6 +103,21 @@ class Endpoints:
     def examples(self, shown: Shown) -> dict[str, Example]:
         """Examples by `Endpoint.key`, about the things that are shown: they must work when they are tried."""
         return {}
+
+
+def _declared(handler: Any, tag: str) -> Endpoint:
+    hints = get_type_hints(handler)
+    answer = hints.pop("return", None)
+    shapes = [kind for kind in hints.values() if isinstance(kind, type) and issubclass(kind, QuestionShape)]
+    return Endpoint(
+        handler.declares[0],
+        shapes[0] if shapes else None,
+        answer if isinstance(answer, type) and issubclass(answer, AnswerShape) else None,
+        handler.declares[1],
+        handler.__name__,
+        handler.__doc__ or "",
+        tag,
+    )
 
 
 def groups_of(task: Task) -> list[type[Endpoints]]:

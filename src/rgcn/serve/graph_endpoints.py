@@ -2,125 +2,131 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
+from msgspec import Meta
+from msgspec.structs import replace
 from pydantic import Field
+from starlette.responses import Response
 
 from rgcn.serve.about import FEW, ModelDetails, Shown, card, details
 from rgcn.serve.batching import Lane
 from rgcn.serve.desk import Desk
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.limits import AtMost
-from rgcn.serve.route import Answer
 from rgcn.serve.served import Served
-from rgcn.serve.shapes import NODE_WORDS, Answered, Asked, Count, Name, Node, Number, Relation, Split
-from rgcn.serve.writing import BOOL, SPLIT, as_json, listed
+from rgcn.serve.shapes import (
+    NODE_WORDS,
+    AnswerShape,
+    AtMost,
+    Count,
+    Name,
+    Node,
+    Number,
+    QuestionShape,
+    Relation,
+    Split,
+)
 
-MARKDOWN = b"text/markdown; charset=utf-8"
 
-
-class SearchQuery(Asked):
+class SearchQuery(QuestionShape):
     q: Annotated[str, AtMost("name")] = Field(description="A part of a name or title. An empty one finds nothing.")
     limit: Count = Field(10, description="How many nodes at most.")
 
 
-class NeighborsQuery(Asked):
+class NeighborsQuery(QuestionShape):
     node: Name = Field(description=NODE_WORDS)
     limit: Count = Field(50, description="How many facts at most.")
     offset: Annotated[int, Field(ge=0, le=10**9), Number] = Field(0, description="How many facts to leave out first.")
 
 
-class NodeWithDegree(Node):
+class NodeWithDegree(Node, frozen=True):
     """A node, and the number of triples it takes part in."""
 
     degree: int
 
 
-class Found(Answered):
+class Found(AnswerShape):
     query: str
     nodes: list[NodeWithDegree]
 
 
-class Fact(Answered):
+class Fact(AnswerShape):
     """A triple seen from a node."""
 
     relation: Relation
-    node: Node = Field(description="The other end.")
-    outgoing: bool = Field(description="Whether the node asked about is the subject.")
-    split: Split | None = Field(description="What the triple was used for, where the graph has splits.")
+    node: Annotated[Node, Meta(description="The other end.")]
+    outgoing: Annotated[bool, Meta(description="Whether the node asked about is the subject.")]
+    split: Annotated[Split | None, Meta(description="What the triple was used for, where the graph has splits.")]
 
 
-class Neighbors(Answered):
+class Neighbors(AnswerShape):
     node: Node
-    degree: int = Field(description="Triples the node takes part in.")
-    total: int = Field(description="Facts there are to page through.")
+    degree: Annotated[int, Meta(description="Triples the node takes part in.")]
+    total: Annotated[int, Meta(description="Facts there are to page through.")]
     facts: list[Fact]
 
 
 class GraphEndpoints(Endpoints):
-    """/search, /neighbors, /card and the model itself. Details and card are written once, when the model is loaded."""
+    """/search, /neighbors, /card and the model itself. Details and card are made once, when the model is loaded."""
 
     tag = "graph"
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
         self.searches = Lane((served.name, "search"), self._find, 8)
-        self._details, self._card = as_json(details(served)), card(served).encode()
+        self._details = details(served)
+        self._card = Response(card(served), media_type="text/markdown")
 
-    @endpoint("GET", "", None, ModelDetails, (404,))
-    async def model_details(self, desk: Desk) -> Answer:
+    @endpoint("GET ", (404,))
+    async def model_details(self, desk: Desk) -> ModelDetails:
         """A model's figures, its relations and classes, and something to begin with."""
-        return Answer(self._details)
+        return self._details
 
-    @endpoint("GET", "card", None, None, (404,))
-    async def model_card(self, desk: Desk) -> Answer:
+    @endpoint("GET card", (404,))
+    async def model_card(self, desk: Desk) -> Response:
         """What the model is, what it is good for and how it was made, in Markdown."""
-        return Answer(self._card, MARKDOWN)
+        return self._card
 
-    @endpoint("GET", "search", SearchQuery, Found, (404, 503))
-    async def search(self, desk: Desk, query: SearchQuery) -> Answer:
+    @endpoint("GET search", (404, 503))
+    async def search(self, desk: Desk, query: SearchQuery) -> Found:
         """Nodes by a part of their name or title, best first."""
         if self.served.names.finds_quickly:
-            nodes = self.served.names.find(query.q, query.limit)
-        else:
-            nodes = (await desk.ask(self.searches, [(query.q, query.limit)]))[0]
-        return Answer(self._found(query.q, nodes))
+            return self._found(query.q, self.served.names.find(query.q, query.limit))
+        return self._found(query.q, (await desk.ask(self.searches, [(query.q, query.limit)]))[0])
 
-    @endpoint("GET", "neighbors", NeighborsQuery, Neighbors, (404,))
-    async def neighbors(self, desk: Desk, query: NeighborsQuery) -> Answer:
+    @endpoint("GET neighbors", (404,))
+    async def neighbors(self, desk: Desk, query: NeighborsQuery) -> Neighbors:
         """The facts the graph has about a node: what it is the subject of first."""
-        return Answer(self._facts(self.served.names.node(query.node), query.limit, query.offset))
+        return self._facts(self.served.names.node(query.node), query.limit, query.offset)
 
     def examples(self, shown: Shown) -> dict[str, Example]:
-        whole, query, node = json.loads(self._details), shown.words["q"], shown.words["node"]
-        found = self._found(query, self.served.names.find(query, FEW))
-        few = {key: whole[key][:FEW] for key in ("relations", "classes")}
+        about, query, node = self._details, shown.words["q"], shown.words["node"]
+        few = replace(about, relations=about.relations[:FEW], classes=about.classes[:FEW])
         return {
-            "GET ": ({}, {**whole, **few}),
+            "GET ": ({}, few),
             "GET card": ({}, f"# {self.served.name}\n"),
-            "GET search": ({"q": query}, json.loads(found)),
-            "GET neighbors": ({"node": node}, json.loads(self._facts(shown.node, FEW, 0))),
+            "GET search": ({"q": query}, self._found(query, self.served.names.find(query, FEW))),
+            "GET neighbors": ({"node": node}, self._facts(shown.nodes[0], FEW, 0)),
         }
 
     def _find(self, questions: list[tuple[str, int]]) -> list[list[int]]:
         return [self.served.names.find(query, limit) for query, limit in questions]
 
-    def _found(self, query: str, nodes: list[int]) -> bytes:
-        piece, degree = self.served.pieces.node, self.served.facts.degree
-        found = (piece(node)[:-1] + b',"degree":%d}' % degree[node] for node in nodes)
-        return b'{"query":' + as_json(query) + b',"nodes":' + listed(found) + b"}"
+    def _found(self, query: str, numbers: list[int]) -> Found:
+        degrees = self.served.facts.degree[numbers].tolist()
+        nodes = map(self.served.node, numbers)
+        return Found(
+            query,
+            [
+                NodeWithDegree(node.name, node.title, node.description, node.kind, degree)
+                for node, degree in zip(nodes, degrees, strict=True)
+            ],
+        )
 
-    def _facts(self, node: int, limit: int, offset: int) -> bytes:
-        pieces, known = self.served.pieces, self.served.facts
-        facts = (
-            b'{"relation":%b,"node":%b,"outgoing":%b,"split":%b}'
-            % (pieces.relations[relation], pieces.node(other), BOOL[outgoing], SPLIT[split])
-            for relation, other, outgoing, split in known.page(node, limit, offset)
-        )
-        return b'{"node":%b,"degree":%d,"total":%d,"facts":%b}' % (
-            pieces.node(node),
-            known.degree[node],
-            known.total(node),
-            listed(facts),
-        )
+    def _facts(self, number: int, limit: int, offset: int) -> Neighbors:
+        served, known = self.served, self.served.facts
+        facts = [
+            Fact(served.relations[relation], served.node(other), outgoing, split)
+            for relation, other, outgoing, split in known.page(number, limit, offset)
+        ]
+        return Neighbors(served.node(number), int(known.degree[number]), known.total(number), facts)

@@ -1,12 +1,8 @@
-"""How much one request, one client and all of them together may take."""
+"""How much one request, one client and all of them together may take: against those who ask for too much."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 @dataclass(frozen=True)
@@ -43,53 +39,3 @@ class Limits:
     slow: float = 10.0
     idle: float = 30.0
     stopping: float = 10.0
-
-
-# How a bound of a kind of value is called in JSON Schema, and how it is said.
-_KEYWORDS = {
-    "integer": ("maximum", "at most {}"),
-    "string": ("maxLength", "at most {} characters"),
-    "array": ("maxItems", "at most {} entries"),
-}
-
-
-class AtMost:
-    """Marks a field whose upper bound is one of `Limits`, known only once the server starts.
-
-    Validation takes the limits from its context; the OpenAPI document gets the number through `filled`.
-    """
-
-    def __init__(self, limit: str) -> None:
-        self.limit = limit
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {**handler(schema), "x-limit": self.limit}
-
-    def _check(self, value: Any, info: core_schema.ValidationInfo) -> Any:
-        limits = info.context if isinstance(info.context, Limits) else Limits()
-        most = getattr(limits, self.limit)
-        size = value if isinstance(value, int) else len(value)
-        if size > most:
-            kind = "integer" if isinstance(value, int) else "string" if isinstance(value, str) else "array"
-            words = _KEYWORDS[kind][1].format(f"{most:,}")
-            raise PydanticCustomError("too_much", "{words} here", {"words": words})
-        return value
-
-
-def filled(schema: Any, limits: Limits) -> Any:
-    """A JSON schema with the numbers of its limits.
-
-    >>> filled({"type": "integer", "x-limit": "k"}, Limits(k=50))
-    {'type': 'integer', 'maximum': 50}
-    """
-    if isinstance(schema, list):
-        return [filled(part, limits) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    done = {key: filled(part, limits) for key, part in schema.items() if key != "x-limit"}
-    if "x-limit" in schema:
-        done[_KEYWORDS[schema["type"]][0]] = getattr(limits, schema["x-limit"])
-    return done

@@ -1,18 +1,59 @@
-"""What the shapes of questions and of answers share; each group of endpoints has its own in its own file.
+"""What may be asked and what is answered: each shape is stated once, and reading, bytes and OpenAPI follow from it.
 
-OpenAPI is made from these. The bytes of answers are written by hand, for speed; the tests hold them to their shapes.
+Questions are pydantic's, which says every problem in words; answers are msgspec's, which writes them in microseconds.
+These are what all groups of endpoints share; each has its own beside its handlers.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from msgspec import Meta, Struct
+from msgspec.json import Encoder
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from rgcn.serve.limits import AtMost
+from rgcn.serve.limits import Limits
 
 # -- what is asked ---------------------------------------------------------------------------------------
+
+
+class QuestionShape(BaseModel):
+    """Base of all parameters and bodies: what is not known is refused, so that no misspelt name goes unnoticed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# How a bound of a kind of value is called in JSON Schema, and how it is said.
+BOUNDS = {
+    "integer": ("maximum", "at most {:,} here"),
+    "string": ("maxLength", "at most {:,} characters here"),
+    "array": ("maxItems", "at most {:,} entries here"),
+}
+
+
+class AtMost:
+    """Marks a field whose upper bound is one of `Limits`, known only once the server starts.
+
+    Validation takes the limits from its context; the OpenAPI document puts the number where `x-limit` stands.
+    """
+
+    def __init__(self, limit: str) -> None:
+        self.limit = limit
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "x-limit": self.limit}
+
+    def _check(self, value: Any, info: core_schema.ValidationInfo) -> Any:
+        limits = info.context if isinstance(info.context, Limits) else Limits()
+        most = getattr(limits, self.limit)
+        if (value if isinstance(value, int) else len(value)) > most:
+            kind = "integer" if isinstance(value, int) else "string" if isinstance(value, str) else "array"
+            raise PydanticCustomError("too_much", "{words}", {"words": BOUNDS[kind][1].format(most)})
+        return value
 
 
 def _plain_number(value: Any) -> Any:
@@ -22,12 +63,6 @@ def _plain_number(value: Any) -> Any:
             raise PydanticCustomError("whole_number", "a whole number is needed")
         return int(value)
     return value
-
-
-class Asked(BaseModel):
-    """Base of all parameters and bodies: what is not known is refused, so that no misspelt name goes unnoticed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 Name = Annotated[str, Field(min_length=1), AtMost("name")]
@@ -40,55 +75,44 @@ RELATION_WORDS = "A relation: its name or its title."
 
 # -- what is answered ------------------------------------------------------------------------------------
 
+WRITER = Encoder()
 
-class Answered(BaseModel):
-    """Base of all answers."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+class AnswerShape(Struct, forbid_unknown_fields=True):
+    """Base of all answers; a handler gives one back, and `WRITER` writes it."""
+
+
+def six_digits(number: float) -> float:
+    """What scores of float32 are good for.
+
+    >>> six_digits(0.123456789), six_digits(1e-12)
+    (0.123457, 1e-12)
+    """
+    return float(f"{number:.6g}")
 
 
 Split = Literal["train", "valid", "test"]
-Score = Annotated[float, Field(description="What the model computes: higher is likelier.")]
+Score = Annotated[float, Meta(description="What the model computes: higher is likelier.")]
 Probability = Annotated[
-    Annotated[float, Field(ge=0, le=1)] | None,
-    Field(description="The score, calibrated on held-out data; null where there was nothing to calibrate on."),
+    Annotated[float, Meta(ge=0, le=1)] | None,
+    Meta(description="The score, calibrated on held-out data; null where there was nothing to calibrate on."),
 ]
 
 
-class Scored(Answered):
-    score: Score
-    probability: Probability
-
-
-class Node(Answered):
+class Node(AnswerShape, frozen=True, gc=False):
     """A node of the graph."""
 
-    name: str = Field(description="What tells it apart: ask with this.")
-    title: str = Field(description="What people call it.")
-    description: str | None = Field(description="What it is, where the data set says so.")
+    name: Annotated[str, Meta(description="What tells it apart: ask with this.")]
+    title: Annotated[str, Meta(description="What people call it.")]
+    description: Annotated[str | None, Meta(description="What it is, where the data set says so.")]
     kind: Literal["iri", "literal", "blank"]
 
 
-class Relation(Answered):
+class Relation(AnswerShape, frozen=True, gc=False):
     name: str
     title: str
 
 
-class Class(Answered):
+class Class(AnswerShape, frozen=True, gc=False):
     name: str
     title: str
-
-
-class ErrorDetails(Answered):
-    code: str = Field(description="For programs.", examples=["unknown_node"])
-    message: str = Field(
-        description="For people: what is wrong, and what would do.",
-        examples=["unknown node 'Swizerland'. Did you mean 'Switzerland'?"],
-    )
-    suggestions: list[str] = Field(description="Names that may have been meant.", examples=[["Switzerland"]])
-
-
-class Error(Answered):
-    """Every request that is not answered gets this."""
-
-    error: ErrorDetails

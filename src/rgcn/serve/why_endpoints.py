@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from msgspec import Meta, Struct, field
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -21,23 +21,29 @@ from rgcn.explain import (
     methods_of,
 )
 from rgcn.explain.explaining import Method
-from rgcn.serve.batching import Batcher, Lane
+from rgcn.serve.about import Shown
+from rgcn.serve.desk import Desk
 from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.route import Answer
-from rgcn.serve.shapes import NODE_WORDS, RELATION_WORDS, Asked, Class, Name, Node, Number, Relation, Scored
-from rgcn.serve.writing import as_json
+from rgcn.serve.served import Served
+from rgcn.serve.shapes import (
+    NODE_WORDS,
+    RELATION_WORDS,
+    AnswerShape,
+    Class,
+    Name,
+    Node,
+    Number,
+    Probability,
+    QuestionShape,
+    Relation,
+    Score,
+)
 
-if TYPE_CHECKING:
-    from rgcn.serve.about import Shown
-    from rgcn.serve.desk import Desk
-    from rgcn.serve.served import Served
-
-REMEMBERED = 256
 CLASS_WORDS = "A class: its name or its title. Without it, the predicted one."
 
 
-class ExplainQuery(Asked):
+class ExplainQuery(QuestionShape):
     node: Name | None = Field(None, description="Explain this node's class. " + NODE_WORDS)
     class_: Name | None = Field(None, alias="class", description=CLASS_WORDS)
     subject: Name | None = Field(None, description="With relation and object: explain this triple. " + NODE_WORDS)
@@ -58,43 +64,37 @@ class ExplainQuery(Asked):
         return self
 
 
-class ExplainedQuestion(BaseModel):
+class ExplainedQuestion(Struct):
     """About a node's class, or about a triple."""
-
-    model_config = ConfigDict(extra="allow", populate_by_name=True)
 
     kind: Literal["class", "link"]
     node: Node | None = None
-    class_: Class | None = Field(None, alias="class")
+    class_: Class | None = field(name="class", default=None)
+    predicted: Class | None = None
     subject: Node | None = None
     relation: Relation | None = None
     object: Node | None = None
 
 
-class Explained(Scored):
+class Explained(AnswerShape):
     """Why the model answered so: the triples that mattered, and how far that can be believed."""
-
-    model_config = ConfigDict(extra="allow")
 
     question: ExplainedQuestion
     method: str
-    own_share: float | None = Field(description="How much comes from the node itself rather than from triples.")
-    edges: list[ExplainedEdge] = Field(description="Triples that speak for the answer, most important first.")
-    against: list[ExplainedEdge] = Field(description="Triples that speak against it, likewise.")
+    score: Score
+    probability: Probability
+    own_share: Annotated[
+        float | None, Meta(description="How much comes from the node itself rather than from triples.")
+    ]
+    ruled_out: Annotated[bool, Meta(description="Whether the triple is not in the graph, and examples rule it out.")]
+    added: Annotated[list[Node], Meta(description="Asked nodes that were added after training.")]
+    edges: Annotated[list[ExplainedEdge], Meta(description="Triples that speak for the answer, most important first.")]
+    against: Annotated[list[ExplainedEdge], Meta(description="Triples that speak against it, likewise.")]
     neighbors: list[ExplainedNeighbor]
     paths: list[ExplainedPath]
     fidelity: Fidelity
-    considered: int = Field(description="Triples within reach of the answer.")
-    svg: str = Field(description="The explanation drawn, as an <svg> element.")
-
-
-class WhyAsked(NamedTuple):
-    """Why a node has a class (None: the predicted one), or why a triple is likely."""
-
-    model: str
-    about: tuple[int, int | None] | tuple[int, int, int]
-    method: Method
-    edges: int
+    considered: Annotated[int, Meta(description="Triples within reach of the answer.")]
+    svg: Annotated[str, Meta(description="The explanation drawn, as an <svg> element.")]
 
 
 class WhyEndpoints(Endpoints):
@@ -106,21 +106,24 @@ class WhyEndpoints(Endpoints):
         super().__init__(served, on_step)
         self._methods = methods_of(served.opened)
 
-    @endpoint("GET", "explain", ExplainQuery, Explained)
-    async def explain(self, desk: Desk, query: ExplainQuery) -> Answer:
+    @endpoint("GET explain")
+    async def explain(self, desk: Desk, query: ExplainQuery) -> Explained:
         """The triples that decided a node's class or a triple's score, and how far that can be believed."""
         about = self._about(query)
         if query.method not in self._methods:
             name = self.served.name
             words = f"the model {name!r} looks at no neighbors: there are no triples that decided its answers"
             raise Refusal("cannot_explain", words)
-        return Answer(await desk.why.ask(WhyAsked(self.served.name, about, query.method, query.edges)))
+        asked = (about, query.method, query.edges)
+        found: Any = await desk.slow.ask((self.served.name, *asked), partial(self._make, *asked))
+        return found  # type: ignore[no-any-return]
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
         return {"GET explain": ({key: shown.words[key] for key in asked}, None)}
 
-    def _about(self, query: ExplainQuery) -> tuple[int, int | None] | tuple[int, int, int]:
+    def _about(self, query: ExplainQuery) -> tuple[Any, ...]:
+        """A node and its class (None: the predicted one), or a triple, in numbers."""
         names, opened = self.served.names, self.served.opened
         if query.node is not None:
             if not opened.answers("classes"):
@@ -133,47 +136,12 @@ class WhyEndpoints(Endpoints):
         assert query.object is not None
         return names.node(query.subject), names.relation(query.relation), names.node(query.object)
 
-
-class Explanations:
-    """Makes and remembers explanations; the least lately asked one is forgotten first.
-
-    `made` is asked on the event loop, `answer` in the thread. The answer looks again at what is remembered: the same
-    question may have waited behind itself.
-    """
-
-    def __init__(self, models: dict[str, Served], slow: Batcher, most: int = REMEMBERED) -> None:
-        self._models, self._slow, self._most = models, slow, most
-        self._remembered: OrderedDict[WhyAsked, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-        self._lane = Lane(("any", "explain"), self.answer, most=1)
-
-    def __len__(self) -> int:
-        return len(self._remembered)
-
-    async def ask(self, question: WhyAsked) -> bytes:
-        found: bytes = self.made(question) or (await self._slow.ask(self._lane, [question]))[0]
-        return found
-
-    def made(self, question: WhyAsked) -> bytes | None:
-        with self._lock:
-            found = self._remembered.get(question)
-            if found is not None:
-                self._remembered.move_to_end(question)
-            return found
-
-    def answer(self, questions: list[WhyAsked]) -> list[bytes]:
-        return [self.made(question) or self._make(question) for question in questions]
-
-    def _make(self, question: WhyAsked) -> bytes:
-        model, about, method, edges = question
-        explain = explain_class if len(about) == 2 else explain_link
+    def _make(self, about: tuple[Any, ...], method: Method, edges: int) -> Explained:
+        """In the thread for what is slow."""
+        explain: Any = explain_class if len(about) == 2 else explain_link
         try:
-            explanation = explain(self._models[model].opened, *about, method=method, edges=edges)
+            found = explain(self.served.opened, *about, method=method, edges=edges)
         except (DataError, ConfigError) as error:
             raise Refusal("cannot_explain", str(error)) from None
-        answer = as_json({**explanation.as_dict(), "svg": str(explanation.as_svg())})
-        with self._lock:
-            self._remembered[question] = answer
-            while len(self._remembered) > self._most:
-                self._remembered.popitem(last=False)
-        return answer
+        # Plain values where shapes are declared: written, they are the same.
+        return Explained(**found.as_dict(), svg=str(found.as_svg()))

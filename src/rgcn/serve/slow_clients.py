@@ -1,4 +1,4 @@
-"""HTTP as uvicorn reads it, with patience that ends: a client may not hold a connection by being slow."""
+"""HTTP as uvicorn reads it, with patience that ends: against clients that are slow, send without end, or have gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rgcn.serve.gate import API_HEADERS
 from rgcn.serve.limits import Limits
-from rgcn.serve.refusals import Refusal, too_busy
+from rgcn.serve.refusals import Refusal, come_later
 
 # A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
 PART = 4096
@@ -40,7 +40,8 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            self._refuse(too_busy(f"{self.limits.connections:,} connections are open already"))
+            words = f"{self.limits.connections:,} connections are open already: try again in a moment"
+            self._refuse(come_later("too_busy", words))
         else:
             self._wait_for_request()
 
@@ -141,16 +142,10 @@ class PatientProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # an answer is half written: there is no place for another
             return
-        body = refusal.body()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-            *((name.lower().encode(), value.encode()) for name, value in refusal.headers.items()),
-            *API_HEADERS,
-        ]
-        lines = [STATUS_LINE[refusal.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
-        self.transport.write(b"".join(lines))
+        response = refusal.response()
+        headers = [*response.raw_headers, (b"connection", b"close"), *API_HEADERS]
+        lines = [STATUS_LINE[refusal.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
+        self.transport.write(b"".join([*lines, bytes(response.body)]))
         self.transport.close()
 
 
