@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rgcn.serve.batching import Lane
-from rgcn.serve.endpoints import Endpoints, endpoint
+from rgcn.serve.served import Endpoints, endpoint
 from rgcn.serve.shapes import AnswerShape, Name, QuestionShape
 from rgcn.tasks import NodeClassifier
 from rgcn.tasks.link_classifier import LinkClassifier
@@ -41,7 +41,7 @@ class CousinEndpoints(Endpoints):
         on_step("looking for cousins")
         self._lane = Lane((served.name, "cousins"), self.answer)
 
-    @endpoint("GET cousins")
+    @endpoint("GET", "cousins")
     async def find_cousins(self, desk, query: CousinsQuery) -> CousinsAnswer:
         """Nodes of the same class."""
         return (await desk.ask(self._lane, [self.served.names.node(query.node)]))[0]
@@ -83,7 +83,7 @@ class ThiefFinder(NodeClassifier):
 class ThiefEndpoints(Endpoints):
     tag = "theft"
 
-    @endpoint("GET links")
+    @endpoint("GET", "links")
     async def links(self, desk, query: CousinsQuery) -> CousinsAnswer:
         """Something else."""
         return CousinsAnswer([])

@@ -14,10 +14,9 @@ from rgcn.scoring import Questions
 from rgcn.serve import Limits, create_app
 from rgcn.serve.about import ModelDetails
 from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
-from rgcn.serve.graph_endpoints import Found, Neighbors
+from rgcn.serve.graph_endpoints import Facts, Found, Neighbors
 from rgcn.serve.link_endpoints import LinkAnswer, LinkAnswerList, Scores
 from rgcn.serve.refusals import Error
-from rgcn.serve.served import Facts
 from rgcn.serve.server import Health, Models
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"

@@ -14,8 +14,8 @@ from rgcn.axis_tables import TASKS
 from rgcn.errors import ConfigError, DataError
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassAnswer
-from rgcn.serve.endpoints import built_in_groups
 from rgcn.serve.link_endpoints import LinkAnswer
+from rgcn.serve.served import built_in_groups
 from rgcn.serve.why_endpoints import Explained
 
 MODEL = "/api/models/tiny"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import msgspec
@@ -9,8 +10,8 @@ import pytest
 from servers import asking
 
 from rgcn.explain import METHODS
-from rgcn.serve import Limits, create_app, why_endpoints
-from rgcn.serve.desk import Remembered
+from rgcn.serve import Limits, batching, create_app, why_endpoints
+from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.why_endpoints import Explained
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
@@ -55,17 +56,20 @@ def test_asked_again_it_is_not_made_again(models, monkeypatch):
         assert "rgcn_explanations_kept 1.0" in client.get("/metrics").text
 
 
-def test_only_so_many_are_remembered():
-    kept, made = Remembered(None, most=3), []
-    asked = [(node, lambda node=node: made.append(node) or [node]) for node in range(5)]
-    assert kept.answer(asked) == [[node] for node in range(5)]
-    assert len(kept) == 3
-    assert [kept.found(node) is not None for node in range(5)] == [False, False, True, True, True]
-    assert kept.answer(asked[2:]) == [[2], [3], [4]]
-    assert made == [0, 1, 2, 3, 4]
-    kept.found(2)  # asked most lately, so that another one is forgotten
-    kept.answer([(5, list)])
-    assert [kept.found(node) is not None for node in range(2, 6)] == [True, False, True, True]
+def test_only_so_many_are_remembered(monkeypatch):
+    monkeypatch.setattr(batching, "REMEMBERED", 3)
+    slow, made = Batcher("test", 10, 20), []
+    desk = Desk([], slow, slow, Limits())
+
+    async def ask(*nodes):
+        for node in nodes:
+            assert await desk.remembered(node, lambda node=node: made.append(node) or [node]) == [node]
+        return list(desk.kept)
+
+    assert asyncio.run(ask(0, 1, 2, 3, 4)) == [2, 3, 4]
+    assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # what was asked for least lately is forgotten
+    assert made == [0, 1, 2, 3, 4, 5]
+    slow.stop()
 
 
 def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
@@ -81,8 +85,6 @@ def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
 
 
 def test_too_many_explanations_are_503(models, monkeypatch):
-    import asyncio
-
     go = threading.Event()
     monkeypatch.setattr(why_endpoints, "explain_class", lambda *a, **k: go.wait(30))
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import NodeKind
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.model_card import model_card
+from rgcn.serve.served import Served
 from rgcn.serve.shapes import AnswerShape, Class, Node, Relation
 from rgcn.tasks.task import Task
-
-if TYPE_CHECKING:
-    from rgcn.serve.served import Served
-
 
 FEW, NODES = 2, 5
 
@@ -57,6 +54,9 @@ class ModelExamples(AnswerShape):
     relation: str | None
 
 
+Calibrated = Annotated[dict[str, Any], Meta(description="How scores become probabilities, and how well that works.")]
+
+
 class ModelDetails(ModelLine):
     """Everything about a model that a page or a program needs to begin."""
 
@@ -65,9 +65,7 @@ class ModelDetails(ModelLine):
     metrics: dict[str, dict[str, Any]]
     relations: list[RelationWithCount]
     classes: list[ClassWithCount]
-    calibration: Annotated[
-        dict[str, Any], Meta(description="How scores become probabilities, and how well that works.")
-    ]
+    calibration: Calibrated
     explain_methods: Annotated[list[str], Meta(description="Empty where the model looks at no neighbors.")]
     examples: ModelExamples
 
@@ -76,15 +74,10 @@ def line(served: Served) -> ModelLine:
     """The model in the list of models."""
     graph, opened = served.graph, served.opened
     classes = len(opened.model.classes_) if opened.answers("classes") else 0
-    return ModelLine(
-        name=served.name,
-        task=opened.task.name,
-        answers=list(opened.task.answers),
-        model=opened.model.model.title,
-        dataset=opened.about.get("dataset") or graph.name or "unnamed",
-        counts=GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes),
-        headline=headline(opened.task, opened.result),
-    )
+    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
+    dataset = opened.about.get("dataset") or graph.name or "unnamed"
+    about, figure = (served.name, opened.task.name, list(opened.task.answers)), headline(opened.task, opened.result)
+    return ModelLine(*about, opened.model.model.title, dataset, counts, figure)
 
 
 def headline(task: Task, result: dict[str, Any] | None) -> str:
@@ -105,12 +98,11 @@ def headline(task: Task, result: dict[str, Any] | None) -> str:
 def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
     graph, opened, shown = served.graph, served.opened, Shown(served)
-    relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
     labels = graph.labels if opened.answers("classes") else None
+    relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
-    about = line(served)
     return ModelDetails(
-        **{name: getattr(about, name) for name in ModelLine.__struct_fields__},
+        *astuple(line(served)),
         seed=opened.about.get("seed", opened.model.seed),
         created=opened.about.get("created"),
         metrics=(opened.result or {}).get("metrics") or {},
@@ -118,10 +110,7 @@ def details(served: Served) -> ModelDetails:
         classes=[ClassWithCount(c.name, c.title, n) for c, n in zip(served.classes, classes, strict=False)],
         calibration=served.calibration.as_dict(),
         explain_methods=list(methods_of(opened)),
-        examples=ModelExamples(
-            list(map(served.node, shown.nodes)),
-            None if shown.relation is None else graph.relations[shown.relation],
-        ),
+        examples=ModelExamples(list(map(served.node, shown.nodes)), shown.words.get("relation")),
     )
 
 
@@ -142,40 +131,29 @@ def card(served: Served) -> str:
 class Shown:
     """Something to begin with, and what the examples of a model's endpoints are about.
 
-    nodes     a few well-connected ones; of a graph with labels, those that have one
-    relation  of which the first node is most often the subject, else the commonest one; None without triples
+    nodes   a few well-connected ones; of a graph with labels, those that have one
+    triple  one of the first node with the relation of which it is most often the subject, where there is one
+    words   what stands for a parameter of some name, where an example does not say
     """
 
     def __init__(self, served: Served) -> None:
-        self.served, graph = served, served.graph
-        degree = served.facts.degree.astype(np.float64)
-        worth = degree.copy()
+        graph, labels = served.graph, served.graph.labels
+        subject, relation, object_ = graph.triples.T
+        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
         if graph.node_kinds is not None:
-            worth[graph.node_kinds != NodeKind.IRI] = -1.0
-        if graph.labels is not None:
-            worth[graph.labels.nodes] += degree.max() + 1  # their answers can be checked
+            worth[graph.node_kinds != NodeKind.IRI] = -1
+        if labels is not None:
+            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
         self.nodes: list[int] = np.argsort(-worth, kind="stable")[:NODES].tolist()
-        own = graph.triples[graph.triples[:, 0] == self.nodes[0], 1]
-        used = own if len(own) else graph.triples[:, 1]
-        self.relation = int(np.bincount(used).argmax()) if len(used) else None
-
-    @cached_property
-    def triple(self) -> tuple[int, int, int]:
-        """One of the graph, where it has one with the node and the relation."""
-        triples, node, relation = self.served.graph.triples, self.nodes[0], self.relation or 0
-        linked = triples[(triples[:, 0] == node) & (triples[:, 1] == relation), 2]
-        return node, relation, int(linked[0]) if len(linked) else self.nodes[-1]
-
-    @cached_property
-    def words(self) -> dict[str, str]:
-        """What stands for a parameter of some name, where an example does not say."""
-        graph, labels, (subject, relation, object_) = self.served.graph, self.served.graph.labels, self.triple
-        return {
-            "model": self.served.name,
-            "q": self.served.opened.titles.of(subject)[:4],
-            "node": graph.nodes[subject],
-            "class": labels.names[0] if labels is not None and len(labels.names) else "a class",
-            "subject": graph.nodes[subject],
-            "relation": graph.relations[relation] if graph.num_relations else "a relation",
-            "object": graph.nodes[object_],
-        }
+        first = self.nodes[0]
+        used = relation[subject == first] if (subject == first).any() else relation
+        often = int(np.bincount(used, minlength=1).argmax())
+        linked = object_[(subject == first) & (relation == often)]
+        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
+        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
+        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
+        self.words["object"] = graph.nodes[self.triple[2]]
+        if labels is not None and len(labels.names):
+            self.words["class"] = labels.names[0]
+        if len(used):
+            self.words["relation"] = graph.relations[often]

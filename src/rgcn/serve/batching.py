@@ -1,19 +1,27 @@
-"""Questions that wait while others are answered are answered together next, by one thread."""
+"""Questions that wait while others are answered are answered together next, by one thread; where they arrive."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import come_later
+
+if TYPE_CHECKING:
+    from rgcn.serve.served import Served
 
 # Of a batch's places this share is kept for requests with many questions, so that single ones cannot starve them.
 BULK_SHARE = 4
+RESOLVED_AT_ONCE, REMEMBERED = 100, 256
+Named = TypeVar("Named")
+Resolved = TypeVar("Resolved")
 
 
 @dataclass(eq=False)
@@ -34,17 +42,20 @@ class Lane:
 
 @dataclass(eq=False)
 class _Request:
-    """Questions that came together, and the answers so far."""
+    """Questions that came together, how many of them were taken, and the answers so far."""
 
     questions: Sequence[Any]
     future: asyncio.Future[Sequence[Any]]
+    taken: int = 0
     answers: list[Any] = field(default_factory=list)
-    asked: int = 0
-    counted: bool = True
-    failure: Exception | None = None
+
+    def part(self, most: int) -> _Part:
+        """The next of its questions."""
+        first, self.taken = self.taken, min(self.taken + most, len(self.questions))
+        return self, self.questions[first : self.taken]
 
 
-_Part = tuple[_Request, int, int]  # of a request, the first question and the one after the last
+_Part = tuple[_Request, Sequence[Any]]
 
 
 class Batcher:
@@ -71,9 +82,8 @@ class Batcher:
     ) -> None:
         self.name, self.waiting, self.seconds, self.busy_words = name, waiting, seconds, busy_words
         self.questions, self._observe = questions, observe
+        self._count = self.questions_waiting = 0  # requests that are waited for, and their questions
         self._lanes: deque[Lane] = deque()  # those with something to do, in turns
-        self._count = 0
-        self.questions_waiting = 0  # of the requests that wait or are being answered
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -86,61 +96,46 @@ class Batcher:
 
     async def ask(self, lane: Lane, questions: Sequence[Any]) -> Sequence[Any]:
         """The answers to questions of one lane; Refusal where too many wait or it takes too long."""
+        self.check_room(len(questions))
         loop = asyncio.get_running_loop()
-        request = _Request(questions, loop.create_future())
-        self._put(lane, request)
+        request, queue = _Request(questions, loop.create_future()), lane.single if len(questions) == 1 else lane.bulk
+        self._count += 1
+        self.questions_waiting += len(questions)
         timer = loop.call_later(self.seconds, self._give_up, request.future)
         try:
+            self._put(lane, queue, request)
             return await request.future
         finally:
             timer.cancel()
-            if request.counted:  # its time is over, or whoever asked has gone
-                self._forget(lane, request)
+            self._count -= 1
+            self.questions_waiting -= len(questions)
+            if request.taken < len(questions):  # its time is over, or whoever asked has gone
+                with self._changed, suppress(ValueError):
+                    queue.remove(request)
 
     def check_room(self, questions: int) -> None:
         """Refuse a request with so many questions where it would find no place."""
         if self._stopping:
-            raise come_later("too_busy", "the server is stopping: try again in a moment")
+            raise come_later("too_busy", "the server is stopping")
         if self._count >= self.waiting:
-            full = f"{self._count:,} requests"
-        elif questions > 1 and self._count and self.questions_waiting + questions > self.questions:
-            full = f"{self.questions_waiting:,} questions"
-        else:
-            return
-        raise come_later("too_busy", f"{self.busy_words} and {full} wait already: try again in a moment")
-
-    def _put(self, lane: Lane, request: _Request) -> None:
-        with self._changed:
-            self.check_room(len(request.questions))
-            self._count += 1
-            self.questions_waiting += len(request.questions)
-            if lane not in self._lanes:  # it may be there without questions, where all were forgotten
-                self._lanes.append(lane)
-            (lane.single if len(request.questions) == 1 else lane.bulk).append(request)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            raise come_later("too_busy", f"{self.busy_words} and {self._count:,} requests wait already")
+        if questions > 1 and self._count and self.questions_waiting + questions > self.questions:
+            raise come_later("too_busy", f"{self.busy_words} and {self.questions_waiting:,} questions wait already")
 
     def _give_up(self, future: asyncio.Future[Any]) -> None:
         if not future.done():
             words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
-            future.set_exception(come_later("took_too_long", f"{words}: ask for less, or later"))
+            future.set_exception(come_later("took_too_long", words))
 
-    def _forget(self, lane: Lane, request: _Request) -> None:
-        """What the thread has not begun with, or not finished, is not computed any more."""
+    def _put(self, lane: Lane, queue: deque[_Request], request: _Request) -> None:
         with self._changed:
-            for waiting in (lane.single, lane.bulk):
-                if request in waiting:
-                    waiting.remove(request)
-                    self._uncount(request)
-
-    def _uncount(self, request: _Request) -> None:
-        """Under the lock."""
-        if request.counted:
-            request.counted = False
-            self._count -= 1
-            self.questions_waiting -= len(request.questions)
+            queue.append(request)
+            if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
+                self._lanes.append(lane)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
 
     def stop(self) -> None:
         """No more questions; the thread ends when it has answered those it has."""
@@ -166,49 +161,86 @@ class Batcher:
 
     def _take(self, lane: Lane) -> list[_Part]:
         """What the next batch answers."""
-        room = lane.most - (lane.most // BULK_SHARE if lane.bulk else 0)
-        parts: list[_Part] = [(lane.single.popleft(), 0, 1) for _ in range(min(room, len(lane.single)))]
+        places = lane.most - (lane.most // BULK_SHARE if lane.bulk else 0)
+        parts = [lane.single.popleft().part(1) for _ in range(min(places, len(lane.single)))]
         room = lane.most - len(parts)
         while lane.bulk and room:
-            request = lane.bulk.popleft()
-            first, request.asked = request.asked, min(request.asked + room, len(request.questions))
-            parts.append((request, first, request.asked))
-            room -= request.asked - first
-            if request.asked < len(request.questions):
+            request, part = lane.bulk.popleft().part(room)
+            parts.append((request, part))
+            room -= len(part)
+            if request.taken < len(request.questions):
                 lane.bulk.append(request)  # behind the others: they take turns
         return parts
 
     def _answer(self, lane: Lane, parts: list[_Part]) -> None:
-        questions = [question for request, first, last in parts for question in request.questions[first:last]]
+        questions = [question for _, part in parts for question in part]
         self._observe(lane, len(questions))
         failure: Exception | None = None
-        answers: Sequence[Any] = ()
         try:
-            answers = lane.answer(questions)
+            answers = iter(lane.answer(questions))
+            for request, part in parts:
+                request.answers.extend(islice(answers, len(part)))
         except Exception as error:
             failure = error
-        finished, at = [], 0
-        for request, first, last in parts:
-            request.failure = request.failure or failure
-            request.answers.extend(answers[at : at + last - first])
-            at += last - first
-            if request.failure is not None or last == len(request.questions):
-                finished.append(request)
-        with self._changed:
-            for request in finished:
-                self._uncount(request)
-                if request.failure is not None and request in lane.bulk:
-                    lane.bulk.remove(request)
-        for loop in {request.future.get_loop() for request in finished}:
+        done = [request for request, _ in parts if failure or len(request.answers) == len(request.questions)]
+        for loop in {request.future.get_loop() for request in done}:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_deliver, [one for one in finished if one.future.get_loop() is loop])
+                loop.call_soon_threadsafe(_deliver, [one for one in done if one.future.get_loop() is loop], failure)
 
 
-def _deliver(finished: list[_Request]) -> None:
-    for request in finished:
+def _deliver(requests: list[_Request], failure: Exception | None) -> None:
+    for request in requests:
         if request.future.done():
             continue
-        if request.failure is None:
+        if failure is None:
             request.future.set_result(request.answers)
         else:
-            request.future.set_exception(request.failure)
+            request.future.set_exception(failure)
+
+
+class Desk:
+    """Where questions arrive: the served models and the threads that answer for them; every handler is given it.
+
+    ask  the answers to questions of one `Lane`, from the models' thread (`Batcher.ask`)
+    """
+
+    def __init__(self, models: Iterable[Served], quick: Batcher, slow: Batcher, limits: Limits) -> None:
+        self.models = {served.name: served for served in models}
+        self.limits, self._quick, self._slow, self.ask = limits, quick, slow, quick.ask
+        self._resolving = asyncio.Lock()
+        self.kept, self._lock = OrderedDict[Hashable, Any](), threading.Lock()
+        self._slowly = Lane(("any", "explain"), lambda asked: [self._made(*one) for one in asked], most=1)
+
+    async def resolved(self, named: Sequence[Named], resolve: Callable[[Named], Resolved]) -> list[Resolved]:
+        """Names of a long request to numbers: a few, then others have their turn, one such request at a time.
+
+        Were all of them under way at once, each turn of the event loop would be a part of every one.
+        """
+        self._quick.check_room(len(named))
+        found: list[Resolved] = []
+        async with self._resolving:
+            for at in range(0, len(named), RESOLVED_AT_ONCE):
+                if at:
+                    await asyncio.sleep(0)
+                found += map(resolve, named[at : at + RESOLVED_AT_ONCE])
+        return found
+
+    async def remembered(self, question: Hashable, make: Callable[[], Resolved]) -> Resolved:
+        """An answer that is slow to make: made in a thread for such, the least lately asked one forgotten first."""
+        found: Resolved = self._found(question) or (await self._slow.ask(self._slowly, [(question, make)]))[0]
+        return found
+
+    def _found(self, question: Hashable) -> Any:
+        with self._lock:
+            if question in self.kept:
+                self.kept.move_to_end(question)
+            return self.kept.get(question)
+
+    def _made(self, question: Hashable, make: Callable[[], Any]) -> Any:
+        """In the thread; what waited behind itself is not made again."""
+        answer = self._found(question) or make()
+        with self._lock:
+            self.kept[question] = answer
+            if len(self.kept) > REMEMBERED:
+                self.kept.popitem(last=False)
+        return answer

@@ -9,23 +9,19 @@ import numpy as np
 import torch
 from msgspec import Meta, field
 from numpy.typing import NDArray
-from pydantic import Field
 
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, NodeLabels
 from rgcn.predict import OpenModel
 from rgcn.serve.about import Shown
-from rgcn.serve.batching import Lane
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.served import Served
+from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
 from rgcn.serve.shapes import (
-    NODE_WORDS,
     AnswerShape,
-    AtMost,
     Class,
-    Name,
+    Many,
     Node,
+    NodeName,
     Probability,
     QuestionShape,
     Score,
@@ -37,13 +33,13 @@ NODES_AT_ONCE = 1 << 16
 
 
 class ClassQuery(QuestionShape):
-    node: Name = Field(description=NODE_WORDS)
+    node: NodeName
 
 
 class ClassesBody(QuestionShape):
     """Nodes whose classes are asked for."""
 
-    nodes: Annotated[list[Name], Field(min_length=1), AtMost("items")] = Field(description="Nodes, as in `node`.")
+    nodes: Many[NodeName]
 
 
 class ScoredClass(AnswerShape):
@@ -80,12 +76,12 @@ class ClassEndpoints(Endpoints):
         self._labels = {} if served.graph.labels is None else _by_node(served.graph.labels)
         self._many = Lane((served.name, "classes"), self.answer, 64)
 
-    @endpoint("GET class", (404, 409))
+    @endpoint("GET", "class")
     async def predict_class(self, desk: Desk, query: ClassQuery) -> ClassAnswer:
         """The class a node most likely has, and how every other one scores."""
         return self.answer([self.served.names.node(query.node)])[0]
 
-    @endpoint("POST classes")
+    @endpoint("POST", "classes")
     async def predict_classes(self, desk: Desk, body: ClassesBody) -> ClassAnswerList:
         """The classes of many nodes."""
         nodes = await desk.resolved(body.nodes, self.served.names.node)

@@ -21,22 +21,19 @@ from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
 from rgcn.serve.about import FEW, Shown
-from rgcn.serve.batching import Lane
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
+from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import Served
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
 from rgcn.serve.shapes import (
-    NODE_WORDS,
-    RELATION_WORDS,
     AnswerShape,
-    AtMost,
     Count,
-    Name,
+    Many,
     Node,
+    NodeName,
     Probability,
     QuestionShape,
     Relation,
+    RelationName,
     Score,
     Split,
     six_digits,
@@ -49,16 +46,17 @@ AWKWARD, FILLED_UP = range(3, 12), 12
 TRIPLES_AT_ONCE = 4096
 SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
 
-K_WORDS = "How many answers, best first."
+K = Annotated[Count, Field(description="How many answers, best first; to each question.")]
 KNOWN_WORDS = "Answers that are training triples: `mark` them, or `drop` them."
+MarkOrDrop = Annotated[Known, Field(description=KNOWN_WORDS)]
 
 
 class MissingEnd(QuestionShape):
     """A triple with one end missing: give a subject to ask for objects, an object to ask for subjects."""
 
-    relation: Name = Field(description=RELATION_WORDS)
-    subject: Name | None = Field(None, description="Asks for objects of (subject, relation, ?). " + NODE_WORDS)
-    object: Name | None = Field(None, description="Asks for subjects of (?, relation, object). " + NODE_WORDS)
+    relation: RelationName
+    subject: NodeName | None = Field(None, description="Asks for objects of (subject, relation, ?).")
+    object: NodeName | None = Field(None, description="Asks for subjects of (?, relation, object).")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -70,30 +68,30 @@ class MissingEnd(QuestionShape):
 
 
 class LinksQuery(MissingEnd):
-    k: Count = Field(10, description=K_WORDS)
-    known: Known = Field("mark", description=KNOWN_WORDS)
+    k: K = 10
+    known: MarkOrDrop = "mark"
 
 
 class LinksBody(QuestionShape):
     """Triples with one end missing each."""
 
-    queries: Annotated[list[MissingEnd], Field(min_length=1), AtMost("items")]
-    k: Annotated[int, Field(ge=1), AtMost("k")] = Field(10, description=K_WORDS + " For each question.")
-    known: Known = Field("mark", description=KNOWN_WORDS)
+    queries: Many[MissingEnd]
+    k: K = 10
+    known: MarkOrDrop = "mark"
 
 
 class NamedTriple(QuestionShape):
     """A triple by names."""
 
-    subject: Name = Field(description=NODE_WORDS)
-    relation: Name = Field(description=RELATION_WORDS)
-    object: Name = Field(description=NODE_WORDS)
+    subject: NodeName
+    relation: RelationName
+    object: NodeName
 
 
 class ScoreBody(QuestionShape):
     """Triples to be scored."""
 
-    triples: Annotated[list[NamedTriple], Field(min_length=1), AtMost("items")]
+    triples: Many[NamedTriple]
 
 
 IsKnown = Annotated[bool, Meta(description="Whether it is a training triple.")]
@@ -184,13 +182,13 @@ class LinkEndpoints(Endpoints):
         """The lane for questions of this size."""
         return self._lanes[known, next(size for size, _ in SIZES if k <= size)]
 
-    @endpoint("GET links")
+    @endpoint("GET", "links")
     async def predict_links(self, desk: Desk, query: LinksQuery) -> LinkAnswer:
         """The most likely missing end of a triple: of (subject, relation, ?) or (?, relation, object)."""
         answers: Sequence[LinkAnswer] = await desk.ask(self.lane(query.known, query.k), [self._asked(query, query.k)])
         return answers[0]
 
-    @endpoint("POST links")
+    @endpoint("POST", "links")
     async def predict_many_links(self, desk: Desk, body: LinksBody) -> LinkAnswerList:
         """The most likely missing ends of many triples."""
         rows, most = len(body.queries) * min(body.k, self.served.graph.num_nodes), desk.limits.links
@@ -200,7 +198,7 @@ class LinkEndpoints(Endpoints):
         asked = await desk.resolved(body.queries, lambda query: self._asked(query, body.k))
         return LinkAnswerList(list(await desk.ask(self.lane(body.known, body.k), asked)))
 
-    @endpoint("POST score")
+    @endpoint("POST", "score")
     async def score(self, desk: Desk, body: ScoreBody) -> Scores:
         """How given triples score, and whether the graph has them."""
         triples = await desk.resolved(body.triples, self._triple)

@@ -11,30 +11,23 @@ from starlette.responses import Response
 from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
 from rgcn.serve.shapes import WRITER, AnswerShape
 
-# The codes a client may rely on, with the status each comes with.
-CODES = {
-    "bad_request": 400,
-    "unauthorized": 401,
-    "wrong_host": 403,
-    "cross_site": 403,
-    "not_found": 404,
-    "unknown_model": 404,
-    "unknown_node": 404,
-    "unknown_relation": 404,
-    "unknown_class": 404,
-    "wrong_method": 405,
-    "too_slow": 408,
-    "wrong_task": 409,
-    "too_large": 413,
-    "wrong_content_type": 415,
-    "invalid": 422,
-    "ambiguous": 422,
-    "cannot_explain": 422,
-    "header_too_large": 431,
-    "failed": 500,
-    "too_busy": 503,
-    "took_too_long": 503,
+# The codes a client may rely on, by the status they come with.
+BY_STATUS = {
+    400: ["bad_request"],
+    401: ["unauthorized"],
+    403: ["wrong_host", "cross_site"],
+    404: ["not_found", "unknown_model", "unknown_node", "unknown_relation", "unknown_class"],
+    405: ["wrong_method"],
+    408: ["too_slow"],
+    409: ["wrong_task"],
+    413: ["too_large"],
+    415: ["wrong_content_type"],
+    422: ["invalid", "ambiguous", "cannot_explain"],
+    431: ["header_too_large"],
+    500: ["failed"],
+    503: ["too_busy", "took_too_long"],
 }
+CODES = {code: status for status, codes in BY_STATUS.items() for code in codes}
 SHOWN = 5
 _MESSAGE = Meta(
     description="For people: what is wrong, and what would do.",
@@ -91,7 +84,7 @@ class Refusal(Exception):  # noqa: N818 - not an error of ours: an answer
 
 def come_later(code: str, message: str) -> Refusal:
     """too_busy, took_too_long: what may be answered in a moment."""
-    return Refusal(code, message, headers={"Retry-After": "1"})
+    return Refusal(code, f"{message}: try again in a moment", headers={"Retry-After": "1"})
 
 
 def invalid(problems: Sequence[Mapping[str, Any]], where: str) -> Refusal:

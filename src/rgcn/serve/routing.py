@@ -18,10 +18,10 @@ from starlette.routing import Route, Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from rgcn.errors import ConfigError, close_matches
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoint, Endpoints, Handler, built_in_groups
+from rgcn.serve.batching import Desk
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, invalid, shortened
+from rgcn.serve.served import Endpoint, Endpoints, Handler, built_in_groups
 from rgcn.serve.shapes import WRITER, QuestionShape
 
 JSON = "application/json"
@@ -43,7 +43,7 @@ def router(endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints, lifespan: 
     """Every path with what can be asked there."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        by_path.setdefault(endpoint.address, {})[endpoint.method] = endpoint
     turns, handlers = asyncio.Lock(), own.handlers()
     routes = [Route(path, Resource(path, methods, desk, handlers, turns)) for path, methods in by_path.items()]
     return Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=lifespan)

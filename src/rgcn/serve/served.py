@@ -1,27 +1,120 @@
-"""A model as the server holds it: loaded once, everything looked up that can be looked up."""
+"""A model as the server holds it, and its groups of endpoints: questions of one kind with all that belongs to them.
+
+Which groups a model has, its task decides: one for each kind of question that it answers, and one of its own where it
+brings one (`brings = {"Endpoints": "package.module:Class"}`). Nothing here knows which tasks there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-import numpy as np
+from starlette.responses import Response
 
-from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.axes import imported
 from rgcn.predict import OpenModel
-from rgcn.serve.endpoints import Endpoints, Handler, OnStep, groups_of
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.shapes import Class, Node, Relation
+from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation
+from rgcn.tasks.task import Task
 
+if TYPE_CHECKING:
+    from rgcn.serve.about import Shown
+
+# What every model is asked, and what one is asked whose task answers a kind of question.
+OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
+OF_KIND = {
+    "classes": "rgcn.serve.class_endpoints:ClassEndpoints",
+    "links": "rgcn.serve.link_endpoints:LinkEndpoints",
+}
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
 MOST_PREPARED = 300_000
+OnStep = Callable[[str], None]
+Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
+Handler = Callable[..., Awaitable[AnswerShape | Response]]
+H = TypeVar("H", bound=Handler)
+
+
+class Endpoint(NamedTuple):
+    """What can be asked at a path.
+
+    path    below the model's own where it does not begin with a slash
+    asked   the parameters of a GET, the body of a POST; None where there are none
+    answer  the shape of the answer; None where it is no JSON
+    name    of the method that answers; its docstring stands in the OpenAPI document
+    tag     of its group
+    """
+
+    method: str
+    path: str
+    asked: type[QuestionShape] | None
+    answer: type[AnswerShape] | None
+    name: str
+    words: str
+    tag: str = ""
+
+    @property
+    def key(self) -> str:
+        """ "GET links" """
+        return f"{self.method} {self.path}"
+
+    @property
+    def address(self) -> str:
+        return self.path if self.path.startswith("/") else f"/api/models/{{model}}/{self.path}".removesuffix("/")
+
+
+def endpoint(method: str, path: str) -> Callable[[H], H]:
+    """Marks a method of a group that answers: `async def links(self, desk: Desk, query: LinksQuery) -> LinkAnswer`.
+
+    What it takes and gives back is what the endpoint declares.
+    """
+
+    def marked(handler: H) -> H:
+        kinds = [kind for kind in get_type_hints(handler).values() if isinstance(kind, type)]
+        asked = next((kind for kind in kinds if issubclass(kind, QuestionShape)), None)
+        answer = next((kind for kind in kinds if issubclass(kind, AnswerShape)), None)
+        words = handler.__doc__ or ""
+        handler.endpoint = Endpoint(method, path, asked, answer, handler.__name__, words)  # type: ignore[attr-defined]
+        return handler
+
+    return marked
+
+
+class Endpoints:
+    """The endpoints of one group, for one served model.
+
+    Made when the model is loaded, which is the time to compute what the first question would otherwise wait for;
+    DataError where the model cannot be asked. Methods marked as an `endpoint` answer on the event loop: what takes
+    longer than a millisecond they put into a `Lane` and ask the desk for (`await desk.ask(lane, questions)`).
+
+    tag  under which the OpenAPI document lists them
+    """
+
+    tag: ClassVar[str]
+
+    def __init__(self, served: Served, on_step: OnStep) -> None:
+        self.served = served
+
+    @classmethod
+    def declared(cls) -> list[Endpoint]:
+        """Every endpoint of the group."""
+        functions = [function for base in reversed(cls.__mro__) for function in vars(base).values()]
+        found = [function.endpoint._replace(tag=cls.tag) for function in functions if hasattr(function, "endpoint")]
+        return list({endpoint.key: endpoint for endpoint in found}.values())
+
+    def handlers(self) -> dict[str, Handler]:
+        """What answers, by `Endpoint.key`."""
+        return {endpoint.key: getattr(self, endpoint.name) for endpoint in self.declared()}
+
+    def examples(self, shown: Shown) -> dict[str, Example]:
+        """Examples by `Endpoint.key`, about the things that are shown: they must work when they are tried."""
+        return {}
 
 
 class Served:
-    """One model, what all its endpoints share, and the groups of them that it has.
+    """One model, loaded once: what all its endpoints share, and the groups of them that it has.
 
     names     what people type → numbers
     node      a node as answers have it, by its number; likewise relations, classes
-    facts     every node's triples
     handlers  what answers, by `Endpoint.key`
     """
 
@@ -39,7 +132,6 @@ class Served:
         self.relations = [Relation(**opened.describe_relation(number)) for number in range(graph.num_relations)]
         classes = 0 if graph.labels is None else graph.labels.num_classes
         self.classes = [Class(**opened.describe_class(number)) for number in range(classes)]
-        self.facts = Facts(graph)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
         self.handlers: dict[str, Handler] = {}
         for group in self.groups:
@@ -53,33 +145,13 @@ class Served:
         return Refusal("wrong_task", f"{words}, or ask another model")
 
 
-class Facts:
-    """Every node's triples, outgoing ones first, then by relation: a page is a slice.
+def groups_of(task: Task) -> list[type[Endpoints]]:
+    """The groups that a model of this task has."""
+    places = [*OF_ALL, *(OF_KIND[kind] for kind in task.answers if kind in OF_KIND)]
+    own = task.brings.get("Endpoints")
+    return [imported(place) for place in (places if own is None else [*places, own])]
 
-    pointer  int64 [N + 1]
-    triple   int64 [F]      row in the graph's triples
-    outgoing bool [F]
-    degree   int64 [N]      triples a node takes part in; one with itself counts once
-    """
 
-    def __init__(self, graph: KnowledgeGraph) -> None:
-        subject, relation, object_ = graph.triples.T
-        number, node = np.tile(np.arange(len(graph)), 2), np.concatenate([subject, object_])
-        inward = np.repeat([False, True], len(graph))
-        order = np.lexsort((number, np.tile(relation, 2), inward, node))
-        counts = np.bincount(node, minlength=graph.num_nodes)
-        self.graph, self.triple, self.outgoing = graph, number[order], ~inward[order]
-        self.pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.degree = counts - np.bincount(subject[subject == object_], minlength=graph.num_nodes)
-
-    def total(self, node: int) -> int:
-        return int(self.pointer[node + 1] - self.pointer[node])
-
-    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, str | None]]:
-        """Some of a node's facts: (relation, the other end, outgoing, split) each."""
-        begin, end = self.pointer[node : node + 2].tolist()
-        asked = slice(min(begin + offset, end), min(begin + offset + limit, end))
-        rows, splits = self.triple[asked], self.graph.triple_splits
-        used = [None] * len(rows) if splits is None else [SPLITS[split] for split in splits[rows].tolist()]
-        triples, outgoing = self.graph.triples[rows].tolist(), self.outgoing[asked].tolist()
-        return [(r, o if out else s, out, split) for (s, r, o), out, split in zip(triples, outgoing, used, strict=True)]
+def built_in_groups() -> list[type[Endpoints]]:
+    """Those that are there whatever is served: where no model has one, its refusals say what can be asked."""
+    return [imported(place) for place in (*OF_ALL, *OF_KIND.values())]

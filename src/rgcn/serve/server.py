@@ -27,16 +27,14 @@ from rgcn import __version__
 from rgcn.predict import open_model
 from rgcn.serve.about import ModelLine, line
 from rgcn.serve.address import Address, bound_socket, url_of
-from rgcn.serve.batching import Batcher
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoints, Example, endpoint
+from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.gate import Gate
 from rgcn.serve.limits import Limits
 from rgcn.serve.metrics import ServerMetrics
 from rgcn.serve.openapi import openapi
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.routing import JSON, all_endpoints, router
-from rgcn.serve.served import Served
+from rgcn.serve.served import Endpoints, Example, Served, endpoint
 from rgcn.serve.shapes import AnswerShape
 from rgcn.serve.slow_clients import protocol_for
 
@@ -64,7 +62,7 @@ def create_app(
     metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: len(quick))
     metrics.watch("rgcn_waiting_questions", "Questions of those requests.", lambda: quick.questions_waiting)
     metrics.watch("rgcn_explaining", "Requests that wait for an explanation.", lambda: len(slow))
-    metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: len(desk.slow))
+    metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: len(desk.kept))
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -121,12 +119,12 @@ class ServerEndpoints(Endpoints):
         self._files = {file.name: PageFile(file) for file in (resources.files("rgcn.serve") / "explorer").iterdir()}
         self._page = self._files.pop("index.html")
 
-    @endpoint("GET /api/health", ())
+    @endpoint("GET", "/api/health")
     async def health(self, desk: Desk) -> Health:
         """Whether the server is up, since when, and with which models."""
         return Health("ok", __version__, round(time.monotonic() - self._began, 1), self._names)
 
-    @endpoint("GET /api/models", ())
+    @endpoint("GET", "/api/models")
     async def list_models(self, desk: Desk) -> Models:
         """The served models, a line each."""
         return self._models
@@ -135,21 +133,21 @@ class ServerEndpoints(Endpoints):
         health = Health("ok", __version__, 12.5, self._names)
         return {"GET /api/health": ({}, health), "GET /api/models": ({}, Models(self._models.models[:1]))}
 
-    @endpoint("GET /", ())
+    @endpoint("GET", "/")
     async def page(self, desk: Desk) -> Response:
         return self._page
 
-    @endpoint("GET /assets/{file}", ())
+    @endpoint("GET", "/assets/{file}")
     async def asset(self, desk: Desk, file: str) -> Response:
         if file not in self._files:
             raise Refusal("not_found", "there is no such file: the page is at /, the API under /api")
         return self._files[file]
 
-    @endpoint("GET /metrics", ())
+    @endpoint("GET", "/metrics")
     async def figures(self, desk: Desk) -> Response:
         return self._metrics.response()
 
-    @endpoint("GET /openapi.json", ())
+    @endpoint("GET", "/openapi.json")
     async def described(self, desk: Desk) -> Response:
         return self.document
 

@@ -6,30 +6,31 @@ These are what all groups of endpoints share; each has its own beside its handle
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.json import Encoder
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import ValidationInfo as Info
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from rgcn.serve.limits import Limits
 
 # -- what is asked ---------------------------------------------------------------------------------------
 
-
-class QuestionShape(BaseModel):
-    """Base of all parameters and bodies: what is not known is refused, so that no misspelt name goes unnoticed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
+T = TypeVar("T")
 # How a bound of a kind of value is called in JSON Schema, and how it is said.
 BOUNDS = {
     "integer": ("maximum", "at most {:,} here"),
     "string": ("maxLength", "at most {:,} characters here"),
     "array": ("maxItems", "at most {:,} entries here"),
 }
+
+
+class QuestionShape(BaseModel):
+    """Base of all parameters and bodies: what is not known is refused, so that no misspelt name goes unnoticed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class AtMost:
@@ -47,31 +48,31 @@ class AtMost:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {**handler(schema), "x-limit": self.limit}
 
-    def _check(self, value: Any, info: core_schema.ValidationInfo) -> Any:
-        limits = info.context if isinstance(info.context, Limits) else Limits()
-        most = getattr(limits, self.limit)
+    def _check(self, value: Any, info: Info) -> Any:
+        most = getattr(info.context or Limits(), self.limit)
         if (value if isinstance(value, int) else len(value)) > most:
             kind = "integer" if isinstance(value, int) else "string" if isinstance(value, str) else "array"
             raise PydanticCustomError("too_much", "{words}", {"words": BOUNDS[kind][1].format(most)})
         return value
 
 
-def _plain_number(value: Any) -> Any:
-    """Digits only: pydantic would also take "10.0", " 10" and "1_0" for ten."""
-    if isinstance(value, str):
-        if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 18:
-            raise PydanticCustomError("whole_number", "a whole number is needed")
-        return int(value)
-    return value
+def _plain_number(value: Any, info: Info) -> Any:
+    """A number in a query, digits only: pydantic would also take "10.0", " 10" and "1_0" for ten."""
+    if info.mode == "json" or not isinstance(value, str):
+        return value
+    if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 18:
+        raise PydanticCustomError("whole_number", "a whole number is needed")
+    return int(value)
 
 
-Name = Annotated[str, Field(min_length=1), AtMost("name")]
 Number = BeforeValidator(_plain_number)
 # Bounds stand before what reads the text: after it they would not be in the JSON schema.
 Count = Annotated[int, Field(ge=1), AtMost("k"), Number]
-
+Name = Annotated[str, Field(min_length=1), AtMost("name")]
 NODE_WORDS = "A node: its name, its title, or the last part of its IRI, in any case."
-RELATION_WORDS = "A relation: its name or its title."
+NodeName = Annotated[Name, Field(description=NODE_WORDS)]
+RelationName = Annotated[Name, Field(description="A relation: its name or its title.")]
+Many = Annotated[list[T], Field(min_length=1), AtMost("items")]
 
 # -- what is answered ------------------------------------------------------------------------------------
 

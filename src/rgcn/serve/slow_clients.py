@@ -40,7 +40,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            words = f"{self.limits.connections:,} connections are open already: try again in a moment"
+            words = f"{self.limits.connections:,} connections are open already"
             self._refuse(come_later("too_busy", words))
         else:
             self._wait_for_request()

@@ -22,21 +22,20 @@ from rgcn.explain import (
 )
 from rgcn.explain.explaining import Method
 from rgcn.serve.about import Shown
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
+from rgcn.serve.batching import Desk
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import Served
+from rgcn.serve.served import Endpoints, Example, endpoint
 from rgcn.serve.shapes import (
-    NODE_WORDS,
-    RELATION_WORDS,
     AnswerShape,
     Class,
     Name,
     Node,
+    NodeName,
     Number,
     Probability,
     QuestionShape,
     Relation,
+    RelationName,
     Score,
 )
 
@@ -44,11 +43,11 @@ CLASS_WORDS = "A class: its name or its title. Without it, the predicted one."
 
 
 class ExplainQuery(QuestionShape):
-    node: Name | None = Field(None, description="Explain this node's class. " + NODE_WORDS)
+    node: NodeName | None = Field(None, description="Explain this node's class.")
     class_: Name | None = Field(None, alias="class", description=CLASS_WORDS)
-    subject: Name | None = Field(None, description="With relation and object: explain this triple. " + NODE_WORDS)
-    relation: Name | None = Field(None, description=RELATION_WORDS)
-    object: Name | None = Field(None, description=NODE_WORDS)
+    subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
+    relation: RelationName | None = None
+    object: NodeName | None = None
     method: Method = Field("integrated-gradients", description="How importance is found.")
     edges: Annotated[int, Field(ge=1, le=100), Number] = Field(10, description="How many triples to name.")
 
@@ -102,21 +101,16 @@ class WhyEndpoints(Endpoints):
 
     tag = "why"
 
-    def __init__(self, served: Served, on_step: OnStep) -> None:
-        super().__init__(served, on_step)
-        self._methods = methods_of(served.opened)
-
-    @endpoint("GET explain")
+    @endpoint("GET", "explain")
     async def explain(self, desk: Desk, query: ExplainQuery) -> Explained:
         """The triples that decided a node's class or a triple's score, and how far that can be believed."""
         about = self._about(query)
-        if query.method not in self._methods:
+        if query.method not in methods_of(self.served.opened):
             name = self.served.name
             words = f"the model {name!r} looks at no neighbors: there are no triples that decided its answers"
             raise Refusal("cannot_explain", words)
         asked = (about, query.method, query.edges)
-        found: Any = await desk.slow.ask((self.served.name, *asked), partial(self._make, *asked))
-        return found  # type: ignore[no-any-return]
+        return await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
