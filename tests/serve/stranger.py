@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rgcn.serve.batching import Lane
+from rgcn.serve.limits import Name
 from rgcn.serve.served import Endpoints, endpoint
-from rgcn.serve.shapes import AnswerShape, Name, QuestionShape
+from rgcn.serve.shapes import AnswerShape, QuestionShape
 from rgcn.tasks import NodeClassifier
 from rgcn.tasks.link_classifier import LinkClassifier
 from rgcn.tasks.node_classification import NodeClassification

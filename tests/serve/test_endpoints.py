@@ -15,7 +15,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassAnswer
 from rgcn.serve.link_endpoints import LinkAnswer
-from rgcn.serve.served import built_in_groups
+from rgcn.serve.served import groups_of
 from rgcn.serve.why_endpoints import Explained
 
 MODEL = "/api/models/tiny"
@@ -123,6 +123,6 @@ def test_a_model_whose_numbers_are_not_finite_is_not_served(graph, tmp_path):
 
 
 def test_every_endpoint_is_declared_once_with_words():
-    declared = [endpoint for group in built_in_groups() for endpoint in group.declared()]
+    declared = [endpoint for group in groups_of(None) for endpoint in group.declared()]
     assert len({endpoint.key for endpoint in declared}) == len(declared) == 10
     assert all(endpoint.words for endpoint in declared)

@@ -8,26 +8,17 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from msgspec import Meta, field
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph import SPLITS, NodeLabels
+from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 from rgcn.serve.about import Shown
 from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.limits import Many, NodeName
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
-from rgcn.serve.shapes import (
-    AnswerShape,
-    Class,
-    Many,
-    Node,
-    NodeName,
-    Probability,
-    QuestionShape,
-    Score,
-    Split,
-    six_digits,
-)
+from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
 
 NODES_AT_ONCE = 1 << 16
 
@@ -73,7 +64,10 @@ class ClassEndpoints(Endpoints):
         super().__init__(served, on_step)
         on_step("classifying every node")
         self._scores = _every_score(served.opened)
-        self._labels = {} if served.graph.labels is None else _by_node(served.graph.labels)
+        self._labels: dict[int, tuple[Class, Any]] = {}
+        if (labels := served.graph.labels) is not None:
+            given = zip(labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist(), strict=True)
+            self._labels = {node: (served.classes[kind], SPLITS[split]) for node, kind, split in given}
         self._many = Lane((served.name, "classes"), self.answer, 64)
 
     @endpoint("GET", "class")
@@ -100,19 +94,9 @@ class ClassEndpoints(Endpoints):
         return list(map(self._answered, nodes, scores.tolist(), shares))
 
     def _answered(self, node: int, scores: list[float], shares: Sequence[float | None]) -> ClassAnswer:
-        classes = self.served.classes
-        rows = [
-            ScoredClass(classes[c], six_digits(scores[c]), share and six_digits(share))
-            for c, share in sorted(enumerate(shares), key=lambda row: -scores[row[0]])
-        ]
-        label, split = self._labels.get(node, (None, None))
-        best, known = rows[0], None if label is None else classes[label]
-        return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, known, split)
-
-
-def _by_node(labels: NodeLabels) -> dict[int, tuple[int, Any]]:
-    splits = (SPLITS[i] for i in labels.splits.tolist())
-    return dict(zip(labels.nodes.tolist(), zip(labels.classes.tolist(), splits, strict=True), strict=True))
+        found = sorted(zip(scores, shares, self.served.classes, strict=True), key=lambda row: -row[0])
+        rows = [ScoredClass(kind, six_digits(score), share and six_digits(share)) for score, share, kind in found]
+        return ClassAnswer(self.served.node(node), *astuple(rows[0]), rows, *self._labels.get(node, (None, None)))
 
 
 def _every_score(opened: OpenModel) -> NDArray[np.float32]:

@@ -93,47 +93,40 @@ class Gate:
         except Exception as error:
             refusal = Refusal.of(error)
             if refusal.code == "failed":
-                logger.exception("a request failed: %s %s", method, self._place(scope))
+                logger.exception("a request failed: %s %s", method, _place(scope))
             if not status:
                 await refusal.response()(scope, receive, sending)
         finally:
             self.metrics.in_flight -= 1
-            self.metrics.request(self._place(scope), method, status or 500, time.perf_counter() - began)
-
-    @staticmethod
-    def _place(scope: Scope) -> str:
-        return scope["endpoint"].path if "endpoint" in scope else "other"
-
-    # -- who may ask -------------------------------------------------------------------------------------
+            self.metrics.request(_place(scope), method, status or 500, time.perf_counter() - began)
 
     def _check(self, scope: Scope, protected: bool) -> None:
+        """Refuse those who may not ask."""
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
             raise Refusal("bad_request", "the Host header is given twice")
-        self._check_host(headers.get(b"host", b""))
-        if protected:
-            self._check_token(headers.get(b"authorization"))
-            if headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-dest") != b"document":
-                raise Refusal("cross_site", "another web site may not ask here: open the server's own page")
+        host = _HOST.fullmatch(headers.get(b"host", b""))
+        if host is None:
+            raise Refusal("bad_request", "the Host header is missing or is no host name")
+        if self._hosts is not None and host[1].lower() not in self._hosts:
+            name = host[1].decode()[:100]
+            words = f"this server does not answer to {name!r}: use localhost, or start it with --allow-host {name}"
+            raise Refusal("wrong_host", words)
+        if protected and self._token is not None:
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+                what = "this is not the token" if b"authorization" in headers else "a token is needed"
+                words = f"{what}: send the header Authorization: Bearer TOKEN"
+                raise Refusal("unauthorized", words, headers={"WWW-Authenticate": "Bearer"})
+        cross_site = headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-dest") != b"document"
+        if protected and cross_site:
+            raise Refusal("cross_site", "another web site may not ask here: open the server's own page")
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") not in (b"", b"0")
         if has_body and scope["method"] in ("GET", "HEAD"):
             words = f"{scope['method']} takes no body here: put the question into the address, or POST it"
             raise Refusal("bad_request", words, headers={"Connection": "close"})
 
-    def _check_host(self, host: bytes) -> None:
-        match = _HOST.fullmatch(host)
-        if match is None:
-            raise Refusal("bad_request", "the Host header is missing or is no host name")
-        if self._hosts is not None and match[1].lower() not in self._hosts:
-            name = match[1].decode()[:100]
-            words = f"this server does not answer to {name!r}: use localhost, or start it with --allow-host {name}"
-            raise Refusal("wrong_host", words)
 
-    def _check_token(self, authorization: bytes | None) -> None:
-        if self._token is None:
-            return
-        scheme, _, given = (authorization or b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
-            what = "a token is needed" if authorization is None else "this is not the token"
-            words = f"{what}: send the header Authorization: Bearer TOKEN"
-            raise Refusal("unauthorized", words, headers={"WWW-Authenticate": "Bearer"})
+def _place(scope: Scope) -> str:
+    """The pattern of the path, for the metrics: never the path itself."""
+    return scope["endpoint"].path if "endpoint" in scope else "other"

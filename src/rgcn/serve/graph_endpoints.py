@@ -13,8 +13,9 @@ from starlette.responses import Response
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.serve.about import FEW, ModelDetails, Shown, card, details
 from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.limits import AtMost, Count, NodeName, Number
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
-from rgcn.serve.shapes import AnswerShape, AtMost, Count, Node, NodeName, Number, QuestionShape, Relation, Split
+from rgcn.serve.shapes import AnswerShape, Node, QuestionShape, Relation, Split
 
 
 class SearchQuery(QuestionShape):

@@ -1,8 +1,21 @@
-"""How much one request, one client and all of them together may take: against those who ask for too much."""
+"""How much one request, one client and all of them together may take, and the fields of questions that keep to it:
+against those who ask for too much."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+T = TypeVar("T")
+# How bounds of questions are called in JSON Schema, and how they are said.
+BOUNDS = {
+    "k": ("maximum", "at most {:,} here"),
+    "name": ("maxLength", "at most {:,} characters here"),
+    "items": ("maxItems", "at most {:,} entries here"),
+}
 
 
 @dataclass(frozen=True)
@@ -23,3 +36,44 @@ class Limits:
     slow: float = 10.0  # seconds a client may take to send a request, or to read its answer
     idle: float = 30.0  # seconds a connection may stay open with nothing asked
     stopping: float = 10.0  # seconds that requests under way have to finish once the server is asked to stop
+
+
+class AtMost:
+    """Marks a field whose upper bound is one of `Limits` (`BOUNDS`), known only once the server starts.
+
+    Validation takes the limits from its context; the OpenAPI document puts the number where `x-limit` stands.
+    """
+
+    def __init__(self, limit: str) -> None:
+        self.limit = limit
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "x-limit": self.limit}
+
+    def _check(self, value: Any, info: ValidationInfo) -> Any:
+        most = getattr(info.context or Limits(), self.limit)
+        if (value if isinstance(value, int) else len(value)) > most:
+            raise PydanticCustomError("too_much", "{words}", {"words": BOUNDS[self.limit][1].format(most)})
+        return value
+
+
+def _plain_number(value: Any, info: ValidationInfo) -> Any:
+    """A number in a query, digits only: pydantic would also take "10.0", " 10" and "1_0" for ten."""
+    if info.mode == "json" or not isinstance(value, str):
+        return value
+    if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 18:
+        raise PydanticCustomError("whole_number", "a whole number is needed")
+    return int(value)
+
+
+Number = BeforeValidator(_plain_number)
+# Bounds stand before what reads the text: after it they would not be in the JSON schema.
+Count = Annotated[int, Field(ge=1), AtMost("k"), Number]
+Name = Annotated[str, Field(min_length=1), AtMost("name")]
+NODE_WORDS = "A node: its name, its title, or the last part of its IRI, in any case."
+NodeName = Annotated[Name, Field(description=NODE_WORDS)]
+RelationName = Annotated[Name, Field(description="A relation: its name or its title.")]
+Many = Annotated[list[T], Field(min_length=1), AtMost("items")]

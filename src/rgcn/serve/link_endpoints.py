@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from types import SimpleNamespace
@@ -12,7 +12,6 @@ import torch
 from msgspec import Meta
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
-from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.answers.links import Known, answer_links, triple_probabilities
@@ -22,22 +21,10 @@ from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
 from rgcn.serve.about import FEW, Shown
 from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.limits import Count, Many, NodeName, RelationName
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
-from rgcn.serve.shapes import (
-    AnswerShape,
-    Count,
-    Many,
-    Node,
-    NodeName,
-    Probability,
-    QuestionShape,
-    Relation,
-    RelationName,
-    Score,
-    Split,
-    six_digits,
-)
+from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
 
 # Questions for so many answers go together, this many at a time: one for a thousand must not hold up those for ten.
 SIZES = ((16, 64), (128, 32), (1 << 30, 8))
@@ -47,8 +34,7 @@ TRIPLES_AT_ONCE = 4096
 SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
 
 K = Annotated[Count, Field(description="How many answers, best first; to each question.")]
-KNOWN_WORDS = "Answers that are training triples: `mark` them, or `drop` them."
-MarkOrDrop = Annotated[Known, Field(description=KNOWN_WORDS)]
+MarkOrDrop = Annotated[Known, Field(description="Answers that are training triples: `mark` them, or `drop` them.")]
 
 
 class MissingEnd(QuestionShape):
@@ -150,6 +136,7 @@ class LinkAsked(NamedTuple):
 
 
 Triple = tuple[int, int, int]
+Rated = tuple[float, float | None, bool, Any]
 
 
 class LinkEndpoints(Endpoints):
@@ -160,10 +147,10 @@ class LinkEndpoints(Endpoints):
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
         on_step("encoding the graph")
-        self._scorer, opened = served.opened.scorer(), served.opened
+        self._scorer = served.opened.scorer()
         problem = self._scorer.problem()
         if problem is not None:
-            raise DataError(f"{opened.path}: {problem}")
+            raise DataError(f"{served.opened.path}: {problem}")
         self._model: Any = SimpleNamespace(  # what every answer needs of the model, looked up once
             graph_=served.graph, calibration_=served.calibration, scorer=lambda: self._scorer
         )
@@ -185,8 +172,8 @@ class LinkEndpoints(Endpoints):
     @endpoint("GET", "links")
     async def predict_links(self, desk: Desk, query: LinksQuery) -> LinkAnswer:
         """The most likely missing end of a triple: of (subject, relation, ?) or (?, relation, object)."""
-        answers: Sequence[LinkAnswer] = await desk.ask(self.lane(query.known, query.k), [self._asked(query, query.k)])
-        return answers[0]
+        asked = [self._asked(query, query.k)]
+        return (await desk.ask(self.lane(query.known, query.k), asked))[0]  # type: ignore[no-any-return]
 
     @endpoint("POST", "links")
     async def predict_many_links(self, desk: Desk, body: LinksBody) -> LinkAnswerList:
@@ -214,8 +201,6 @@ class LinkEndpoints(Endpoints):
             "POST score": ({"triples": [triple]}, Scores(self.scored([shown.triple]))),
         }
 
-    # -- names to numbers, on the event loop -------------------------------------------------------------
-
     def _asked(self, query: MissingEnd, k: int) -> LinkAsked:
         names, given = self.served.names, query.object if query.subject is None else query.subject
         assert given is not None
@@ -225,9 +210,8 @@ class LinkEndpoints(Endpoints):
         names = self.served.names
         return names.node(named.subject), names.relation(named.relation), names.node(named.object)
 
-    # -- in the model's thread ---------------------------------------------------------------------------
-
     def answer(self, asked: list[LinkAsked], known: Known) -> list[LinkAnswer]:
+        """In the model's thread."""
         filled = [*asked, *[asked[0]] * (FILLED_UP - len(asked))] if len(asked) in AWKWARD else asked
         given, relation, objects, k = zip(*filled, strict=True)
         questions = Questions(torch.tensor(given), torch.tensor(relation), torch.tensor(objects))
@@ -235,48 +219,28 @@ class LinkEndpoints(Endpoints):
         own, is_object = questions.node[:, None], torch.tensor(objects)[:, None]
         subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
         triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
-        rows = found.node.tolist(), found.score.tolist(), _shares(found.probability), found.known.tolist()
-        splits = self._splits.split_of(triples).tolist()
-        return list(map(self._answered, asked, *rows, splits))  # without what only fills up
+        shares = repeat(None) if found.probability is None else found.probability.tolist()
+        rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), self._splits.split_of(triples).tolist())
+        return list(map(self._answered, asked, found.node.tolist(), rated))  # without what only fills up
 
-    def _answered(
-        self, asked: LinkAsked, nodes: list[int], scores: list[float], shares: Any, known: list[bool], splits: list[int]
-    ) -> LinkAnswer:
-        node, relation = self.served.node, self.served.relations[asked.relation]
-        given = node(asked.given)
-        links = [
-            Link(node(number), six_digits(score), share and six_digits(share), is_known, SPLIT_OF[split])
-            for number, score, share, is_known, split in zip(
-                nodes[: asked.k], scores, shares or repeat(None), known, splits, strict=False
-            )
-            if number >= 0
-        ]
+    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated]) -> LinkAnswer:
+        node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)
         ends = (given, relation, None) if asked.for_objects else (None, relation, given)
-        return LinkAnswer(UnderstoodQuery(*ends), links)
+        found = zip(nodes[: asked.k], rated, strict=False)
+        return LinkAnswer(UnderstoodQuery(*ends), [Link(node(number), *rest) for number, rest in found if number >= 0])
 
     def scored(self, triples: list[Triple]) -> list[TripleScore]:
         ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations
         with torch.no_grad():
             scores = self._scorer.triple_scores(ids).cpu()
-            shares = _shares(triple_probabilities(self._model, ids, scores))
+            found = triple_probabilities(self._model, ids, scores)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
-        splits = self._splits.split_of(ids).tolist()
-        return [
-            TripleScore(
-                node(s),
-                relations[r],
-                node(o),
-                six_digits(score),
-                share and six_digits(share),
-                is_known,
-                SPLIT_OF[split],
-            )
-            for (s, r, o), score, share, is_known, split in zip(
-                triples, scores.tolist(), shares, known, splits, strict=False
-            )
-        ]
+        shares, splits = None if found is None else found.tolist(), self._splits.split_of(ids).tolist()
+        rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)
+        return [TripleScore(node(s), relations[r], node(o), *rest) for (s, r, o), rest in rated]
 
 
-def _shares(probabilities: Tensor | None) -> Iterable[Any]:
-    """Of each question or triple; None of each where there are none."""
-    return repeat(None) if probabilities is None else probabilities.tolist()
+def _rated(scores: list[float], shares: list[float] | None, known: list[bool], splits: list[int]) -> Iterator[Rated]:
+    """What is said of each triple: its score, its probability, whether it is known, and its split."""
+    for score, share, is_known, split in zip(scores, shares or repeat(None), known, splits, strict=False):
+        yield six_digits(score), share and six_digits(share), is_known, SPLIT_OF[split]

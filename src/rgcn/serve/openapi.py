@@ -11,27 +11,15 @@ from pydantic.json_schema import models_json_schema
 from rgcn import __version__
 from rgcn.serve.about import Shown
 from rgcn.serve.batching import Desk
-from rgcn.serve.limits import Limits
-from rgcn.serve.refusals import Error
+from rgcn.serve.limits import BOUNDS, Limits
+from rgcn.serve.refusals import STATUSES, Error
 from rgcn.serve.routing import JSON
 from rgcn.serve.served import Endpoint, Example
-from rgcn.serve.shapes import BOUNDS, WRITER
+from rgcn.serve.shapes import WRITER
 
 DESCRIPTION = """Ask trained models by name: search nodes, see their facts, predict classes and missing links, score
 triples, and see why. Names are whole names, titles, or the last parts of IRIs, in any case. Every error is
 `{"error": {"code", "message", "suggestions"}}`."""
-REFUSED = {
-    400: "The request is malformed.",
-    401: "A token is needed, or this is not the one.",
-    403: "The server does not answer to this host, or to another web site.",
-    404: "A model, node, relation or class of this name is not there.",
-    408: "The body took too long to arrive.",
-    409: "The model does not answer this kind of question.",
-    413: "The body is too large.",
-    415: "The body is not sent as JSON.",
-    422: "A parameter is missing, unknown or out of bounds, or names several things.",
-    503: "Too many requests wait, or the answer took too long; try again after the seconds of Retry-After.",
-}
 EVERYWHERE, OF_MODELS, OF_BODIES = (400, 401, 403, 422), (404, 409, 503), (408, 413, 415)
 TOKEN = {"type": "http", "scheme": "bearer", "description": "Needed where the server was started with a token."}
 PLACE = "#/components/schemas/"
@@ -43,7 +31,7 @@ def openapi(endpoints: Sequence[Endpoint], desk: Desk, of_server: dict[str, Exam
 
     of_server  examples of what is asked of the server itself
     """
-    told = [endpoint for endpoint in endpoints if endpoint.address.startswith("/api/")]
+    told = [endpoint for endpoint in endpoints if endpoint.path.startswith("/api/")]
     bodies = {endpoint.asked for endpoint in told if endpoint.asked is not None and endpoint.method == "POST"}
     of_bodies, defined = models_json_schema([(shape, "validation") for shape in bodies], ref_template=PLACE + "{model}")
     answers = [Error, *(endpoint.answer for endpoint in told if endpoint.answer is not None)]
@@ -62,7 +50,7 @@ def openapi(endpoints: Sequence[Endpoint], desk: Desk, of_server: dict[str, Exam
         names = [name for name, served in desk.models.items() if endpoint.key in served.handlers] or list(shown)
         example = {**examples[names[0]], **of_server}.get(endpoint.key, ({}, None))
         operation = _operation(endpoint, references, example, names, shown[names[0]].words)
-        paths.setdefault(endpoint.address, {})[endpoint.method.lower()] = operation
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     document = {
         "openapi": "3.1.0",
         "info": {"title": "rgcn", "description": DESCRIPTION, "version": __version__},
@@ -79,9 +67,9 @@ def _operation(
     asked, answer = example
     found: Schema = {
         "tags": [endpoint.tag],
-        "summary": endpoint.name.replace("_", " ").title(),
+        "summary": endpoint.handler.replace("_", " ").title(),
         "description": endpoint.words,
-        "operationId": endpoint.name,
+        "operationId": endpoint.handler,
         "parameters": _parameters(endpoint, asked, models, words),
     }
     if endpoint.asked is not None and endpoint.method == "POST":
@@ -90,11 +78,11 @@ def _operation(
     kind, schema = (JSON, references[endpoint.answer]) if endpoint.answer else ("text/markdown", {"type": "string"})
     content = {kind: {"schema": schema, **({} if answer is None else {"example": answer})}}
     refused = {JSON: {"schema": references[Error]}}
-    of_model, of_body = "{model}" in endpoint.address, endpoint.method == "POST"
+    of_model, of_body = "{model}" in endpoint.path, endpoint.method == "POST"
     statuses = {*EVERYWHERE, *(OF_MODELS if of_model else ()), *(OF_BODIES if of_body else ())}
     found["responses"] = {
         "200": {"description": "The answer.", "content": content},
-        **{str(status): {"description": REFUSED[status], "content": refused} for status in sorted(statuses)},
+        **{str(status): {"description": STATUSES[status][1], "content": refused} for status in sorted(statuses)},
     }
     return found
 
@@ -102,7 +90,7 @@ def _operation(
 def _parameters(endpoint: Endpoint, asked: Schema, models: list[str], words: dict[str, str]) -> list[Schema]:
     """What stands in the path and in the query, each with an example."""
     found: list[Schema] = []
-    if "{model}" in endpoint.address:
+    if "{model}" in endpoint.path:
         of_model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": models}}
         told = {"description": "A served model; `/api/models` lists them.", "example": words["model"]}
         found.append({**of_model, **told})
@@ -130,5 +118,5 @@ def filled(schema: Any, limits: Limits) -> Any:
         return schema
     done = {key: filled(part, limits) for key, part in schema.items() if key != "x-limit"}
     if "x-limit" in schema:
-        done[BOUNDS[schema["type"]][0]] = getattr(limits, schema["x-limit"])
+        done[BOUNDS[schema["x-limit"]][0]] = getattr(limits, schema["x-limit"])
     return done

@@ -11,33 +11,39 @@ from starlette.responses import Response
 from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
 from rgcn.serve.shapes import WRITER, AnswerShape
 
-# The codes a client may rely on, by the status they come with.
-BY_STATUS = {
-    400: ["bad_request"],
-    401: ["unauthorized"],
-    403: ["wrong_host", "cross_site"],
-    404: ["not_found", "unknown_model", "unknown_node", "unknown_relation", "unknown_class"],
-    405: ["wrong_method"],
-    408: ["too_slow"],
-    409: ["wrong_task"],
-    413: ["too_large"],
-    415: ["wrong_content_type"],
-    422: ["invalid", "ambiguous", "cannot_explain"],
-    431: ["header_too_large"],
-    500: ["failed"],
-    503: ["too_busy", "took_too_long"],
+# The codes a client may rely on, by the status they come with, and what that says in the OpenAPI document.
+STATUSES = {
+    400: ("bad_request", "The request is malformed."),
+    401: ("unauthorized", "A token is needed, or this is not the one."),
+    403: ("wrong_host cross_site", "The server does not answer to this host, or to another web site."),
+    404: (
+        "not_found unknown_model unknown_node unknown_relation unknown_class",
+        "A model, node, relation or class of this name is not there.",
+    ),
+    405: ("wrong_method", "The path takes other methods."),
+    408: ("too_slow", "The body took too long to arrive."),
+    409: ("wrong_task", "The model does not answer this kind of question."),
+    413: ("too_large", "The body is too large."),
+    415: ("wrong_content_type", "The body is not sent as JSON."),
+    422: (
+        "invalid ambiguous cannot_explain",
+        "A parameter is missing, unknown or out of bounds, or names several things.",
+    ),
+    431: ("header_too_large", "The first line and the headers are too long."),
+    500: ("failed", "The server failed."),
+    503: (
+        "too_busy took_too_long",
+        "Too many requests wait, or it took too long; try again after Retry-After seconds.",
+    ),
 }
-CODES = {code: status for status, codes in BY_STATUS.items() for code in codes}
+CODES = {code: status for status, (codes, _) in STATUSES.items() for code in codes.split()}
 SHOWN = 5
-_MESSAGE = Meta(
-    description="For people: what is wrong, and what would do.",
-    examples=["unknown node 'Swizerland'. Did you mean 'Switzerland'?"],
-)
+EXAMPLE = "unknown node 'Swizerland'. Did you mean 'Switzerland'?"
 
 
 class ErrorDetails(AnswerShape):
     code: Annotated[str, Meta(description="For programs.", examples=["unknown_node"])]
-    message: Annotated[str, _MESSAGE]
+    message: Annotated[str, Meta(description="For people: what is wrong, and what would do.", examples=[EXAMPLE])]
     suggestions: Annotated[list[str], Meta(description="Names that may have been meant.", examples=[["Switzerland"]])]
 
 

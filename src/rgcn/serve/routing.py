@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from pydantic import ValidationError
-from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Lifespan, Receive, Scope, Send
@@ -21,7 +21,7 @@ from rgcn.errors import ConfigError, close_matches
 from rgcn.serve.batching import Desk
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, invalid, shortened
-from rgcn.serve.served import Endpoint, Endpoints, Handler, built_in_groups
+from rgcn.serve.served import Endpoint, Endpoints, Handler, groups_of
 from rgcn.serve.shapes import WRITER, QuestionShape
 
 JSON = "application/json"
@@ -32,7 +32,7 @@ def all_endpoints(desk: Desk, own: Endpoints) -> list[Endpoint]:
     """What can be asked: of the built-in groups, of those that tasks bring, of the server itself."""
     brought = [type(group) for served in desk.models.values() for group in served.groups]
     found: dict[str, Endpoint] = {}
-    for group in dict.fromkeys([*built_in_groups(), *brought, type(own)]):
+    for group in dict.fromkeys([*groups_of(None), *brought, type(own)]):
         for endpoint in group.declared():
             if found.setdefault(endpoint.key, endpoint) != endpoint:
                 raise ConfigError(f"{group.__name__} has an endpoint {endpoint.key!r}, which another group has already")
@@ -43,7 +43,7 @@ def router(endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints, lifespan: 
     """Every path with what can be asked there."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
-        by_path.setdefault(endpoint.address, {})[endpoint.method] = endpoint
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     turns, handlers = asyncio.Lock(), own.handlers()
     routes = [Route(path, Resource(path, methods, desk, handlers, turns)) for path, methods in by_path.items()]
     return Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=lifespan)
@@ -66,7 +66,8 @@ class Resource:
         self, path: str, methods: dict[str, Endpoint], desk: Desk, own: dict[str, Handler], turns: asyncio.Lock
     ) -> None:
         self.path, self._methods, self._desk, self._own, self._turns = path, methods, desk, own, turns
-        self._parameters = {"POST": [], **{m: _names(e.asked) for m, e in methods.items() if m == "GET"}}
+        fields = methods["GET"].asked.model_fields if "GET" in methods and methods["GET"].asked else {}
+        self._parameters = {"GET": [field.alias or name for name, field in fields.items()], "POST": []}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._methods.get(scope["method"])
@@ -83,14 +84,14 @@ class Resource:
 
     async def _read(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> list[QuestionShape]:
         """What is asked: nothing or one thing."""
-        method, shape, limits = endpoint.method, endpoint.asked, self._desk.limits
+        method, shape, limits = scope["method"], endpoint.asked, self._desk.limits
         query = read_query(scope["query_string"], self._parameters[method])
         if shape is None:
             return []
         try:
             if method == "GET":
                 return [shape.model_validate(query, context=limits)]
-            body = await read_body(Headers(scope=scope), receive, limits)
+            body = await read_body(Request(scope, receive), limits)
             if len(body) > LONG_BODY:
                 async with self._turns:
                     await asyncio.sleep(0)
@@ -110,10 +111,6 @@ class Resource:
         return handler
 
 
-def _names(shape: type[QuestionShape] | None) -> list[str]:
-    return [] if shape is None else [field.alias or name for name, field in shape.model_fields.items()]
-
-
 def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     """Parameters of a query string, each at most once and each one of `names`.
 
@@ -126,7 +123,10 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
             key, _, value = part.partition("=")
             name = unquote_plus(key, errors="strict")
             if name not in names:
-                raise _unknown_parameter(name, names)
+                near = difflib.get_close_matches(name[:40], names, n=1)
+                there = f"There are {', '.join(names)}." if names else "There are none here."
+                hint = f"Did you mean {near[0]!r}?" if near else there
+                raise Refusal("invalid", f"unknown parameter {shortened(name)}. {hint}", near)
             if name in found:
                 raise Refusal("invalid", f"{name} is given more than once: give it once")
             found[name] = unquote_plus(value, errors="strict")
@@ -135,43 +135,30 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _unknown_parameter(name: str, names: Sequence[str]) -> Refusal:
-    near = difflib.get_close_matches(name[:40], names, n=1)
-    there = f"There are {', '.join(names)}." if names else "There are none here."
-    hint = f"Did you mean {near[0]!r}?" if near else there
-    return Refusal("invalid", f"unknown parameter {shortened(name)}. {hint}", near)
-
-
-async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes:
+async def read_body(request: Request, limits: Limits) -> bytes:
     """The body, where it is JSON, not too large and not too slow."""
-    told = headers.get("content-type", "")
-    if told.partition(";")[0].strip().lower() != JSON:
-        was = shortened(told) if told else "none"
+    kind, length = request.headers.get("content-type", ""), request.headers.get("content-length", "")
+    if kind.partition(";")[0].strip().lower() != JSON:
+        was = shortened(kind) if kind else "none"
         raise Refusal("wrong_content_type", f"send the body as Content-Type: {JSON}; it was {was}")
-    length = headers.get("content-length", "")
-    if length.isdigit() and (len(length) > 15 or int(length) > limits.body):
-        raise _too_large(limits)
+
+    async def received() -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > limits.body:
+                raise too_large
+        return bytes(body)
+
+    # Closed, since what is still on its way would be read to its end otherwise.
+    close, words = {"Connection": "close"}, f"the body is larger than {limits.body:,} bytes: ask in several requests"
+    too_large = Refusal("too_large", words, headers=close)
+    if length.isdigit() and int(length[:16]) > limits.body:
+        raise too_large
     try:
-        return await asyncio.wait_for(_received(receive, limits), limits.slow)
+        return await asyncio.wait_for(received(), limits.slow)
     except asyncio.TimeoutError:
         words = f"the body did not arrive within {limits.slow:g} seconds: send it faster, or less of it"
-        raise Refusal("too_slow", words, headers={"Connection": "close"}) from None
-
-
-async def _received(receive: Receive, limits: Limits) -> bytes:
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal("bad_request", "the client went away before its request was complete")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > limits.body:
-            raise _too_large(limits)
-    return bytes(body)
-
-
-def _too_large(limits: Limits) -> Refusal:
-    words = f"the body is larger than {limits.body:,} bytes: ask in several requests"
-    # What is still on its way would be read to its end otherwise.
-    return Refusal("too_large", words, headers={"Connection": "close"})
+        raise Refusal("too_slow", words, headers=close) from None
+    except ClientDisconnect:
+        raise Refusal("bad_request", "the client went away before its request was complete") from None

@@ -37,29 +37,20 @@ H = TypeVar("H", bound=Handler)
 class Endpoint(NamedTuple):
     """What can be asked at a path.
 
-    path    below the model's own where it does not begin with a slash
-    asked   the parameters of a GET, the body of a POST; None where there are none
-    answer  the shape of the answer; None where it is no JSON
-    name    of the method that answers; its docstring stands in the OpenAPI document
-    tag     of its group
+    key      "GET links", where the path is below that of a model, "GET /api/health" where it is not
+    asked    the parameters of a GET, the body of a POST; None where there are none
+    answer   the shape of the answer; None where it is no JSON
+    handler  name of the method that answers; its docstring stands in the OpenAPI document
     """
 
+    key: str
     method: str
     path: str
     asked: type[QuestionShape] | None
     answer: type[AnswerShape] | None
-    name: str
+    handler: str
     words: str
     tag: str = ""
-
-    @property
-    def key(self) -> str:
-        """ "GET links" """
-        return f"{self.method} {self.path}"
-
-    @property
-    def address(self) -> str:
-        return self.path if self.path.startswith("/") else f"/api/models/{{model}}/{self.path}".removesuffix("/")
 
 
 def endpoint(method: str, path: str) -> Callable[[H], H]:
@@ -72,8 +63,9 @@ def endpoint(method: str, path: str) -> Callable[[H], H]:
         kinds = [kind for kind in get_type_hints(handler).values() if isinstance(kind, type)]
         asked = next((kind for kind in kinds if issubclass(kind, QuestionShape)), None)
         answer = next((kind for kind in kinds if issubclass(kind, AnswerShape)), None)
-        words = handler.__doc__ or ""
-        handler.endpoint = Endpoint(method, path, asked, answer, handler.__name__, words)  # type: ignore[attr-defined]
+        whole = path if path.startswith("/") else f"/api/models/{{model}}/{path}".removesuffix("/")
+        said = handler.__name__, handler.__doc__ or ""
+        handler.endpoint = Endpoint(f"{method} {path}", method, whole, asked, answer, *said)  # type: ignore[attr-defined]
         return handler
 
     return marked
@@ -103,7 +95,7 @@ class Endpoints:
 
     def handlers(self) -> dict[str, Handler]:
         """What answers, by `Endpoint.key`."""
-        return {endpoint.key: getattr(self, endpoint.name) for endpoint in self.declared()}
+        return {endpoint.key: getattr(self, endpoint.handler) for endpoint in self.declared()}
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         """Examples by `Endpoint.key`, about the things that are shown: they must work when they are tried."""
@@ -145,13 +137,8 @@ class Served:
         return Refusal("wrong_task", f"{words}, or ask another model")
 
 
-def groups_of(task: Task) -> list[type[Endpoints]]:
-    """The groups that a model of this task has."""
-    places = [*OF_ALL, *(OF_KIND[kind] for kind in task.answers if kind in OF_KIND)]
-    own = task.brings.get("Endpoints")
-    return [imported(place) for place in (places if own is None else [*places, own])]
-
-
-def built_in_groups() -> list[type[Endpoints]]:
-    """Those that are there whatever is served: where no model has one, its refusals say what can be asked."""
-    return [imported(place) for place in (*OF_ALL, *OF_KIND.values())]
+def groups_of(task: Task | None) -> list[type[Endpoints]]:
+    """The groups that a model of this task has; without a task the built-in ones, whatever is served."""
+    kinds = OF_KIND if task is None else [kind for kind in task.answers if kind in OF_KIND]
+    own = [task.brings["Endpoints"]] if task is not None and "Endpoints" in task.brings else []
+    return [imported(place) for place in (*OF_ALL, *(OF_KIND[kind] for kind in kinds), *own)]

@@ -17,12 +17,8 @@ PART = 4096
 
 class PatientProtocol(HttpToolsProtocol):
     """uvicorn waits for ever for the rest of a request and for a reader of its answer, takes headers without end, and
-    finishes what clients asked who have gone.
-
-    This one gives up after `limits.slow` seconds and `limits.head` bytes, counts connections, stops the work of a lost
-    connection, and refuses in our shape.
-
-    limits  of the server; set by `protocol_for` on a subclass
+    finishes what clients asked who have gone. This one gives up after `limits.slow` seconds and `limits.head` bytes,
+    counts connections, stops the work of a lost connection, and refuses in our shape.
     """
 
     limits = Limits()
@@ -35,13 +31,10 @@ class PatientProtocol(HttpToolsProtocol):
         self._app, self.app = self.app, self._abandonable
         self._task: asyncio.Task[Any] | None = None
 
-    # -- requests that come slowly, or without end -------------------------------------------------------
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            words = f"{self.limits.connections:,} connections are open already"
-            self._refuse(come_later("too_busy", words))
+            self._refuse(come_later("too_busy", f"{self.limits.connections:,} connections are open already"))
         else:
             self._wait_for_request()
 
@@ -88,20 +81,14 @@ class PatientProtocol(HttpToolsProtocol):
         else:
             self._wait_for_request()  # half a request behind one that is being answered: it has its time after that
 
-    # -- readers that do not read ------------------------------------------------------------------------
-
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._for_reader is None:
-            self._for_reader = self.loop.call_later(self.limits.slow, self.transport.abort)
+        self._for_reader = self.loop.call_later(self.limits.slow, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._for_reader is not None:
             self._for_reader.cancel()
-            self._for_reader = None
-
-    # -- clients that have gone --------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_wait()
@@ -112,26 +99,21 @@ class PatientProtocol(HttpToolsProtocol):
         if self._task is not None:
             self._task.cancel()
 
-    def _is_lost(self) -> bool:
-        return self not in self.connections
-
     async def _abandonable(self, scope: Any, receive: Any, send: Any) -> None:
         """The application, stopped when its client goes: uvicorn would let it work on for nobody."""
         task = self._task = asyncio.current_task()
         try:
-            if not self._is_lost():
+            if self in self.connections:
                 await self._app(scope, receive, send)
         except asyncio.CancelledError:
-            if not self._is_lost():
+            if self in self.connections:
                 raise
         finally:
-            if self._is_lost():
+            if self not in self.connections:
                 # Of several requests sent at once uvicorn marks only the last, and would report the others as failed.
                 receive.__self__.disconnected = True
             if self._task is task:
                 self._task = None
-
-    # -- refusals before there is an application to make them --------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(Refusal("bad_request", "this is no valid HTTP request"))

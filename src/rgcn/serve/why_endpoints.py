@@ -11,40 +11,19 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain import (
-    ExplainedEdge,
-    ExplainedNeighbor,
-    ExplainedPath,
-    Fidelity,
-    explain_class,
-    explain_link,
-    methods_of,
-)
+from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity, explaining
 from rgcn.explain.explaining import Method
 from rgcn.serve.about import Shown
 from rgcn.serve.batching import Desk
+from rgcn.serve.limits import Name, NodeName, Number, RelationName
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.served import Endpoints, Example, endpoint
-from rgcn.serve.shapes import (
-    AnswerShape,
-    Class,
-    Name,
-    Node,
-    NodeName,
-    Number,
-    Probability,
-    QuestionShape,
-    Relation,
-    RelationName,
-    Score,
-)
-
-CLASS_WORDS = "A class: its name or its title. Without it, the predicted one."
+from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Relation, Score
 
 
 class ExplainQuery(QuestionShape):
     node: NodeName | None = Field(None, description="Explain this node's class.")
-    class_: Name | None = Field(None, alias="class", description=CLASS_WORDS)
+    class_: Name | None = Field(None, alias="class", description="By name or title. Without it, the predicted one.")
     subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
     relation: RelationName | None = None
     object: NodeName | None = None
@@ -57,9 +36,8 @@ class ExplainQuery(QuestionShape):
         about_node = self.node is not None and of_triple == (None, None, None)
         about_triple = self.node is None and self.class_ is None and None not in of_triple
         if not (about_node or about_triple):
-            raise PydanticCustomError(
-                "one_question", "ask about a node (node, and class if you like) or a triple (subject, relation, object)"
-            )
+            words = "ask about a node (node, and class if you like) or a triple (subject, relation, object)"
+            raise PydanticCustomError("one_question", words)
         return self
 
 
@@ -82,9 +60,7 @@ class Explained(AnswerShape):
     method: str
     score: Score
     probability: Probability
-    own_share: Annotated[
-        float | None, Meta(description="How much comes from the node itself rather than from triples.")
-    ]
+    own_share: Annotated[float | None, Meta(description="How much comes from the node itself, not from triples.")]
     ruled_out: Annotated[bool, Meta(description="Whether the triple is not in the graph, and examples rule it out.")]
     added: Annotated[list[Node], Meta(description="Asked nodes that were added after training.")]
     edges: Annotated[list[ExplainedEdge], Meta(description="Triples that speak for the answer, most important first.")]
@@ -105,9 +81,8 @@ class WhyEndpoints(Endpoints):
     async def explain(self, desk: Desk, query: ExplainQuery) -> Explained:
         """The triples that decided a node's class or a triple's score, and how far that can be believed."""
         about = self._about(query)
-        if query.method not in methods_of(self.served.opened):
-            name = self.served.name
-            words = f"the model {name!r} looks at no neighbors: there are no triples that decided its answers"
+        if query.method not in explaining.methods_of(self.served.opened):
+            words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
             raise Refusal("cannot_explain", words)
         asked = (about, query.method, query.edges)
         return await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
@@ -125,14 +100,11 @@ class WhyEndpoints(Endpoints):
             return names.node(query.node), None if query.class_ is None else names.class_(query.class_)
         if not opened.answers("links"):
             raise self.served.cannot("why a triple is likely")
-        assert query.subject is not None
-        assert query.relation is not None
-        assert query.object is not None
-        return names.node(query.subject), names.relation(query.relation), names.node(query.object)
+        return names.node(query.subject or ""), names.relation(query.relation or ""), names.node(query.object or "")
 
     def _make(self, about: tuple[Any, ...], method: Method, edges: int) -> Explained:
         """In the thread for what is slow."""
-        explain: Any = explain_class if len(about) == 2 else explain_link
+        explain: Any = explaining.explain_class if len(about) == 2 else explaining.explain_link
         try:
             found = explain(self.served.opened, *about, method=method, edges=edges)
         except (DataError, ConfigError) as error:
