@@ -12,9 +12,8 @@ from servers import asking
 from rgcn.answers.links import answer_links
 from rgcn.scoring import Questions
 from rgcn.serve import Limits, create_app
-from rgcn.serve.about import ModelDetails
 from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
-from rgcn.serve.graph_endpoints import Facts, Found, Neighbors
+from rgcn.serve.graph_endpoints import Facts, Found, ModelDetails, Neighbors
 from rgcn.serve.link_endpoints import LinkAnswer, LinkAnswerList, Scores
 from rgcn.serve.refusals import Error
 from rgcn.serve.server import Health, Models

@@ -10,8 +10,7 @@ from servers import asking
 import rgcn
 from rgcn.graph import name_search
 from rgcn.serve import create_app, load_models
-from rgcn.serve.about import ModelDetails
-from rgcn.serve.graph_endpoints import GraphEndpoints, Neighbors
+from rgcn.serve.graph_endpoints import GraphEndpoints, ModelDetails, Neighbors
 from rgcn.serve.link_endpoints import LinkAnswer
 
 ADA, BOB, TOWN = "http://x.org/people#ada", "http://x.org/people#bob", "http://x.org/town"

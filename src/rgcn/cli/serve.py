@@ -155,7 +155,7 @@ def _loading(runs: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _say(url: str, models: list[Served], address: Address) -> None:
-    from rgcn.serve.about import line
+    from rgcn.serve.graph_endpoints import line
 
     for served in models:
         about = line(served)

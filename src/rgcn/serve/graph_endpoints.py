@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -10,12 +10,18 @@ from msgspec.structs import astuple, replace
 from pydantic import Field
 from starlette.responses import Response
 
-from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.serve.about import FEW, ModelDetails, Shown, card, details
+from rgcn.errors import RgcnError
+from rgcn.explain import methods_of
+from rgcn.graph import SPLITS, KnowledgeGraph, NodeKind
+from rgcn.runs.folder import RunFolder
+from rgcn.runs.model_card import model_card
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import AtMost, Count, NodeName, Number
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
-from rgcn.serve.shapes import AnswerShape, Node, QuestionShape, Relation, Split
+from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
+from rgcn.tasks.task import Task
+
+FEW, NODES = 2, 5
 
 
 class SearchQuery(QuestionShape):
@@ -27,6 +33,56 @@ class NeighborsQuery(QuestionShape):
     node: NodeName
     limit: Count = Field(50, description="How many facts at most.")
     offset: Annotated[int, Field(ge=0, le=10**9), Number] = Field(0, description="How many facts to leave out first.")
+
+
+class RelationWithCount(Relation, frozen=True):
+    count: Annotated[int, Meta(description="Triples of this relation in the graph.")]
+
+
+class ClassWithCount(Class, frozen=True):
+    count: Annotated[int, Meta(description="Nodes labelled with this class.")]
+
+
+class GraphCounts(AnswerShape):
+    nodes: int
+    relations: int
+    triples: int
+    classes: int
+
+
+class ModelLine(AnswerShape):
+    """A served model in a line."""
+
+    name: str
+    task: str
+    answers: Annotated[list[str], Meta(description="Kinds of questions it answers: `classes`, `links`.")]
+    model: str
+    dataset: str
+    counts: GraphCounts
+    headline: Annotated[str, Meta(description="The figure it is judged by, in words.")]
+
+
+class ModelExamples(AnswerShape):
+    """Something to begin with."""
+
+    nodes: list[Node]
+    relation: str | None
+
+
+Calibrated = Annotated[dict[str, Any], Meta(description="How scores become probabilities, and how well that works.")]
+
+
+class ModelDetails(ModelLine):
+    """Everything about a model that a page or a program needs to begin."""
+
+    seed: int | None
+    created: str | None
+    metrics: dict[str, dict[str, Any]]
+    relations: list[RelationWithCount]
+    classes: list[ClassWithCount]
+    calibration: Calibrated
+    explain_methods: Annotated[list[str], Meta(description="Empty where the model looks at no neighbors.")]
+    examples: ModelExamples
 
 
 class NodeWithDegree(Node, frozen=True):
@@ -54,38 +110,6 @@ class Neighbors(AnswerShape):
     degree: Annotated[int, Meta(description="Triples the node takes part in.")]
     total: Annotated[int, Meta(description="Facts there are to page through.")]
     facts: list[Fact]
-
-
-class Facts:
-    """Every node's triples, outgoing ones first, then by relation: a page is a slice.
-
-    pointer  int64 [N + 1]
-    triple   int64 [F]      row in the graph's triples
-    outgoing bool [F]
-    degree   int64 [N]      triples a node takes part in; one with itself counts once
-    """
-
-    def __init__(self, graph: KnowledgeGraph) -> None:
-        subject, relation, object_ = graph.triples.T
-        number, node = np.tile(np.arange(len(graph)), 2), np.concatenate([subject, object_])
-        inward = np.repeat([False, True], len(graph))
-        order = np.lexsort((number, np.tile(relation, 2), inward, node))
-        counts = np.bincount(node, minlength=graph.num_nodes)
-        self.graph, self.triple, self.outgoing = graph, number[order], ~inward[order]
-        self.pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.degree = counts - np.bincount(subject[subject == object_], minlength=graph.num_nodes)
-
-    def total(self, node: int) -> int:
-        return int(self.pointer[node + 1] - self.pointer[node])
-
-    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, str | None]]:
-        """Some of a node's facts: (relation, the other end, outgoing, split) each."""
-        begin, end = self.pointer[node : node + 2].tolist()
-        asked = slice(min(begin + offset, end), min(begin + offset + limit, end))
-        rows, splits = self.triple[asked], self.graph.triple_splits
-        used = [None] * len(rows) if splits is None else [SPLITS[split] for split in splits[rows].tolist()]
-        triples = zip(self.graph.triples[rows].tolist(), self.outgoing[asked].tolist(), used, strict=True)
-        return [(r, o if out else s, out, split) for (s, r, o), out, split in triples]
 
 
 class GraphEndpoints(Endpoints):
@@ -144,3 +168,124 @@ class GraphEndpoints(Endpoints):
         page = known.page(number, limit, offset)
         facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
         return Neighbors(node(number), int(known.degree[number]), known.total(number), facts)
+
+
+class Facts:
+    """Every node's triples, outgoing ones first, then by relation: a page is a slice.
+
+    pointer  int64 [N + 1]
+    triple   int64 [F]      row in the graph's triples
+    outgoing bool [F]
+    degree   int64 [N]      triples a node takes part in; one with itself counts once
+    """
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        subject, relation, object_ = graph.triples.T
+        number, node = np.tile(np.arange(len(graph)), 2), np.concatenate([subject, object_])
+        inward = np.repeat([False, True], len(graph))
+        order = np.lexsort((number, np.tile(relation, 2), inward, node))
+        counts = np.bincount(node, minlength=graph.num_nodes)
+        self.graph, self.triple, self.outgoing = graph, number[order], ~inward[order]
+        self.pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.degree = counts - np.bincount(subject[subject == object_], minlength=graph.num_nodes)
+
+    def total(self, node: int) -> int:
+        return int(self.pointer[node + 1] - self.pointer[node])
+
+    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, str | None]]:
+        """Some of a node's facts: (relation, the other end, outgoing, split) each."""
+        begin, end = self.pointer[node : node + 2].tolist()
+        asked = slice(min(begin + offset, end), min(begin + offset + limit, end))
+        rows, splits = self.triple[asked], self.graph.triple_splits
+        used = [None] * len(rows) if splits is None else [SPLITS[split] for split in splits[rows].tolist()]
+        triples = zip(self.graph.triples[rows].tolist(), self.outgoing[asked].tolist(), used, strict=True)
+        return [(r, o if out else s, out, split) for (s, r, o), out, split in triples]
+
+
+def line(served: Served) -> ModelLine:
+    """The model in the list of models."""
+    graph, opened = served.graph, served.opened
+    classes = len(opened.model.classes_) if opened.answers("classes") else 0
+    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
+    dataset = opened.about.get("dataset") or graph.name or "unnamed"
+    about, figure = (served.name, opened.task.name, list(opened.task.answers)), headline(opened.task, opened.result)
+    return ModelLine(*about, opened.model.model.title, dataset, counts, figure)
+
+
+def headline(task: Task, result: dict[str, Any] | None) -> str:
+    """The figure a model is judged by.
+
+    >>> from rgcn.tasks.node_classification import NodeClassification
+    >>> headline(NodeClassification(), {"metrics": {"test": {"accuracy": 0.9667}}})
+    'test accuracy 96.7 %'
+    """
+    metric, metrics = task.headline, (result or {}).get("metrics") or {}
+    for split in ("test", "valid"):
+        value = (metrics.get(split) or {}).get(metric.name)
+        if value is not None:
+            return f"{split} {metric.title} {metric.words(value)}"
+    return "not measured"
+
+
+def details(served: Served) -> ModelDetails:
+    """The line, and everything to begin with."""
+    graph, opened, shown = served.graph, served.opened, Shown(served)
+    labels = graph.labels if opened.answers("classes") else None
+    relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
+    classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
+    return ModelDetails(
+        *astuple(line(served)),
+        seed=opened.about.get("seed", opened.model.seed),
+        created=opened.about.get("created"),
+        metrics=(opened.result or {}).get("metrics") or {},
+        relations=[RelationWithCount(r.name, r.title, n) for r, n in zip(served.relations, relations, strict=True)],
+        classes=[ClassWithCount(c.name, c.title, n) for c, n in zip(served.classes, classes, strict=False)],
+        calibration=served.calibration.as_dict(),
+        explain_methods=list(methods_of(opened)),
+        examples=ModelExamples(list(map(served.node, shown.nodes)), shown.words.get("relation")),
+    )
+
+
+def card(served: Served) -> str:
+    """The model card in Markdown; a few words where there was no run to make one of."""
+    opened = served.opened
+    try:
+        if opened.about:
+            return model_card(RunFolder(opened.path), opened.model)
+    except RgcnError as error:
+        return f"# {served.name}\n\nNo card could be made: {error}\n"
+    about = line(served)
+    counts = ", ".join(f"{getattr(about.counts, what):,} {what}" for what in ("nodes", "relations", "triples"))
+    words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
+    return f"# {served.name}\n\n{words}\n"
+
+
+class Shown:
+    """Something to begin with, and what the examples of a model's endpoints are about.
+
+    nodes   a few well-connected ones; of a graph with labels, those that have one
+    triple  one of the first node with the relation of which it is most often the subject, where there is one
+    words   what stands for a parameter of some name, where an example does not say
+    """
+
+    def __init__(self, served: Served) -> None:
+        graph, labels = served.graph, served.graph.labels
+        subject, relation, object_ = graph.triples.T
+        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
+        if graph.node_kinds is not None:
+            worth[graph.node_kinds != NodeKind.IRI] = -1
+        if labels is not None:
+            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
+        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:NODES].tolist()
+        first = self.nodes[0]
+        used = relation[subject == first] if (subject == first).any() else relation
+        often = int(np.bincount(used, minlength=1).argmax())
+        linked = object_[(subject == first) & (relation == often)]
+        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
+        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
+        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
+        self.words["object"] = graph.nodes[self.triple[2]]
+        if labels is not None and len(labels.names):
+            self.words["class"] = labels.names[0]
+        if len(used):
+            self.words["relation"] = graph.relations[often]

@@ -19,8 +19,8 @@ from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
-from rgcn.serve.about import FEW, Shown
 from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.graph_endpoints import FEW, Shown
 from rgcn.serve.limits import Count, Many, NodeName, RelationName
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint

@@ -9,12 +9,12 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from rgcn import __version__
-from rgcn.serve.about import Shown
 from rgcn.serve.batching import Desk
+from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import BOUNDS, Limits
 from rgcn.serve.refusals import STATUSES, Error
 from rgcn.serve.routing import JSON
-from rgcn.serve.served import Endpoint, Example
+from rgcn.serve.served import Endpoint, Endpoints, Example
 from rgcn.serve.shapes import WRITER
 
 DESCRIPTION = """Ask trained models by name: search nodes, see their facts, predict classes and missing links, score
@@ -26,29 +26,25 @@ PLACE = "#/components/schemas/"
 Schema = dict[str, Any]
 
 
-def openapi(endpoints: Sequence[Endpoint], desk: Desk, of_server: dict[str, Example]) -> bytes:
-    """The document as JSON.
-
-    of_server  examples of what is asked of the server itself
-    """
+def openapi(endpoints: Sequence[Endpoint], desk: Desk, own: Endpoints) -> bytes:
+    """The document as JSON; `own` is what is asked of the server itself."""
     told = [endpoint for endpoint in endpoints if endpoint.path.startswith("/api/")]
     bodies = {endpoint.asked for endpoint in told if endpoint.asked is not None and endpoint.method == "POST"}
-    of_bodies, defined = models_json_schema([(shape, "validation") for shape in bodies], ref_template=PLACE + "{model}")
     answers = [Error, *(endpoint.answer for endpoint in told if endpoint.answer is not None)]
+    of_bodies, defined = models_json_schema([(shape, "validation") for shape in bodies], ref_template=PLACE + "{model}")
     of_answers, components = schema_components(answers, ref_template=PLACE + "{name}")
-    references = {shape: schema for (shape, _), schema in of_bodies.items()} | dict(
-        zip(answers, of_answers, strict=True)
-    )
-    shown = {name: Shown(served) for name, served in desk.models.items()}
-    examples = {
-        name: {key: example for group in served.groups for key, example in group.examples(shown[name]).items()}
-        for name, served in desk.models.items()
-    }
+    references: dict[Any, Schema] = {shape: schema for (shape, _), schema in of_bodies.items()}
+    references.update(zip(answers, of_answers, strict=True))
+    shown, examples = {}, {}
+    for name, served in desk.models.items():
+        shown[name] = Shown(served)
+        found = [group.examples(shown[name]) for group in (*served.groups, own)]
+        examples[name] = {key: example for some in found for key, example in some.items()}
     paths: dict[str, Schema] = {}
     for endpoint in told:
         # Where no model is asked this, the example is refused, and the document says with what.
         names = [name for name, served in desk.models.items() if endpoint.key in served.handlers] or list(shown)
-        example = {**examples[names[0]], **of_server}.get(endpoint.key, ({}, None))
+        example = examples[names[0]].get(endpoint.key, ({}, None))
         operation = _operation(endpoint, references, example, names, shown[names[0]].words)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     document = {

@@ -18,7 +18,7 @@ from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation
 from rgcn.tasks.task import Task
 
 if TYPE_CHECKING:
-    from rgcn.serve.about import Shown
+    from rgcn.serve.graph_endpoints import Shown
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
 OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")

@@ -1,5 +1,4 @@
-"""The server: models, threads, endpoints, page and gate put together, and a process that listens until it is asked to
-stop."""
+"""The server: models, threads, endpoints, page and gate put together, and a process that listens."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ from starlette.types import Receive, Scope, Send
 
 from rgcn import __version__
 from rgcn.predict import open_model
-from rgcn.serve.about import ModelLine, line
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.gate import Gate
+from rgcn.serve.graph_endpoints import ModelLine, Shown, line
 from rgcn.serve.limits import Limits
 from rgcn.serve.metrics import ServerMetrics
 from rgcn.serve.openapi import openapi
@@ -47,16 +46,17 @@ def create_app(
     *,
     token: str | None = None,
     hosts: Iterable[str] | None = None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> Gate:
     """An ASGI application over loaded models.
 
-    token  that /api and /metrics ask for
-    hosts  names that may stand in the Host header; None for any
+    token     that /api and /metrics ask for
+    hosts     names that may stand in the Host header; None for any
+    on_ready  called when it begins to answer
     """
     limits, metrics = limits or Limits(), ServerMetrics()
     quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch, questions=limits.questions)
-    slow_words = "explanations are being made"
-    slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, slow_words)
+    slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, "explanations are being made")
     desk = Desk(models, quick, slow, limits)
     metrics.served(desk.models.values())
     metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: len(quick))
@@ -66,17 +66,15 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
+        on_ready()
         yield
         quick.stop()
         slow.stop()
 
     own = ServerEndpoints(desk, metrics)
     endpoints = all_endpoints(desk, own)
-    own.document = Response(openapi(endpoints, desk, own.server_examples()), media_type=JSON)
+    own.document = Response(openapi(endpoints, desk, own), media_type=JSON)
     return Gate(router(endpoints, desk, own, lifespan), metrics, token, hosts)
-
-
-# -- what is asked of the server itself ------------------------------------------------------------------
 
 
 class Health(AnswerShape):
@@ -129,7 +127,7 @@ class ServerEndpoints(Endpoints):
         """The served models, a line each."""
         return self._models
 
-    def server_examples(self) -> dict[str, Example]:
+    def examples(self, shown: Shown) -> dict[str, Example]:
         health = Health("ok", __version__, 12.5, self._names)
         return {"GET /api/health": ({}, health), "GET /api/models": ({}, Models(self._models.models[:1]))}
 
@@ -152,9 +150,6 @@ class ServerEndpoints(Endpoints):
         return self.document
 
 
-# -- a process that listens ------------------------------------------------------------------------------
-
-
 def load_models(
     runs: Iterable[Path],
     *,
@@ -164,8 +159,7 @@ def load_models(
     on_step: Callable[[str], None] = lambda what: None,
 ) -> list[Served]:
     """Every run opened and made ready, each under the name of its folder (`distinct_names`)."""
-    models: list[Served] = []
-    folders = list(runs)
+    models, folders = list[Served](), list(runs)
     for run, name in zip(folders, distinct_names([run.resolve().name for run in folders]), strict=True):
         on_step(f"{name}: loading from {run}")
         opened = open_model(run, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
@@ -190,14 +184,6 @@ def distinct_names(names: Sequence[str]) -> list[str]:
 class Server(uvicorn.Server):
     """uvicorn, which ends without raising the signal again: a server that was asked to stop and did has not failed."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_ready()
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             # Threads may be in the middle of a long computation: nothing they hold needs to be saved.
@@ -220,8 +206,10 @@ def serve(
     listening = listening or bound_socket(address)
     if threads is not None:
         torch.set_num_threads(threads)
+    url = url_of(address, listening)
+    app = create_app(models, limits, token=address.token, hosts=address.hosts, on_ready=lambda: on_ready(url))
     config = uvicorn.Config(
-        create_app(models, limits, token=address.token, hosts=address.hosts),
+        app,
         http=protocol_for(limits),
         ws="none",
         lifespan="on",
@@ -232,13 +220,12 @@ def serve(
         timeout_keep_alive=int(limits.idle),
         timeout_graceful_shutdown=int(limits.stopping),
     )
-    url = url_of(address, listening)
     # The models' millions of names live as long as the process: looking through them for garbage stops the world for
     # a quarter of a second each time.
     gc.collect()
     gc.freeze()
     try:
-        Server(config, lambda: on_ready(url)).run(sockets=[listening])
+        Server(config).run(sockets=[listening])
     finally:
         gc.unfreeze()
         listening.close()

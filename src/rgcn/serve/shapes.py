@@ -6,13 +6,14 @@ These are what all groups of endpoints share; each has its own beside its handle
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.json import Encoder
 from pydantic import BaseModel, ConfigDict
 
-WRITER = Encoder()
+WRITER = Encoder(enc_hook=methodcaller("item"))  # of figures that numpy has computed
 
 
 class QuestionShape(BaseModel):

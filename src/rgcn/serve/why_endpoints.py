@@ -13,8 +13,8 @@ from typing_extensions import Self
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity, explaining
 from rgcn.explain.explaining import Method
-from rgcn.serve.about import Shown
 from rgcn.serve.batching import Desk
+from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import Name, NodeName, Number, RelationName
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.served import Endpoints, Example, endpoint
