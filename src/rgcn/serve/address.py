@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import re
 import socket
@@ -24,27 +23,17 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)
     """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return re.fullmatch(r"localhost|127(\.\d{1,3}){3}|(::1|\[::1\])", host.lower()) is not None
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen, and who may ask.
-
-    port         0 for any that is free
-    token        that /api and /metrics ask for; needed for any address but this machine's own
-    allow_hosts  further names that may stand in the Host header
-    """
+    """Where to listen, and who may ask."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
-    token: str | None = None
-    allow_hosts: Sequence[str] = ()
+    port: int = 8000  # 0 for any that is free
+    token: str | None = None  # that /api and /metrics ask for; needed for any address but this machine's own
+    allow_hosts: Sequence[str] = ()  # further names that may stand in the Host header
 
     def check(self) -> None:
         if not is_loopback(self.host) and self.token is None:

@@ -101,7 +101,7 @@ class Batcher:
         request, queue = _Request(questions, loop.create_future()), lane.single if len(questions) == 1 else lane.bulk
         self._count += 1
         self.questions_waiting += len(questions)
-        timer = loop.call_later(self.seconds, self._give_up, request.future)
+        timer = loop.call_later(self.seconds, self._give_up, request)
         try:
             self._put(lane, queue, request)
             return await request.future
@@ -122,10 +122,9 @@ class Batcher:
         if questions > 1 and self._count and self.questions_waiting + questions > self.questions:
             raise come_later("too_busy", f"{self.busy_words} and {self.questions_waiting:,} questions wait already")
 
-    def _give_up(self, future: asyncio.Future[Any]) -> None:
-        if not future.done():
-            words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
-            future.set_exception(come_later("took_too_long", words))
+    def _give_up(self, request: _Request) -> None:
+        words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
+        _deliver([request], come_later("took_too_long", words))
 
     def _put(self, lane: Lane, queue: deque[_Request], request: _Request) -> None:
         with self._changed:
@@ -208,8 +207,8 @@ class Desk:
         self.models = {served.name: served for served in models}
         self.limits, self._quick, self._slow, self.ask = limits, quick, slow, quick.ask
         self._resolving = asyncio.Lock()
-        self.kept, self._lock = OrderedDict[Hashable, Any](), threading.Lock()
-        self._slowly = Lane(("any", "explain"), lambda asked: [self._made(*one) for one in asked], most=1)
+        self.kept = OrderedDict[Hashable, Any]()
+        self._slowly = Lane(("any", "explain"), self._make, most=1)
 
     async def resolved(self, named: Sequence[Named], resolve: Callable[[Named], Resolved]) -> list[Resolved]:
         """Names of a long request to numbers: a few, then others have their turn, one such request at a time.
@@ -225,22 +224,16 @@ class Desk:
                 found += map(resolve, named[at : at + RESOLVED_AT_ONCE])
         return found
 
-    async def remembered(self, question: Hashable, make: Callable[[], Resolved]) -> Resolved:
+    async def remembered(self, question: Hashable, make: Callable[[], Any]) -> Any:
         """An answer that is slow to make: made in a thread for such, the least lately asked one forgotten first."""
-        found: Resolved = self._found(question) or (await self._slow.ask(self._slowly, [(question, make)]))[0]
-        return found
+        if question not in self.kept:
+            await self._slow.ask(self._slowly, [(question, make)])
+        self.kept.move_to_end(question)
+        while len(self.kept) > REMEMBERED:
+            self.kept.popitem(last=False)
+        return self.kept[question]
 
-    def _found(self, question: Hashable) -> Any:
-        with self._lock:
-            if question in self.kept:
-                self.kept.move_to_end(question)
-            return self.kept.get(question)
-
-    def _made(self, question: Hashable, make: Callable[[], Any]) -> Any:
-        """In the thread; what waited behind itself is not made again."""
-        answer = self._found(question) or make()
-        with self._lock:
-            self.kept[question] = answer
-            if len(self.kept) > REMEMBERED:
-                self.kept.popitem(last=False)
-        return answer
+    def _make(self, asked: list[tuple[Hashable, Callable[[], Any]]]) -> list[None]:
+        """In the thread, which only ever adds; what waited behind itself is not made again."""
+        self.kept.update({question: make() for question, make in asked if question not in self.kept})
+        return [None] * len(asked)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from msgspec import Meta, field
-from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
@@ -96,17 +95,15 @@ class ClassEndpoints(Endpoints):
     def _answered(self, node: int, scores: list[float], shares: Sequence[float | None]) -> ClassAnswer:
         found = sorted(zip(scores, shares, self.served.classes, strict=True), key=lambda row: -row[0])
         rows = [ScoredClass(kind, six_digits(score), share and six_digits(share)) for score, share, kind in found]
-        return ClassAnswer(self.served.node(node), *astuple(rows[0]), rows, *self._labels.get(node, (None, None)))
+        best, (label, split) = rows[0], self._labels.get(node, (None, None))
+        return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, label, split)
 
 
 def _every_score(opened: OpenModel) -> NDArray[np.float32]:
     """[N, C]: asked for one by one, each node would cost a pass through the network; all cost a few."""
-    count = opened.graph.num_nodes
-    parts = [
-        opened.logits(range(begin, min(begin + NODES_AT_ONCE, count))).float().numpy()
-        for begin in range(0, count, NODES_AT_ONCE)
-    ]
-    table = np.concatenate(parts)
+    nodes = range(opened.graph.num_nodes)
+    parts = (nodes[begin : begin + NODES_AT_ONCE] for begin in nodes[::NODES_AT_ONCE])
+    table = np.concatenate([opened.logits(part).float().numpy() for part in parts])
     if not np.isfinite(table).all():
         raise DataError(f"{opened.path}: the model's numbers are not finite; its training has diverged")
     return table

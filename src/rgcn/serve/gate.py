@@ -21,8 +21,7 @@ from rgcn.serve.refusals import Refusal
 logger = logging.getLogger("rgcn.serve")
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-# What nginx calls it; nobody is sent this, it is only counted.
-CLIENT_GONE = 499
+CLIENT_GONE = 499  # as nginx has it; nobody is sent this, it is only counted
 _PROTECTED = ("/api", "/metrics", "/openapi.json")
 
 _ALWAYS = [
@@ -59,24 +58,22 @@ class Gate:
         self._hosts = None if hosts is None else frozenset(host.lower().encode() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        else:  # no WebSockets here
+        elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
+        else:
+            await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, method = time.perf_counter(), scope["method"]
+        began, method, status = time.perf_counter(), scope["method"], 0  # until an answer has begun
         protected = scope["path"].startswith(_PROTECTED)
-        extra = API_HEADERS if protected else PAGE_HEADERS
-        status = 0  # until an answer has begun
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *extra]
+                message["headers"] = [*message["headers"], *(API_HEADERS if protected else PAGE_HEADERS)]
             elif method == "HEAD":
                 message["body"] = b""
             await send(message)
@@ -128,5 +125,4 @@ class Gate:
 
 
 def _place(scope: Scope) -> str:
-    """The pattern of the path, for the metrics: never the path itself."""
     return scope["endpoint"].path if "endpoint" in scope else "other"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, replace
 from pydantic import Field
 from starlette.responses import Response
 
@@ -35,11 +35,11 @@ class NeighborsQuery(QuestionShape):
     offset: Annotated[int, Field(ge=0, le=10**9), Number] = Field(0, description="How many facts to leave out first.")
 
 
-class RelationWithCount(Relation, frozen=True):
+class RelationWithCount(Relation):
     count: Annotated[int, Meta(description="Triples of this relation in the graph.")]
 
 
-class ClassWithCount(Class, frozen=True):
+class ClassWithCount(Class):
     count: Annotated[int, Meta(description="Nodes labelled with this class.")]
 
 
@@ -85,7 +85,7 @@ class ModelDetails(ModelLine):
     examples: ModelExamples
 
 
-class NodeWithDegree(Node, frozen=True):
+class NodeWithDegree(Node):
     """A node, and the number of triples it takes part in."""
 
     degree: int
@@ -159,9 +159,11 @@ class GraphEndpoints(Endpoints):
         return [self.served.names.find(query, limit) for query, limit in questions]
 
     def _found(self, query: str, nodes: list[int]) -> Found:
-        degrees = self._facts.degree[nodes].tolist()
-        found = zip(map(self.served.node, nodes), degrees, strict=True)
-        return Found(query, [NodeWithDegree(*astuple(node), degree) for node, degree in found])
+        found = zip(map(self.served.node, nodes), self._facts.degree[nodes].tolist(), strict=True)
+        return Found(
+            query,
+            [NodeWithDegree(node.name, node.title, node.description, node.kind, degree) for node, degree in found],
+        )
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
@@ -192,7 +194,7 @@ class Facts:
     def total(self, node: int) -> int:
         return int(self.pointer[node + 1] - self.pointer[node])
 
-    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, str | None]]:
+    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, Any]]:
         """Some of a node's facts: (relation, the other end, outgoing, split) each."""
         begin, end = self.pointer[node : node + 2].tolist()
         asked = slice(min(begin + offset, end), min(begin + offset + limit, end))
@@ -234,7 +236,7 @@ def details(served: Served) -> ModelDetails:
     relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
     return ModelDetails(
-        *astuple(line(served)),
+        **asdict(line(served)),
         seed=opened.about.get("seed", opened.model.seed),
         created=opened.about.get("created"),
         metrics=(opened.result or {}).get("metrics") or {},

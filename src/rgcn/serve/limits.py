@@ -73,7 +73,6 @@ Number = BeforeValidator(_plain_number)
 # Bounds stand before what reads the text: after it they would not be in the JSON schema.
 Count = Annotated[int, Field(ge=1), AtMost("k"), Number]
 Name = Annotated[str, Field(min_length=1), AtMost("name")]
-NODE_WORDS = "A node: its name, its title, or the last part of its IRI, in any case."
-NodeName = Annotated[Name, Field(description=NODE_WORDS)]
+NodeName = Annotated[Name, Field(description="A node: its name, title, or the last part of its IRI, in any case.")]
 RelationName = Annotated[Name, Field(description="A relation: its name or its title.")]
 Many = Annotated[list[T], Field(min_length=1), AtMost("items")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from starlette.responses import Response
 
 from rgcn.serve.batching import Lane
 from rgcn.serve.served import Served
@@ -15,6 +13,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
 TIME_WORDS = "Time from a request's headers to the end of its answer."
+BATCH_WORDS = "Questions answered together."
 
 
 class ServerMetrics:
@@ -26,9 +25,9 @@ class ServerMetrics:
         PlatformCollector(registry=own)
         labels = ("endpoint", "method", "status")
         self._requests = Counter("rgcn_requests", "Requests answered.", labels, registry=own)
-        self._seconds = Histogram("rgcn_request_seconds", TIME_WORDS, ("endpoint",), buckets=SECONDS, registry=own)
-        words = "Questions answered together."
-        self._batches = Histogram("rgcn_batch_questions", words, ("model", "kind"), buckets=SIZES, registry=own)
+        self._seconds = Histogram("rgcn_request_seconds", TIME_WORDS, labels[:1], buckets=SECONDS, registry=own)
+        lane = ("model", "kind")
+        self._batches = Histogram("rgcn_batch_questions", BATCH_WORDS, lane, buckets=SIZES, registry=own)
         self.in_flight = 0
         self.watch("rgcn_in_flight", "Requests being answered.", lambda: self.in_flight)
         # Looking a child up by its labels takes a lock and builds a tuple of strings: remembered instead.
@@ -39,7 +38,6 @@ class ServerMetrics:
         Gauge(name, words, registry=self.registry).set_function(value)
 
     def served(self, models: Iterable[Served]) -> None:
-        """Which models there are."""
         info = Gauge("rgcn_model_info", "A served model.", ("model", "task", "dataset"), registry=self.registry)
         for model in models:
             dataset = str(model.opened.about.get("dataset") or model.graph.name)
@@ -57,6 +55,3 @@ class ServerMetrics:
     def batch(self, lane: Lane, size: int) -> None:
         """One call of the model; called in its thread."""
         self._batches.labels(*lane.key).observe(size)
-
-    def response(self) -> Response:
-        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)

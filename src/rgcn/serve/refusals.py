@@ -16,10 +16,7 @@ STATUSES = {
     400: ("bad_request", "The request is malformed."),
     401: ("unauthorized", "A token is needed, or this is not the one."),
     403: ("wrong_host cross_site", "The server does not answer to this host, or to another web site."),
-    404: (
-        "not_found unknown_model unknown_node unknown_relation unknown_class",
-        "A model, node, relation or class of this name is not there.",
-    ),
+    404: ("not_found unknown_model unknown_node unknown_relation unknown_class", "Nothing of this name is there."),
     405: ("wrong_method", "The path takes other methods."),
     408: ("too_slow", "The body took too long to arrive."),
     409: ("wrong_task", "The model does not answer this kind of question."),
@@ -27,14 +24,11 @@ STATUSES = {
     415: ("wrong_content_type", "The body is not sent as JSON."),
     422: (
         "invalid ambiguous cannot_explain",
-        "A parameter is missing, unknown or out of bounds, or names several things.",
+        "Something is missing, unknown or out of bounds, or names several things.",
     ),
     431: ("header_too_large", "The first line and the headers are too long."),
     500: ("failed", "The server failed."),
-    503: (
-        "too_busy took_too_long",
-        "Too many requests wait, or it took too long; try again after Retry-After seconds.",
-    ),
+    503: ("too_busy took_too_long", "Too many wait, or it took too long: try again after the seconds of Retry-After."),
 }
 CODES = {code: status for status, (codes, _) in STATUSES.items() for code in codes.split()}
 SHOWN = 5
@@ -94,10 +88,7 @@ def come_later(code: str, message: str) -> Refusal:
 
 
 def invalid(problems: Sequence[Mapping[str, Any]], where: str) -> Refusal:
-    """From pydantic's problems: which field, and what would do.
-
-    where  "parameter" or "field": what they are problems of
-    """
+    """From pydantic's problems with a "parameter" or "field": which one, and what would do."""
     said = [_said(problem, where) for problem in problems[:SHOWN]]
     more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
     return Refusal("invalid", "; ".join([*said, *more]))

@@ -50,8 +50,7 @@ def router(endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints, lifespan: 
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    words = "there is nothing at this path: the page is at /, the API under /api (/openapi.json)"
-    raise Refusal("not_found", words)
+    raise Refusal("not_found", "there is nothing at this path: the page is at /, the API under /api (/openapi.json)")
 
 
 class Resource:

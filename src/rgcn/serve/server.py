@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 import uvicorn
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -137,13 +138,13 @@ class ServerEndpoints(Endpoints):
 
     @endpoint("GET", "/assets/{file}")
     async def asset(self, desk: Desk, file: str) -> Response:
-        if file not in self._files:
-            raise Refusal("not_found", "there is no such file: the page is at /, the API under /api")
-        return self._files[file]
+        if file in self._files:
+            return self._files[file]
+        raise Refusal("not_found", "there is no such file: the page is at /, the API under /api")
 
     @endpoint("GET", "/metrics")
     async def figures(self, desk: Desk) -> Response:
-        return self._metrics.response()
+        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @endpoint("GET", "/openapi.json")
     async def described(self, desk: Desk) -> Response:

@@ -43,7 +43,7 @@ Probability = Annotated[
 ]
 
 
-class Node(AnswerShape, frozen=True, gc=False):
+class Node(AnswerShape, gc=False):
     """A node of the graph."""
 
     name: Annotated[str, Meta(description="What tells it apart: ask with this.")]
@@ -52,11 +52,11 @@ class Node(AnswerShape, frozen=True, gc=False):
     kind: Literal["iri", "literal", "blank"]
 
 
-class Relation(AnswerShape, frozen=True, gc=False):
+class Relation(AnswerShape, gc=False):
     name: str
     title: str
 
 
-class Class(AnswerShape, frozen=True, gc=False):
+class Class(AnswerShape, gc=False):
     name: str
     title: str

@@ -85,7 +85,8 @@ class WhyEndpoints(Endpoints):
             words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
             raise Refusal("cannot_explain", words)
         asked = (about, query.method, query.edges)
-        return await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
+        found: Explained = await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
+        return found
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
