@@ -90,12 +90,12 @@ class Gate:
         except Exception as error:
             refusal = Refusal.of(error)
             if refusal.code == "failed":
-                logger.exception("a request failed: %s %s", method, _place(scope))
+                logger.exception("a request failed: %s %s", method, scope.get("rgcn.path", "other"))
             if not status:
                 await refusal.response()(scope, receive, sending)
         finally:
             self.metrics.in_flight -= 1
-            self.metrics.request(_place(scope), method, status or 500, time.perf_counter() - began)
+            self.metrics.request(scope.get("rgcn.path", "other"), method, status or 500, time.perf_counter() - began)
 
     def _check(self, scope: Scope, protected: bool) -> None:
         """Refuse those who may not ask."""
@@ -122,7 +122,3 @@ class Gate:
         if has_body and scope["method"] in ("GET", "HEAD"):
             words = f"{scope['method']} takes no body here: put the question into the address, or POST it"
             raise Refusal("bad_request", words, headers={"Connection": "close"})
-
-
-def _place(scope: Scope) -> str:
-    return scope["endpoint"].path if "endpoint" in scope else "other"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_to_bytes
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -21,7 +22,7 @@ from rgcn.errors import ConfigError, close_matches
 from rgcn.serve.batching import Desk
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, invalid, shortened
-from rgcn.serve.served import Endpoint, Endpoints, Handler, groups_of
+from rgcn.serve.served import OF_A_MODEL, Endpoint, Endpoints, Handler, groups_of
 from rgcn.serve.shapes import WRITER, QuestionShape
 
 JSON = "application/json"
@@ -39,56 +40,54 @@ def all_endpoints(desk: Desk, own: Endpoints) -> list[Endpoint]:
     return list(found.values())
 
 
-def router(endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints, lifespan: Lifespan[Any]) -> Router:
-    """Every path with what can be asked there."""
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    turns, handlers = asyncio.Lock(), own.handlers()
-    routes = [Route(path, Resource(path, methods, desk, handlers, turns)) for path, methods in by_path.items()]
-    return Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=lifespan)
+class Asking:
+    """What is done with a request: read it, find what answers, write the answer. The gate answers refusals.
 
-
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    raise Refusal("not_found", "there is nothing at this path: the page is at /, the API under /api (/openapi.json)")
-
-
-class Resource:
-    """What can be asked at one path: an ASGI application, whose refusals the gate answers.
-
-    methods  its endpoints, by method
-    own      handlers of what is asked of the server itself, by `Endpoint.key`; others are the model's
-    turns    which long bodies take, one in each turn of the event loop
+    own    handlers of what is asked of the server itself, by `Endpoint.key`; others are the model's
+    turns  which long bodies take, one in each turn of the event loop
     """
 
-    def __init__(
-        self, path: str, methods: dict[str, Endpoint], desk: Desk, own: dict[str, Handler], turns: asyncio.Lock
-    ) -> None:
-        self.path, self._methods, self._desk, self._own, self._turns = path, methods, desk, own, turns
-        fields = methods["GET"].asked.model_fields if "GET" in methods and methods["GET"].asked else {}
-        self._parameters = {"GET": [field.alias or name for name, field in fields.items()], "POST": []}
+    def __init__(self, endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints) -> None:
+        self._endpoints = {endpoint.key: endpoint for endpoint in endpoints}
+        self._desk, self._own, self._turns = desk, own.handlers(), asyncio.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._methods.get(scope["method"])
+    def router(self, lifespan: Lifespan[Any]) -> Router:
+        """All that is asked of models is one pattern, since each pattern that is tried costs a microsecond."""
+        others = [one for one in self._endpoints.values() if not one.path.startswith(OF_A_MODEL)]
+        routes = [Route(one.path, partial(self, one.key.partition(" ")[2])) for one in others]
+        routes.insert(0, Route(OF_A_MODEL + "{place}", partial(self, "")))
+        return Router(routes, redirect_slashes=False, default=partial(self, "nothing"), lifespan=lifespan)
+
+    async def __call__(self, place: str, scope: Scope, receive: Receive, send: Send) -> None:
+        named, method = scope.get("path_params", {}), scope["method"]
+        place = named.pop("place", place)
+        endpoint = self._endpoints.get(f"{method} {place}")
         if endpoint is None:
-            allowed = ", ".join(sorted({*self._methods, *(["HEAD"] if "GET" in self._methods else [])}))
-            words = f"{scope['method'][:20]} is not possible here: use {allowed}"
-            raise Refusal("wrong_method", words, headers={"Allow": allowed})
-        asked, named = await self._read(endpoint, scope, receive), scope["path_params"]
+            raise self._not_there(place, method)
+        scope["rgcn.path"] = endpoint.path
+        asked = await self._read(endpoint, scope, receive)
         handler = self._own.get(endpoint.key) or self._of_model(named.pop("model"), endpoint.key)
         answer = await handler(self._desk, *named.values(), *asked)
         if not isinstance(answer, Response):
             answer = Response(WRITER.encode(answer), media_type=JSON)
         await answer(scope, receive, send)
 
+    def _not_there(self, place: str, method: str) -> Refusal:
+        allowed = {one.method for one in self._endpoints.values() if one.key == f"{one.method} {place}"}
+        if not allowed:
+            words = "there is nothing at this path: the page is at /, the API under /api (/openapi.json)"
+            return Refusal("not_found", words)
+        use = ", ".join(sorted({*allowed, "HEAD"} if "GET" in allowed else allowed))
+        return Refusal("wrong_method", f"{method[:20]} is not possible here: use {use}", headers={"Allow": use})
+
     async def _read(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> list[QuestionShape]:
         """What is asked: nothing or one thing."""
-        method, shape, limits = scope["method"], endpoint.asked, self._desk.limits
-        query = read_query(scope["query_string"], self._parameters[method])
+        shape, limits = endpoint.asked, self._desk.limits
+        query = read_query(scope["query_string"], endpoint.parameters)
         if shape is None:
             return []
         try:
-            if method == "GET":
+            if endpoint.method == "GET":
                 return [shape.model_validate(query, context=limits)]
             body = await read_body(Request(scope, receive), limits)
             if len(body) > LONG_BODY:
@@ -96,7 +95,7 @@ class Resource:
                     await asyncio.sleep(0)
             return [shape.model_validate_json(body, strict=True, context=limits)]
         except ValidationError as error:
-            where = "parameter" if method == "GET" else "field"
+            where = "parameter" if endpoint.method == "GET" else "field"
             raise invalid(error.errors(include_url=False), where) from None
 
     def _of_model(self, name: str, key: str) -> Handler:
@@ -104,10 +103,9 @@ class Resource:
         if name not in models:
             words = f"unknown model {shortened(name)}: this server has {', '.join(map(repr, models))}"
             raise Refusal("unknown_model", words, close_matches(name[:100], models))
-        handler = models[name].handlers.get(key)
-        if handler is None:
+        if key not in models[name].handlers:
             raise models[name].cannot(f"/{key.partition(' ')[2]}")
-        return handler
+        return models[name].handlers[key]
 
 
 def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
@@ -118,9 +116,9 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        for part in filter(None, raw.decode().split("&")):
-            key, _, value = part.partition("=")
-            name = unquote_plus(key, errors="strict")
+        for part in filter(None, raw.replace(b"+", b" ").split(b"&")):
+            key, _, value = part.partition(b"=")
+            name = unquote_to_bytes(key).decode()
             if name not in names:
                 near = difflib.get_close_matches(name[:40], names, n=1)
                 there = f"There are {', '.join(names)}." if names else "There are none here."
@@ -128,7 +126,7 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
                 raise Refusal("invalid", f"unknown parameter {shortened(name)}. {hint}", near)
             if name in found:
                 raise Refusal("invalid", f"{name} is given more than once: give it once")
-            found[name] = unquote_plus(value, errors="strict")
+            found[name] = unquote_to_bytes(value).decode()
     except UnicodeDecodeError:
         raise Refusal("bad_request", "the query is not UTF-8: encode names as UTF-8 before percent-encoding") from None
     return found

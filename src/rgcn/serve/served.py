@@ -26,6 +26,7 @@ OF_KIND = {
     "classes": "rgcn.serve.class_endpoints:ClassEndpoints",
     "links": "rgcn.serve.link_endpoints:LinkEndpoints",
 }
+OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
 MOST_PREPARED = 300_000
 OnStep = Callable[[str], None]
@@ -50,6 +51,7 @@ class Endpoint(NamedTuple):
     answer: type[AnswerShape] | None
     handler: str
     words: str
+    parameters: tuple[str, ...]
     tag: str = ""
 
 
@@ -63,9 +65,12 @@ def endpoint(method: str, path: str) -> Callable[[H], H]:
         kinds = [kind for kind in get_type_hints(handler).values() if isinstance(kind, type)]
         asked = next((kind for kind in kinds if issubclass(kind, QuestionShape)), None)
         answer = next((kind for kind in kinds if issubclass(kind, AnswerShape)), None)
-        whole = path if path.startswith("/") else f"/api/models/{{model}}/{path}".removesuffix("/")
-        said = handler.__name__, handler.__doc__ or ""
-        handler.endpoint = Endpoint(f"{method} {path}", method, whole, asked, answer, *said)  # type: ignore[attr-defined]
+        whole = path if path.startswith("/") else (OF_A_MODEL + path).removesuffix("/")
+        fields = asked.model_fields if method == "GET" and asked is not None else {}
+        parameters = tuple(field.alias or name for name, field in fields.items())
+        handler.endpoint = Endpoint(  # type: ignore[attr-defined]
+            f"{method} {path}", method, whole, asked, answer, handler.__name__, handler.__doc__ or "", parameters
+        )
         return handler
 
     return marked

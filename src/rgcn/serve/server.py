@@ -33,7 +33,7 @@ from rgcn.serve.limits import Limits
 from rgcn.serve.metrics import ServerMetrics
 from rgcn.serve.openapi import openapi
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.routing import JSON, all_endpoints, router
+from rgcn.serve.routing import JSON, Asking, all_endpoints
 from rgcn.serve.served import Endpoints, Example, Served, endpoint
 from rgcn.serve.shapes import AnswerShape
 from rgcn.serve.slow_clients import protocol_for
@@ -75,7 +75,7 @@ def create_app(
     own = ServerEndpoints(desk, metrics)
     endpoints = all_endpoints(desk, own)
     own.document = Response(openapi(endpoints, desk, own), media_type=JSON)
-    return Gate(router(endpoints, desk, own, lifespan), metrics, token, hosts)
+    return Gate(Asking(endpoints, desk, own).router(lifespan), metrics, token, hosts)
 
 
 class Health(AnswerShape):
