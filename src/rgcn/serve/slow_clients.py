@@ -1,4 +1,4 @@
-"""HTTP as uvicorn reads it, with patience that ends: a client may not hold a connection by being slow."""
+"""HTTP as uvicorn reads it, with patience that ends: against clients that are slow, send without end, or have gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rgcn.serve.gate import API_HEADERS
 from rgcn.serve.limits import Limits
-from rgcn.serve.refusals import Refusal, too_busy
+from rgcn.serve.refusals import Refusal, come_later
 
 # A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
 PART = 4096
@@ -17,12 +17,8 @@ PART = 4096
 
 class PatientProtocol(HttpToolsProtocol):
     """uvicorn waits for ever for the rest of a request and for a reader of its answer, takes headers without end, and
-    finishes what clients asked who have gone.
-
-    This one gives up after `limits.slow` seconds and `limits.head` bytes, counts connections, stops the work of a lost
-    connection, and refuses in our shape.
-
-    limits  of the server; set by `protocol_for` on a subclass
+    finishes what clients asked who have gone. This one gives up after `limits.slow` seconds and `limits.head` bytes,
+    counts connections, stops the work of a lost connection, and refuses in our shape.
     """
 
     limits = Limits()
@@ -35,12 +31,10 @@ class PatientProtocol(HttpToolsProtocol):
         self._app, self.app = self.app, self._abandonable
         self._task: asyncio.Task[Any] | None = None
 
-    # -- requests that come slowly, or without end -------------------------------------------------------
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            self._refuse(too_busy(f"{self.limits.connections:,} connections are open already"))
+            self._refuse(come_later("too_busy", f"{self.limits.connections:,} connections are open already"))
         else:
             self._wait_for_request()
 
@@ -87,20 +81,14 @@ class PatientProtocol(HttpToolsProtocol):
         else:
             self._wait_for_request()  # half a request behind one that is being answered: it has its time after that
 
-    # -- readers that do not read ------------------------------------------------------------------------
-
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._for_reader is None:
-            self._for_reader = self.loop.call_later(self.limits.slow, self.transport.abort)
+        self._for_reader = self.loop.call_later(self.limits.slow, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._for_reader is not None:
             self._for_reader.cancel()
-            self._for_reader = None
-
-    # -- clients that have gone --------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_wait()
@@ -111,26 +99,21 @@ class PatientProtocol(HttpToolsProtocol):
         if self._task is not None:
             self._task.cancel()
 
-    def _is_lost(self) -> bool:
-        return self not in self.connections
-
     async def _abandonable(self, scope: Any, receive: Any, send: Any) -> None:
         """The application, stopped when its client goes: uvicorn would let it work on for nobody."""
         task = self._task = asyncio.current_task()
         try:
-            if not self._is_lost():
+            if self in self.connections:
                 await self._app(scope, receive, send)
         except asyncio.CancelledError:
-            if not self._is_lost():
+            if self in self.connections:
                 raise
         finally:
-            if self._is_lost():
+            if self not in self.connections:
                 # Of several requests sent at once uvicorn marks only the last, and would report the others as failed.
                 receive.__self__.disconnected = True
             if self._task is task:
                 self._task = None
-
-    # -- refusals before there is an application to make them --------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(Refusal("bad_request", "this is no valid HTTP request"))
@@ -141,16 +124,10 @@ class PatientProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # an answer is half written: there is no place for another
             return
-        body = refusal.body()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-            *((name.lower().encode(), value.encode()) for name, value in refusal.headers.items()),
-            *API_HEADERS,
-        ]
-        lines = [STATUS_LINE[refusal.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
-        self.transport.write(b"".join(lines))
+        response = refusal.response()
+        headers = [*response.raw_headers, (b"connection", b"close"), *API_HEADERS]
+        lines = [STATUS_LINE[refusal.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
+        self.transport.write(b"".join([*lines, bytes(response.body)]))
         self.transport.close()
 
 
