@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, existing, format_of
-from rgcn.data.tables import Table
+from rgcn.data.tables import TableFile
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import KnowledgeGraph
 
@@ -58,7 +58,7 @@ def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[in
     if file.format not in ("tsv", "csv", "parquet"):
         raise DataError(f"features are read from TSV, CSV or Parquet, and {place} is named like none of these")
     with ByteSource(place) as source:
-        table = Table(file, source, BadLines(skip=False), header=False)
+        table = TableFile(file, source, BadLines(skip=False), header=False)
         if table.width < 2:
             raise DataError(f"{place}: a node's name and at least one number are needed in each row")
         blocks = list(table.blocks())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rgcn.data.files import SPLIT_NAMES, BadLines, ByteSource, PathLike, SourceFile, existing, format_of
 from rgcn.data.rdf import node_kinds
-from rgcn.data.tables import Column, Table
+from rgcn.data.tables import Column, TableFile
 from rgcn.errors import DataError, ParseError, UnknownNameError, close_matches
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
@@ -127,7 +127,7 @@ def _all_cells(
     if file.format not in ("tsv", "csv", "parquet"):
         raise DataError(f"labels are read from TSV, CSV or Parquet, and {path} is named like none of these")
     with ByteSource(path) as opened:
-        table = Table(file, opened, BadLines(skip=False), header=False)
+        table = TableFile(file, opened, BadLines(skip=False), header=False)
         cells, lines = [], []
         for block in table.blocks():
             cells += [["" if cell is None else cell for cell in row] for row in block.frame.iter_rows()]

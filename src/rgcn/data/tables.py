@@ -62,7 +62,7 @@ class TripleColumns:
         return three if self.weight is None else (*three, self.weight)
 
 
-class Table:
+class TableFile:
     """A table file that is read in blocks of rows.
 
     names   the header's column names, or None without a header
@@ -331,7 +331,7 @@ def read_triple_table(
     """Read a table of triples into the collector; without `columns` it has exactly the three, and no header."""
     places = columns or TripleColumns()
     exactly_three = 3 if columns is None else None
-    table = Table(file, source, bad_lines, header=places.has_header, width=exactly_three)
+    table = TableFile(file, source, bad_lines, header=places.has_header, width=exactly_three)
     if exactly_three and table.width != 3:
         raise DataError(f"{file.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
     if not table.width:
@@ -347,7 +347,7 @@ def read_triple_table(
         collector.add(subject, relation, object_, split=file.split, weights=weights)
 
 
-def _weighted(table: Table, block: TableBlock, position: int) -> tuple[TableBlock, NDArray[np.float32]]:
+def _weighted(table: TableFile, block: TableBlock, position: int) -> tuple[TableBlock, NDArray[np.float32]]:
     import polars as pl
 
     weights = block.frame[str(position)].cast(pl.Float32, strict=False).fill_null(float("nan")).to_numpy()

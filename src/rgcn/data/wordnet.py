@@ -53,7 +53,7 @@ def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) ->
             texts = {}
             for name, member in archive.members.items():
                 with opened.open(member, max_bytes=LARGEST_MEMBER) as stream:
-                    texts[name] = b"".join(stream.blocks()).decode()
+                    texts[name] = stream.read().decode()
         found = list(parse(texts))
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, "\n".join([HEADER, *("\t".join(synset) for synset in found), ""]))

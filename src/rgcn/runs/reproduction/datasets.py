@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgcn.data.registry import counts_of
+from rgcn.data.catalog import counts_of
 from rgcn.runs.reproduction.availability import load_or_reason
 from rgcn.runs.reproduction.comparison import Row, Table, judge_count, without_figure
 from rgcn.runs.reproduction.published import (
