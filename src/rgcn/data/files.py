@@ -23,9 +23,6 @@ SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test
 MAX_EXPANSION_RATIO = 250
 EXPANSION_ALWAYS_ALLOWED = 16 << 20
 MAX_LINE_BYTES = 64 << 20
-# Brackets or elements within each other. People's files stay below a few dozen; the parsers of RDF/XML and JSON-LD take
-# time or stack that grows with the depth for everything inside.
-MAX_NESTING = 500
 BLOCK_BYTES = 4 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
 

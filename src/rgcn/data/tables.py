@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.compression import compression_of
 from rgcn.data.files import BadLines, ByteSource, LineBlock, SourceFile, line_blocks
-from rgcn.data.numbering import TripleCollector
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, close_matches
 
@@ -31,8 +30,7 @@ ROWS_ALWAYS_ALLOWED = 1_000_000
 MAX_ROWS_PER_BYTE = 20
 
 
-@dataclass(frozen=True)
-class TableBlock:
+class TableBlock(NamedTuple):
     """Some rows of a table, all columns as strings named "0", "1", ...; `lines` int64 [rows] are their line numbers."""
 
     frame: pl.DataFrame
@@ -79,10 +77,12 @@ class TableFile:
         if file.format == "parquet":
             frame = _parquet_frame(file.path, source)
             self.names, self.width = frame.columns, frame.width
-            self._blocks = iter([_parquet_block(frame)])
+            frame.columns = [str(position) for position in range(frame.width)]
+            self._blocks = iter([TableBlock(frame, np.arange(1, len(frame) + 1, dtype=np.int64))])
             return
         self._separator = SEPARATORS[file.format]
-        parts = self._text_parts(source)
+        blocks = line_blocks(source, quoted=self._separator == ",")
+        parts = (part for part in map(self._text_part, blocks) if part.lines)
         first = next(parts, _TextPart([], []))
         first_row = [] if width and not header else self._first_row(first)
         self.width = width or len(first_row)
@@ -140,19 +140,13 @@ class TableFile:
                 raise ParseError(str(self.path), part.numbers[0], part.lines[0], _quotes_reason(error)) from None
         return part.lines[0].split(self._separator)
 
-    def _text_parts(self, source: ByteSource) -> Iterator[_TextPart]:
-        for block in line_blocks(source, quoted=self._separator == ","):
-            part = self._text_part(block)
-            if part.lines:
-                yield part
-
     def _text_part(self, block: LineBlock) -> _TextPart:
         """The block's lines, without blank ones; those that are no UTF-8 text are malformed."""
         if not block.data.strip(b"\r\n"):
             return _TextPart([], [])
-        if b"\0" in block.data:
-            return self._decodable_lines(block)
         try:
+            if b"\0" in block.data:
+                return self._decodable_lines(block)
             lines = block.data.decode().replace("\r\n", "\n").removesuffix("\r").split("\n")
         except UnicodeDecodeError:
             return self._decodable_lines(block)
@@ -166,9 +160,9 @@ class TableFile:
     def _decodable_lines(self, block: LineBlock) -> _TextPart:
         lines, numbers = [], []
         for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+            reason = "a NUL byte" if b"\0" in line else None
             try:
                 text = line.removesuffix(b"\r").decode()
-                reason = "a NUL byte" if "\0" in text else None
             except UnicodeDecodeError as error:
                 text = line.decode(errors="replace")
                 reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
@@ -186,9 +180,8 @@ class TableFile:
         else:
             frame = _split_lines(part.lines, self._separator, self.width)
             numbers = np.asarray(part.numbers, dtype=np.int64)
-        block = TableBlock(frame, numbers)
-        too_few = block.frame[str(self.width - 1)].is_null().to_numpy()
-        block = self.without(block, too_few, f"fewer than {self.width} columns")
+        too_few = frame[str(self.width - 1)].is_null().to_numpy()
+        block = self.without(TableBlock(frame, numbers), too_few, f"fewer than {self.width} columns")
         too_many = block.frame["surplus"].is_not_null().to_numpy()
         block = self.without(block, too_many, f"more than {self.width} columns")
         return TableBlock(block.frame.drop("surplus"), block.lines)
@@ -221,8 +214,7 @@ def _quotes_reason(error: csv.Error) -> str:
     return f"malformed quotes ({error})"
 
 
-@dataclass(frozen=True)
-class _TextPart:
+class _TextPart(NamedTuple):
     """Some lines and their numbers in the file."""
 
     lines: list[str]
@@ -232,15 +224,11 @@ class _TextPart:
         return _TextPart(list(filter(None, self.lines)), list(compress(self.numbers, self.lines)))
 
 
-class _LineFeed:
+class _LineFeed(Iterator[str]):
     """Lines for csv.reader, which can be set back to any of them."""
 
     def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        self.position = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
+        self._lines, self.position = lines, 0
 
     def __next__(self) -> str:
         if self.position >= len(self._lines):
@@ -262,12 +250,9 @@ def _cells_frame(rows: list[list[str]], width: int) -> pl.DataFrame:
     """As `_split_lines`, from cells."""
     import polars as pl
 
-    padding: list[str | None] = [None] * (width + 1)
-    columns = {
-        name: [row[i] if i < len(row) else padding[i] for row in rows]
-        for i, name in enumerate([*map(str, range(width)), "surplus"])
-    }
-    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+    names = [*map(str, range(width)), "surplus"]
+    columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
+    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
 
 
 def _without_first_row(blocks: Iterator[TableBlock]) -> Iterator[TableBlock]:
@@ -285,28 +270,37 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
         rows = pl.scan_parquet(data).select(pl.len()).collect().item()
         size = len(data) if isinstance(data, bytes) else path.stat().st_size
         if rows > ROWS_ALWAYS_ALLOWED and rows > MAX_ROWS_PER_BYTE * size:
-            raise DataError(
-                f"{path} says it has {rows:,} rows in {size:,} bytes: this looks like a bomb of repeated rows"
-            )
-        frame = pl.read_parquet(data)
-        return frame.select(pl.all().cast(pl.String))
+            words = f"{path} says it has {rows:,} rows in {size:,} bytes"
+            raise DataError(f"{words}: this looks like a bomb of repeated rows")
+        return pl.read_parquet(data).select(pl.all().cast(pl.String))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ParseError(str(path), None, "", f"not a readable Parquet table ({str(error)[:200]})") from None
-
-
-def _parquet_block(frame: pl.DataFrame) -> TableBlock:
-    renamed = frame.rename({name: str(i) for i, name in enumerate(frame.columns)})
-    return TableBlock(renamed, np.arange(1, len(frame) + 1, dtype=np.int64))
 
 
 # -- triples ---------------------------------------------------------------------------------------------
 
 
 class _TableReader(TripleReader):
+    """Without `columns` a table has exactly the three, and no header."""
+
     plural = "tables"
 
     def read(self, reading: Reading) -> None:
-        read_triple_table(reading.file, reading.source, reading.collector, reading.bad_lines, reading.columns)
+        places, width = reading.columns or TripleColumns(), 3 if reading.columns is None else None
+        table = TableFile(reading.file, reading.source, reading.bad_lines, header=places.has_header, width=width)
+        if width and table.width != 3:
+            raise DataError(f"{table.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
+        if not table.width:
+            return
+        positions = [table.position(column) for column in places.all]
+        for block in table.blocks():
+            for position in positions:
+                block = table.without_empty(block, position)
+            weights = None
+            if places.weight is not None:
+                block, weights = _weighted(table, block, positions[3])
+            subject, relation, object_ = (block.frame[str(position)] for position in positions[:3])
+            reading.collector.add(subject, relation, object_, split=reading.file.split, weights=weights)
 
 
 class TsvReader(_TableReader):
@@ -319,32 +313,6 @@ class CsvReader(_TableReader):
 
 class ParquetReader(_TableReader):
     endings = ("parquet", "pq")
-
-
-def read_triple_table(
-    file: SourceFile,
-    source: ByteSource,
-    collector: TripleCollector,
-    bad_lines: BadLines,
-    columns: TripleColumns | None = None,
-) -> None:
-    """Read a table of triples into the collector; without `columns` it has exactly the three, and no header."""
-    places = columns or TripleColumns()
-    exactly_three = 3 if columns is None else None
-    table = TableFile(file, source, bad_lines, header=places.has_header, width=exactly_three)
-    if exactly_three and table.width != 3:
-        raise DataError(f"{file.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
-    if not table.width:
-        return
-    positions = [table.position(column) for column in places.all]
-    for block in table.blocks():
-        for position in positions:
-            block = table.without_empty(block, position)
-        weights = None
-        if places.weight is not None:
-            block, weights = _weighted(table, block, positions[3])
-        subject, relation, object_ = (block.frame[str(position)] for position in positions[:3])
-        collector.add(subject, relation, object_, split=file.split, weights=weights)
 
 
 def _weighted(table: TableFile, block: TableBlock, position: int) -> tuple[TableBlock, NDArray[np.float32]]:
