@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.compression import compression_of
-from rgcn.data.files import BadLines, ByteSource, LineBlock, SourceFile, line_blocks
+from rgcn.data.files import BadLines, ByteSource, LineBlock, PathLike, SourceFile, existing, format_of, line_blocks
 from rgcn.data.readers import Reading, TripleReader
-from rgcn.errors import DataError, ParseError, close_matches
+from rgcn.errors import DataError, ParseError, UnknownNameError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,6 +60,10 @@ class TripleColumns:
         return three if self.weight is None else (*three, self.weight)
 
 
+class UnknownColumnError(UnknownNameError, DataError):
+    """A name that none of a table's columns has."""
+
+
 class TableFile:
     """A table file that is read in blocks of rows.
 
@@ -101,11 +105,10 @@ class TableFile:
         if isinstance(column, str):
             if self.names is None:
                 raise DataError(f"{self.path}: column {column!r} is given by name, but the file has no header")
-            if self.names.count(column) != 1:
-                near = close_matches(column, self.names)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                problem = "two columns named" if column in self.names else "no column"
-                raise DataError(f"{self.path}: {problem} {column!r}; there are {', '.join(self.names)}.{hint}")
+            if column not in self.names:
+                raise UnknownColumnError(f"column of {self.path}", column, self.names)
+            if self.names.count(column) > 1:
+                raise DataError(f"{self.path}: two columns named {column!r}")
             return self.names.index(column)
         if not -self.width <= column < self.width:
             raise DataError(f"{self.path}: there is no column {column}: the file has {self.width}, counted from 0")
@@ -275,6 +278,23 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
         return pl.read_parquet(data).select(pl.all().cast(pl.String))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ParseError(str(path), None, "", f"not a readable Parquet table ({str(error)[:200]})") from None
+
+
+def whole_table(
+    path: PathLike, what: str, default_format: str | None = None
+) -> tuple[TableFile, pl.DataFrame, NDArray[np.int64]]:
+    """A table with all its rows (a header, which only Parquet knows as such, is one of them), and their lines."""
+    import polars as pl
+
+    place = existing(path, f"{what} file")
+    file = SourceFile(place, format_of(place) or default_format or "")
+    if file.format not in ("tsv", "csv", "parquet"):
+        raise DataError(f"{what}s are read from TSV, CSV or Parquet, and {place} is named like none of these")
+    with ByteSource(place) as source:
+        table = TableFile(file, source, BadLines(skip=False), header=False)
+        blocks = list(table.blocks())
+    lines = np.concatenate([np.empty(0, dtype=np.int64), *(block.lines for block in blocks)])
+    return table, pl.concat([block.frame for block in blocks]) if blocks else pl.DataFrame(), lines
 
 
 # -- triples ---------------------------------------------------------------------------------------------
