@@ -30,10 +30,9 @@ class TripleCollector:
     BATCH = 1_000_000
 
     def __init__(self) -> None:
-        self._node_ids: dict[str, int] = {}
-        self._relation_ids: dict[str, int] = {}
-        self._triples: list[NDArray[np.int64]] = []
-        self._splits: list[NDArray[np.int8]] = []
+        self._node_ids, self._relation_ids = dict[str, int](), dict[str, int]()
+        self._triples = [np.empty((0, 3), dtype=np.int64)]
+        self._splits = [np.empty(0, dtype=np.int8)]
         self._weights: list[NDArray[np.float32]] = []
         self._waiting: list[pl.DataFrame] = []
         self._name_of: Callable[[str], str] | None = None
@@ -90,12 +89,12 @@ class TripleCollector:
     def triples(self) -> NDArray[np.int64]:
         """int64 [T, 3]"""
         self._number_waiting()
-        return np.concatenate(self._triples) if self._triples else np.empty((0, 3), dtype=np.int64)
+        return np.concatenate(self._triples)
 
     @property
     def splits(self) -> NDArray[np.int8]:
         """int8 [T]: index into ("train", "valid", "test")"""
-        return np.concatenate(self._splits) if self._splits else np.empty(0, dtype=np.int8)
+        return np.concatenate(self._splits)
 
     @property
     def weights(self) -> NDArray[np.float32] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +73,18 @@ def read(
         raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
     if literals not in ("keep", "drop"):
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
+    triple_columns = _as_triple_columns(columns, weight, header)
     beside = [] if label_files is None else list(label_files.paths().values())
     files = find_files(path, _as_format(format), leave_out=beside if features is None else [*beside, Path(features)])
-    options = _TripleOptions(
-        columns=_as_triple_columns(columns, weight, header),
-        keep_literals=literals == "keep",
-        skip_bad_lines=skip_bad_lines,
-        show_progress=show_progress,
-    )
-    graph = replace(_read_triples(files, options), name=_graph_name(path))
+    collector, bad_lines = TripleCollector(), BadLines(skip_bad_lines)
+    with progress("reading", sum(file.path.stat().st_size for file in files), "bytes", show=show_progress) as meter:
+        for number, file in enumerate(files):
+            meter.describe(f"reading {file.path.name}")
+            prefix = f"f{number}_" if len(files) > 1 else ""
+            with ByteSource(file.path, meter.advance) as source:
+                reading = Reading(file, source, collector, bad_lines, triple_columns, literals == "keep", prefix)
+                READERS.find(file.format)().read(reading)
+    graph = replace(_assembled(collector, bad_lines, files), name=_graph_name(path))
     if label_files is not None:
         graph = with_label_files(graph, label_files)
     if label_relation is not None:
@@ -89,34 +92,12 @@ def read(
     return graph if features is None else with_feature_file(graph, features)
 
 
-@dataclass(frozen=True)
-class _TripleOptions:
-    columns: TripleColumns | None
-    keep_literals: bool
-    skip_bad_lines: bool
-    show_progress: bool | None
-
-
-def _read_triples(files: list[SourceFile], options: _TripleOptions) -> KnowledgeGraph:
-    collector, bad_lines = TripleCollector(), BadLines(options.skip_bad_lines)
-    total = sum(file.path.stat().st_size for file in files)
-    with progress("reading", total, "bytes", show=options.show_progress) as meter:
-        for number, file in enumerate(files):
-            meter.describe(f"reading {file.path.name}")
-            with ByteSource(file.path, meter.advance) as source:
-                prefix = f"f{number}_" if len(files) > 1 else ""
-                READERS.find(file.format)().read(
-                    Reading(file, source, collector, bad_lines, options.columns, options.keep_literals, prefix)
-                )
+def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile]) -> KnowledgeGraph:
     if not collector.count:
         skipped = (
             f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
         )
         raise DataError(f"no triples in {', '.join(str(file.path) for file in files)}{skipped}")
-    return _assembled(collector, bad_lines, files)
-
-
-def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile]) -> KnowledgeGraph:
     triples, splits, weights = collector.triples, collector.splits, collector.weights
     duplicates = 0
     if weights is None:  # with weights, a triple that stands twice is two edges
@@ -137,7 +118,7 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
         triples=triples,
         nodes=nodes,
         relations=collector.relations,
-        node_kinds=node_kinds(list(nodes)) if any(READERS.find(file.format).is_rdf for file in files) else None,
+        node_kinds=node_kinds(list(nodes)) if any(READERS.find(name).is_rdf for name in formats) else None,
         triple_splits=None if files[0].split is None else splits,
         edge_weights=weights,
         metadata=metadata,
@@ -166,12 +147,10 @@ def _as_label_files(
 
 
 def _as_label_relation(relation: str | LabelRelation | None, inverse: str | None) -> LabelRelation | None:
-    if relation is None:
-        if inverse is not None:
-            raise DataError("inverse= names the inverse of labels_from=, which is not given")
-        return None
-    source = relation if isinstance(relation, LabelRelation) else LabelRelation(relation)
-    return source if inverse is None else replace(source, inverse=inverse)
+    if relation is None and inverse is not None:
+        raise DataError("inverse= names the inverse of labels_from=, which is not given")
+    source = LabelRelation(relation) if isinstance(relation, str) else relation
+    return source if source is None or inverse is None else replace(source, inverse=inverse)
 
 
 def _as_triple_columns(
@@ -179,9 +158,6 @@ def _as_triple_columns(
 ) -> TripleColumns | None:
     if columns is None and weight is None and header is None:
         return None
-    if columns is None:
-        return TripleColumns(weight=weight, header=header)
-    if isinstance(columns, str) or len(columns) != 3:
+    if isinstance(columns, str) or (columns is not None and len(columns) != 3):
         raise DataError("columns= takes three: subject, relation and object")
-    subject, relation, object_ = columns
-    return TripleColumns(subject, relation, object_, weight, header)
+    return TripleColumns(*(columns or (0, 1, 2)), weight=weight, header=header)
