@@ -49,18 +49,19 @@ def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[in
     """Node names, their numbers float32 [rows, F], and their lines."""
     import polars as pl
 
-    table, frame, lines = whole_table(path, "feature")
+    table, frame = whole_table(path, "feature")
     if table.width < 2:
         raise DataError(f"{path}: a node's name and at least one number are needed in each row")
-    numbers = frame.drop("0").select(pl.all().cast(pl.Float32, strict=False))
+    numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
     if table.names is None and all(number is None for number in numbers.row(0)):
-        frame, numbers, lines = frame[1:], numbers[1:], lines[1:]
-    names, values = frame["0"].to_list(), numbers.fill_null(float("nan")).to_numpy()
+        frame, numbers = frame[1:], numbers[1:]
+    names, lines = frame["0"].to_list(), frame["line"].to_list()
+    values = numbers.fill_null(float("nan")).to_numpy()
     if None in names:
-        raise ParseError(str(path), int(lines[names.index(None)]), "", "the node's name is empty")
+        raise ParseError(str(path), lines[names.index(None)], "", "the node's name is empty")
     wrong = np.argwhere(~np.isfinite(values))
     if len(wrong):
         row, column = wrong[0].tolist()
         reason = f"feature {column + 1} of {names[row]} is no finite number: {frame[row, column + 1]!r}"
-        raise ParseError(str(path), int(lines[row]), "", reason)
-    return names, values, lines.tolist()
+        raise ParseError(str(path), lines[row], "", reason)
+    return names, values, lines

@@ -264,6 +264,21 @@ def line_blocks(source: ByteSource, quoted: bool = False) -> Iterator[LineBlock]
         yield LineBlock(first_line, held)
 
 
+def decoded_lines(block: LineBlock, path: Path, bad_lines: BadLines) -> Iterator[tuple[int, str]]:
+    """The lines of a block and their numbers; one that is no text, or has a NUL byte in it, is a bad one."""
+    for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+        reason = "a NUL byte" if b"\0" in line else None
+        try:
+            text = line.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            text = line.decode(errors="replace")
+            reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
+        if reason is None:
+            yield number, text
+        else:
+            bad_lines.report(path, number, text, reason)
+
+
 class BadLines:
     """What becomes of malformed lines: the first raises, or all are counted and the first few remembered."""
 

@@ -106,8 +106,8 @@ def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGrap
 
 
 def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
-    table, frame, lines = whole_table(path, "label", default_format="tsv")
-    cells = frame.fill_null("").rows()
+    table, frame = whole_table(path, "label", default_format="tsv")
+    lines, cells = frame["line"].to_list(), frame.drop("line").fill_null("").rows()
     if table.names is None and cells and _has_header(cells, graph, source):
         table.names, cells, lines = list(cells[0]), cells[1:], lines[1:]
     if not cells:
@@ -119,7 +119,7 @@ def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Pat
     split_column = source.split
     if split_column is None and "split" in names and not isinstance(source.files, Mapping):
         split_column = "split"
-    for row, line in zip(cells, lines.tolist(), strict=True):
+    for row, line in zip(cells, lines, strict=True):
         if not row[node] or not row[label]:
             raise ParseError(str(path), line, "\t".join(row), "the node or its class is empty")
         of_split = split if split_column is None else row[table.position(split_column)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.data.files import BadLines, ByteSource, SourceFile, line_blocks
+from rgcn.data.files import BadLines, ByteSource, SourceFile, decoded_lines, line_blocks
 from rgcn.data.numbering import TripleCollector
 from rgcn.errors import DataError
 
@@ -88,12 +88,7 @@ class Reading:
     def lines(self) -> Iterator[tuple[int, str]]:
         """Every line that is not blank, and its number from 1; one that is no UTF-8 text is a bad one."""
         for block in line_blocks(self.source):
-            for number, line in enumerate(block.data.split(b"\n"), block.first_line):
-                try:
-                    text = line.decode().removesuffix("\r")
-                except UnicodeDecodeError as error:
-                    self.bad_line(number, line.decode(errors="replace"), f"not UTF-8 text ({error.reason})")
-                    continue
+            for number, text in decoded_lines(block, self.file.path, self.bad_lines):
                 if text.strip():
                     yield number, text
 

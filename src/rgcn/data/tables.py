@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rgcn.compression import compression_of
-from rgcn.data.files import BadLines, ByteSource, LineBlock, PathLike, SourceFile, existing, format_of, line_blocks
+from rgcn.data.files import (
+    BadLines,
+    ByteSource,
+    LineBlock,
+    PathLike,
+    SourceFile,
+    decoded_lines,
+    existing,
+    format_of,
+    line_blocks,
+)
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
 
@@ -28,13 +37,6 @@ MAX_LINES_READ_AGAIN = 1_000_000
 # Parquet writes a repeated row once. Rows that differ take bytes: triples one or more each, sparse features a tenth.
 ROWS_ALWAYS_ALLOWED = 1_000_000
 MAX_ROWS_PER_BYTE = 20
-
-
-class TableBlock(NamedTuple):
-    """Some rows of a table, all columns as strings named "0", "1", ...; `lines` int64 [rows] are their line numbers."""
-
-    frame: pl.DataFrame
-    lines: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -69,20 +71,21 @@ class TableFile:
 
     names   the header's column names, or None without a header
     width   number of columns: `width` if given, else as many as the header or the first row has
+    blocks  the rows, each block once: strings in columns "0", "1", ..., and a row's number in the file in "line"; rows
+            with too few or too many columns are reported as malformed
     """
 
     def __init__(
         self, file: SourceFile, source: ByteSource, bad_lines: BadLines, *, header: bool, width: int | None = None
     ) -> None:
-        self.path = file.path
+        self.path, self._bad_lines = file.path, bad_lines
         self.names: list[str] | None = None
-        self._bad_lines = bad_lines
-        self._blocks: Iterator[TableBlock]
+        self.blocks: Iterator[pl.DataFrame]
         if file.format == "parquet":
             frame = _parquet_frame(file.path, source)
             self.names, self.width = frame.columns, frame.width
             frame.columns = [str(position) for position in range(frame.width)]
-            self._blocks = iter([TableBlock(frame, np.arange(1, len(frame) + 1, dtype=np.int64))])
+            self.blocks = iter([_with_lines(frame, range(1, len(frame) + 1))])
             return
         self._separator = SEPARATORS[file.format]
         blocks = line_blocks(source, quoted=self._separator == ",")
@@ -90,15 +93,10 @@ class TableFile:
         first = next(parts, _TextPart([], []))
         first_row = [] if width and not header else self._first_row(first)
         self.width = width or len(first_row)
+        self.blocks = (self._block(part) for part in chain([first], parts) if part.lines)
         if header:
             self.names, self.width = first_row, len(first_row)
-        self._blocks = (self._block(part) for part in chain([first], parts) if part.lines)
-        if header:
-            self._blocks = _without_first_row(self._blocks)
-
-    def blocks(self) -> Iterator[TableBlock]:
-        """The rows, each block once; rows with too few or too many columns are reported as malformed."""
-        return self._blocks
+            self.blocks = (block[1:] if number == 0 else block for number, block in enumerate(self.blocks))
 
     def position(self, column: Column) -> int:
         """The position of a column given by name or by position."""
@@ -114,22 +112,20 @@ class TableFile:
             raise DataError(f"{self.path}: there is no column {column}: the file has {self.width}, counted from 0")
         return column % self.width
 
-    def without(self, block: TableBlock, bad: NDArray[np.bool_], reason: str) -> TableBlock:
-        """The block without the rows marked `bad` [rows], which are reported as malformed."""
-        import polars as pl
-
+    def without(self, block: pl.DataFrame, bad: pl.Series, reason: str) -> pl.DataFrame:
+        """The block without the rows marked `bad`, which are reported as malformed."""
         if not bad.any():
             return block
-        for row in np.flatnonzero(bad).tolist():
-            text = "\t".join(cell for cell in block.frame.row(row) if cell is not None)
-            self._bad_lines.report(self.path, int(block.lines[row]), text, reason)
-        return TableBlock(block.frame.filter(pl.Series(~bad)), block.lines[~bad])
+        for row in block.filter(bad).iter_rows(named=True):
+            text = "\t".join(cell for name, cell in row.items() if name != "line" and cell is not None)
+            self._bad_lines.report(self.path, row["line"], text, reason)
+        return block.filter(~bad)
 
-    def without_empty(self, block: TableBlock, position: int) -> TableBlock:
+    def without_empty(self, block: pl.DataFrame, position: int) -> pl.DataFrame:
         """The block without the rows whose field at `position` is empty, which are reported as malformed."""
-        field = block.frame[str(position)]
+        field = block[str(position)]
         name = str(position + 1) if self.names is None else repr(self.names[position])
-        return self.without(block, (field.is_null() | (field == "")).to_numpy(), f"column {name} is empty")
+        return self.without(block, field.is_null() | (field == ""), f"column {name} is empty")
 
     # -- from lines to cells -----------------------------------------------------------------------------
 
@@ -148,11 +144,12 @@ class TableFile:
         if not block.data.strip(b"\r\n"):
             return _TextPart([], [])
         try:
-            if b"\0" in block.data:
-                return self._decodable_lines(block)
             lines = block.data.decode().replace("\r\n", "\n").removesuffix("\r").split("\n")
         except UnicodeDecodeError:
-            return self._decodable_lines(block)
+            lines = None
+        if lines is None or b"\0" in block.data:
+            found = dict(decoded_lines(block, self.path, self._bad_lines))
+            return _TextPart(list(found.values()), list(found)).without_blank_lines()
         if not lines[-1]:
             lines.pop()
         part = _TextPart(lines, range(block.first_line, block.first_line + len(lines)))
@@ -160,34 +157,20 @@ class TableFile:
             return part  # in quotes a blank line belongs to the field; csv.reader knows which are
         return part.without_blank_lines()
 
-    def _decodable_lines(self, block: LineBlock) -> _TextPart:
-        lines, numbers = [], []
-        for number, line in enumerate(block.data.split(b"\n"), block.first_line):
-            reason = "a NUL byte" if b"\0" in line else None
-            try:
-                text = line.removesuffix(b"\r").decode()
-            except UnicodeDecodeError as error:
-                text = line.decode(errors="replace")
-                reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
-            if reason is None:
-                lines.append(text)
-                numbers.append(number)
-            else:
-                self._bad_lines.report(self.path, number, text, reason)
-        return _TextPart(lines, numbers).without_blank_lines()
+    def _block(self, part: _TextPart) -> pl.DataFrame:
+        import polars as pl
 
-    def _block(self, part: _TextPart) -> TableBlock:
+        names, numbers = [*map(str, range(self.width)), "surplus"], part.numbers
         if self._separator == "," and any('"' in line for line in part.lines):
-            rows, starts = self._quoted_rows(part)
-            frame, numbers = _cells_frame(rows, self.width), np.asarray(starts, dtype=np.int64)
+            rows, numbers = self._quoted_rows(part)
+            columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
+            frame = pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
         else:
-            frame = _split_lines(part.lines, self._separator, self.width)
-            numbers = np.asarray(part.numbers, dtype=np.int64)
-        too_few = frame[str(self.width - 1)].is_null().to_numpy()
-        block = self.without(TableBlock(frame, numbers), too_few, f"fewer than {self.width} columns")
-        too_many = block.frame["surplus"].is_not_null().to_numpy()
-        block = self.without(block, too_many, f"more than {self.width} columns")
-        return TableBlock(block.frame.drop("surplus"), block.lines)
+            cells = pl.col("cells").str.split_exact(self._separator, self.width).struct.rename_fields(names)
+            frame = pl.DataFrame({"cells": part.lines}, schema={"cells": pl.String}).select(cells).unnest("cells")
+        block = _with_lines(frame, numbers)
+        block = self.without(block, block[str(self.width - 1)].is_null(), f"fewer than {self.width} columns")
+        return self.without(block, block["surplus"].is_not_null(), f"more than {self.width} columns").drop("surplus")
 
     def _quoted_rows(self, part: _TextPart) -> tuple[list[list[str]], list[int]]:
         rows: list[list[str]] = []
@@ -209,6 +192,12 @@ class TableFile:
                     raise ParseError(str(self.path), part.numbers[start], part.lines[start], reason) from None
                 start += 1
         return rows, numbers
+
+
+def _with_lines(frame: pl.DataFrame, numbers: Sequence[int]) -> pl.DataFrame:
+    import polars as pl
+
+    return frame.with_columns(pl.Series("line", np.asarray(numbers, dtype=np.int64)))
 
 
 def _quotes_reason(error: csv.Error) -> str:
@@ -240,29 +229,6 @@ class _LineFeed(Iterator[str]):
         return self._lines[self.position - 1] + "\n"
 
 
-def _split_lines(lines: list[str], separator: str, width: int) -> pl.DataFrame:
-    """Columns "0" ... of a line's cells, null where there are too few, and "surplus" where there are too many."""
-    import polars as pl
-
-    names = [*map(str, range(width)), "surplus"]
-    cells = pl.col("line").str.split_exact(separator, width).struct.rename_fields(names)
-    return pl.DataFrame({"line": lines}, schema={"line": pl.String}).select(cells).unnest("line")
-
-
-def _cells_frame(rows: list[list[str]], width: int) -> pl.DataFrame:
-    """As `_split_lines`, from cells."""
-    import polars as pl
-
-    names = [*map(str, range(width)), "surplus"]
-    columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
-    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
-
-
-def _without_first_row(blocks: Iterator[TableBlock]) -> Iterator[TableBlock]:
-    for number, block in enumerate(blocks):
-        yield TableBlock(block.frame[1:], block.lines[1:]) if number == 0 else block
-
-
 def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
     import polars as pl
 
@@ -280,21 +246,18 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
         raise ParseError(str(path), None, "", f"not a readable Parquet table ({str(error)[:200]})") from None
 
 
-def whole_table(
-    path: PathLike, what: str, default_format: str | None = None
-) -> tuple[TableFile, pl.DataFrame, NDArray[np.int64]]:
-    """A table with all its rows (a header, which only Parquet knows as such, is one of them), and their lines."""
+def whole_table(path: PathLike, what: str, default_format: str = "") -> tuple[TableFile, pl.DataFrame]:
+    """A table and all its rows; a header is one of them, but for Parquet, which knows it as such."""
     import polars as pl
 
     place = existing(path, f"{what} file")
-    file = SourceFile(place, format_of(place) or default_format or "")
+    file = SourceFile(place, format_of(place) or default_format)
     if file.format not in ("tsv", "csv", "parquet"):
         raise DataError(f"{what}s are read from TSV, CSV or Parquet, and {place} is named like none of these")
     with ByteSource(place) as source:
         table = TableFile(file, source, BadLines(skip=False), header=False)
-        blocks = list(table.blocks())
-    lines = np.concatenate([np.empty(0, dtype=np.int64), *(block.lines for block in blocks)])
-    return table, pl.concat([block.frame for block in blocks]) if blocks else pl.DataFrame(), lines
+        blocks = list(table.blocks)
+    return table, pl.concat(blocks) if blocks else pl.DataFrame(schema={"line": pl.Int64})
 
 
 # -- triples ---------------------------------------------------------------------------------------------
@@ -306,6 +269,8 @@ class _TableReader(TripleReader):
     plural = "tables"
 
     def read(self, reading: Reading) -> None:
+        import polars as pl
+
         places, width = reading.columns or TripleColumns(), 3 if reading.columns is None else None
         table = TableFile(reading.file, reading.source, reading.bad_lines, header=places.has_header, width=width)
         if width and table.width != 3:
@@ -313,13 +278,16 @@ class _TableReader(TripleReader):
         if not table.width:
             return
         positions = [table.position(column) for column in places.all]
-        for block in table.blocks():
+        for block in table.blocks:
             for position in positions:
                 block = table.without_empty(block, position)
             weights = None
             if places.weight is not None:
-                block, weights = _weighted(table, block, positions[3])
-            subject, relation, object_ = (block.frame[str(position)] for position in positions[:3])
+                given = block[str(positions[3])].cast(pl.Float32, strict=False)
+                bad = ~(given.is_finite() & (given >= 0)).fill_null(False)
+                block = table.without(block, bad, "the weight is not a finite number of at least 0")
+                weights = given.filter(~bad).to_numpy()
+            subject, relation, object_ = (block[str(position)] for position in positions[:3])
             reading.collector.add(subject, relation, object_, split=reading.file.split, weights=weights)
 
 
@@ -333,11 +301,3 @@ class CsvReader(_TableReader):
 
 class ParquetReader(_TableReader):
     endings = ("parquet", "pq")
-
-
-def _weighted(table: TableFile, block: TableBlock, position: int) -> tuple[TableBlock, NDArray[np.float32]]:
-    import polars as pl
-
-    weights = block.frame[str(position)].cast(pl.Float32, strict=False).fill_null(float("nan")).to_numpy()
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    return table.without(block, bad, "the weight is not a finite number of at least 0"), weights[~bad]
