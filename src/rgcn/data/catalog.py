@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rgcn.errors import DataError, UnknownNameError
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
 
 NODE_CLASSIFICATION = "node classification"
-LINK_PREDICTION = "link prediction"
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class DatasetCounts:
         return sum(self.labels_per_split.values())
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """One file of a data set.
 
     role         "graph" (one RDF file), "train", "valid", "test" (tables of triples) or "labels:train", "labels:test"
@@ -49,8 +47,7 @@ class DataFile:
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class IndexArchive:
+class IndexArchive(NamedTuple):
     """A source archive on a package index, of which only the named members are read and nothing is run."""
 
     project: str
@@ -61,8 +58,7 @@ class IndexArchive:
     stripped: bool = True  # False: the graph still tells the labels, and must lose its target relations
 
 
-@dataclass(frozen=True)
-class PublicArchive:
+class PublicArchive(NamedTuple):
     """An archive at a public address; members are found by pattern, since its folders are the publisher's choice."""
 
     url: str
@@ -72,13 +68,12 @@ class PublicArchive:
     stripped: bool = True
 
 
-@dataclass(frozen=True)
-class PublicFiles:
+class PublicFiles(NamedTuple):
     """Single files at public addresses."""
 
     urls: Mapping[str, str]  # file name in the cache -> address
     size: int
-    sha256: Mapping[str, str] = field(default_factory=dict)
+    sha256: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -117,9 +112,6 @@ class Dataset:
         if self.index_archive is not None:
             return self.index_archive.size
         return self.public[0].size if self.public else 0
-
-    def file(self, role: str) -> DataFile:
-        return next(f for f in self.files if f.role == role)
 
 
 def _dataset(name: str, facts: dict[str, Any]) -> Dataset:

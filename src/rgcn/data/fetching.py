@@ -76,8 +76,8 @@ class Client:
     def page(self, url: str, accept: str, max_bytes: int) -> tuple[str, str, str]:
         """(text, content type, final address) of a page."""
         with self._answer(url, accept) as response:
-            body = b"".join(_bounded(response, max_bytes))
-            return body.decode(errors="replace"), response.headers.get_content_type(), response.geturl()
+            text = b"".join(_bounded(response, max_bytes)).decode(errors="replace")
+            return text, response.headers.get_content_type(), response.geturl()
 
     def download(self, url: str, target: Path, *, description: str, max_bytes: int, sha256: str | None = None) -> str:
         """Fetch into `target` and return the sha256; on any failure `target` is not left behind.

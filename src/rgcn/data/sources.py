@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rgcn.atomic import sync
 from rgcn.data.archives import open_archive, write_plain
@@ -121,15 +121,15 @@ class Sources:
 
     def _in_cache(self, dataset: Dataset) -> Located | None:
         folder = self.cache / dataset.name
-        files, manifest = _files_in(dataset, folder), _read_manifest(folder)
-        if manifest is None:  # someone put the files there by hand, which is a fine way to bring them in
+        files = _files_in(dataset, folder)
+        if not (folder / MANIFEST).is_file():  # someone put the files there by hand: a fine way to bring them in
             advice = "Move them away or replace them."
             return _in_place(dataset, files, "files put into the cache folder", advice) if files else None
-        damaged = _damaged(folder, dataset, manifest)
-        if damaged:
-            log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, damaged)
+        try:
+            return Located(dataset.name, folder, _source_in_manifest(folder, dataset), files)
+        except DataError as error:
+            log.warning("%s: %s; fetching the data set again", folder, error)
             return None
-        return Located(dataset.name, folder, str(manifest.get("source", "unknown")), files)
 
     def _ways(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
         """(what the source is, how to fill a work folder from it), in the order they are tried.
@@ -368,27 +368,17 @@ def _write_manifest(dataset: Dataset, folder: Path, source: str, origin_sha256: 
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest; an unreadable one counts as one that fits no file; None where there is none."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        return None
+def _source_in_manifest(folder: Path, dataset: Dataset) -> str:
+    """Where the files came from; an error where one of them, or the manifest, is not as it was written."""
+    name = MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
-
-
-def _damaged(folder: Path, dataset: Dataset, manifest: Mapping[str, Any]) -> str | None:
-    """The first file that is not as the manifest says, or None."""
-    for file in dataset.files:
-        try:
-            if sha256_of(folder / file.name) != manifest["files"][file.name]["sha256"]:
-                return file.name
-        except (OSError, KeyError, TypeError):  # noqa: PERF203 - three small files
-            return file.name
-    return None
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        for name in (file.name for file in dataset.files):
+            if sha256_of(folder / name) != manifest["files"][name]["sha256"]:
+                raise ValueError
+        return str(manifest["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(f"the cached file {name} is damaged or missing") from None
 
 
 def _move_in(staged: Path, final: Path) -> None:

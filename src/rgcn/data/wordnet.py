@@ -100,13 +100,11 @@ def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
     >>> synset.title, synset.gloss, synset.related
     ('dog.n.01', 'a tame animal', '02083346')
     """
-    for name, text in texts.items():
-        kind, _, part = name.partition(".")
-        if kind == "data":
-            senses = dict(_senses(texts[f"index.{part}"]))
-            for line in text.splitlines():
-                if line[:1].isdigit():  # the license comes first, indented
-                    yield _synset(line, senses)
+    for part in (name.removeprefix("data.") for name in texts if name.startswith("data.")):
+        senses = dict(_senses(texts[f"index.{part}"]))
+        for line in texts[f"data.{part}"].splitlines():
+            if line[:1].isdigit():  # the license comes first, indented
+                yield _synset(line, senses)
 
 
 def _senses(index: str) -> Iterator[tuple[tuple[str, str], int]]:
