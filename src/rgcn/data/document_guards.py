@@ -18,15 +18,40 @@ from rgcn.errors import DataError
 # time or stack that grows with the depth for everything inside.
 MAX_NESTING = 500
 
+
+class _Guard:
+    nested, flat = "", ""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._depth = 0
+
+    def _follow(self, steps: NDArray[np.int64]) -> None:
+        """Go deeper by 1, or up again by -1, with each step."""
+        if len(steps):
+            depths = self._depth + np.cumsum(steps)
+            self._enter(int(depths.max()))
+            self._depth = int(depths[-1])
+
+    def _enter(self, depth: int) -> None:
+        if depth > MAX_NESTING:
+            self._refuse(f"its {self.nested} are nested more than {MAX_NESTING} deep", self.flat)
+        self._depth = depth
+
+    def _refuse(self, reason: str, advice: str) -> None:
+        raise DataError(f"{self._path}: refused, because {reason}; {advice}")
+
+
 # -- brackets in JSON: the parser of JSON-LD has a stack that they overflow --------------------------------
 
 _NO_JSON_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
 _JSON_STRING = re.compile(rb'"[^"]*"')
+_JSON_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STEP = np.zeros(256, dtype=np.int64)
 _STEP[list(b"[{")], _STEP[list(b"]}")] = 1, -1
 
 
-class JsonNestingGuard:
+class JsonNestingGuard(_Guard):
     """Follows how many brackets are open, piece by piece; brackets within strings are text.
 
     >>> guard = JsonNestingGuard(Path("a.jsonld"))
@@ -36,42 +61,21 @@ class JsonNestingGuard:
     rgcn.errors.DataError: a.jsonld: refused, because its brackets are nested more than 500 deep...
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
+    nested = "brackets"
+    flat = "write it flat, each node an object of its own that others refer to by @id"
+    _in_string = _escaped = False
 
     def check(self, data: bytes) -> None:
         """Raise DataError where the brackets of all data so far are nested too deep."""
-        marks = self._without_escapes(data).translate(None, _NO_JSON_MARKS)
-        if self._in_string:
-            marks = b'"' + marks
+        if self._escaped:
+            data = b"\\" + data
+        self._escaped = (len(data) - len(data.rstrip(b"\\"))) % 2 == 1  # by the last backslash, what comes next
+        escapes_gone = _JSON_ESCAPE.sub(b"", data)  # such a quote ends no string
+        marks = (b'"' if self._in_string else b"") + escapes_gone.translate(None, _NO_JSON_MARKS)
         outside = _JSON_STRING.sub(b"", marks.replace(b'""', b""))
         self._in_string = outside.count(b'"') == 1
-        if self._in_string:
-            outside = outside[: outside.index(b'"')]
-        if not outside:
-            return
-        depths = self._depth + np.cumsum(_STEP[np.frombuffer(outside, dtype=np.uint8)])
-        if depths.max() > MAX_NESTING:
-            raise DataError(
-                f"{self._path}: refused, because its brackets are nested more than {MAX_NESTING} deep, which would "
-                "overflow the parser's stack; write it flat, each node an object of its own that others refer to by @id"
-            )
-        self._depth = int(depths[-1])
-
-    def _without_escapes(self, data: bytes) -> bytes:
-        """The data without what backslashes escape: such a quote ends no string."""
-        parts = []
-        for number, part in enumerate(data.split(b"\\")):
-            if number:
-                # Between two backslashes side by side there is nothing: the first escapes the second.
-                self._escaped = not self._escaped
-            if self._escaped and part:
-                part, self._escaped = part[1:], False
-            parts.append(part)
-        return b"".join(parts)
+        outside = outside.partition(b'"')[0]
+        self._follow(_STEP[np.frombuffer(outside, dtype=np.uint8)])
 
 
 # -- elements in XML: the parser of RDF/XML takes longer for an element the deeper it stands ---------------
@@ -92,7 +96,7 @@ _NO_MARKS = bytes(set(range(256)) - set(b"<>\"'"))
 _ELEMENT = re.compile(rb"<[^!]")
 
 
-class XmlNestingGuard:
+class XmlNestingGuard(_Guard):
     """Follows how many elements are open, piece by piece.
 
     Almost every file is plain, and its tags are counted a piece at a time. What could mislead the count (tags in
@@ -105,12 +109,11 @@ class XmlNestingGuard:
     rgcn.errors.DataError: a.rdf: refused, because its elements are nested more than 500 deep...
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._depth = 0
-        self._held = b""
-        self._until = b""  # what ends the comment, CDATA section or instruction that is open
-        self._begun = False  # whether an element was seen
+    nested = "elements"
+    flat = "write it flat, each node a description of its own that others refer to by rdf:resource"
+    _held = b""
+    _until = b""  # what ends the comment, CDATA section or instruction that is open
+    _begun = False  # whether an element was seen
 
     def check(self, data: bytes) -> None:
         """Raise DataError where the elements of all data so far are nested too deep, or one has too many attributes."""
@@ -120,13 +123,11 @@ class XmlNestingGuard:
             self._tag_by_tag(data)
         elif len(steps):
             self._begun = True
-            depths = self._depth + np.cumsum(steps, dtype=np.int64)
-            self._enter(int(depths.max()))
-            self._depth = int(depths[-1])
+            self._follow(steps)
         if len(self._held) > MAX_TAG_BYTES:
             self._refuse(f"a tag is longer than {MAX_TAG_BYTES >> 10} KiB", "is the file XML at all?")
 
-    def _quickly(self, data: bytes) -> NDArray[np.int8] | None:
+    def _quickly(self, data: bytes) -> NDArray[np.int64] | None:
         """+1, 0 or -1 for each tag, where all that stands between < and > plainly is a tag; else None.
 
         Quotes that stand side by side, with no bracket or other quote between them, close each other. Where that leaves
@@ -148,7 +149,7 @@ class XmlNestingGuard:
             return None
         self._held = data[len(complete) :]
         ends = after == ord("/")
-        return np.where(ends, -1, before != ord("/")).astype(np.int8)
+        return np.where(ends, -1, before != ord("/")).astype(np.int64)
 
     def _tag_by_tag(self, data: bytes) -> None:
         position = 0
@@ -186,18 +187,7 @@ class XmlNestingGuard:
             self._depth = max(0, self._depth - 1)
         elif not tag.endswith(b"/>"):
             self._enter(self._depth + 1)
-            self._depth += 1
         self._begun = True
-
-    def _enter(self, depth: int) -> None:
-        if depth > MAX_NESTING:
-            self._refuse(
-                f"its elements are nested more than {MAX_NESTING} deep",
-                "write it flat, each node a description of its own that others refer to by rdf:resource",
-            )
-
-    def _refuse(self, reason: str, advice: str) -> None:
-        raise DataError(f"{self._path}: refused, because {reason}; {advice}")
 
 
 # -- entities in XML: the parser expands whatever a document type declares ---------------------------------
@@ -209,7 +199,7 @@ MAX_ENTITY_EXPANSION_RATIO = 50
 _DECLARATION = re.compile(rb"""<!ENTITY\s+[^\s"'%&<>]+\s+("[^"]*"|'[^']*')\s*>""")
 
 
-class EntityGuard:
+class EntityGuard(_Guard):
     """Lets pass the plain abbreviations of namespaces that ontologies declare, and nothing cleverer.
 
     Entities made of other entities grow exponentially ("billion laughs"), long ones quadratically, external ones
@@ -223,11 +213,8 @@ class EntityGuard:
     rgcn.errors.DataError: a.owl: refused, because an entity is declared through other entities (...
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._held = b""
-        self._longest = 0
-        self._references = self._seen = 0
+    _held = b""
+    _longest = _references = _seen = 0
 
     def passed(self, data: bytes, last: bool) -> bytes:
         """The bytes that are safe to hand on; a declaration cut by the end of `data` waits for the next call."""
@@ -252,9 +239,9 @@ class EntityGuard:
         match = _DECLARATION.match(declaration)
         value = match.group(1)[1:-1] if match else b""
         if match is None or len(value) > MAX_ENTITY_BYTES:
-            self._refuse(f"an entity is external, malformed or longer than {MAX_ENTITY_BYTES} bytes", declaration)
+            self._refuse_bomb(f"an entity is external, malformed or longer than {MAX_ENTITY_BYTES} bytes", declaration)
         if b"&" in value or b"%" in value:
-            self._refuse("an entity is declared through other entities", declaration)
+            self._refuse_bomb("an entity is declared through other entities", declaration)
         self._longest = max(self._longest, len(value))
 
     def _count_references(self, data: bytes) -> None:
@@ -264,11 +251,8 @@ class EntityGuard:
         self._references += data.count(b"&")
         expansion = self._references * self._longest
         if expansion > ENTITY_EXPANSION_ALWAYS_ALLOWED and expansion > MAX_ENTITY_EXPANSION_RATIO * self._seen:
-            self._refuse(f"its entities would expand it more than {MAX_ENTITY_EXPANSION_RATIO}-fold", b"")
+            self._refuse_bomb(f"its entities would expand it more than {MAX_ENTITY_EXPANSION_RATIO}-fold", b"")
 
-    def _refuse(self, reason: str, declaration: bytes) -> None:
-        excerpt = declaration[:80].decode(errors="replace")
-        raise DataError(
-            f"{self._path}: refused, because {reason} ({excerpt}); this is how entity bombs are built. "
-            "Expand the entities with an XML tool if you trust the file"
-        )
+    def _refuse_bomb(self, reason: str, declaration: bytes) -> None:
+        advice = "this is how entity bombs are built. Expand the entities with an XML tool if you trust the file"
+        self._refuse(f"{reason} ({declaration[:80].decode(errors='replace')})", advice)

@@ -86,23 +86,20 @@ def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGrap
     rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
     if not rows:
         raise DataError(f"no labels in {', '.join(str(path) for path in source.paths().values())}")
-    unknown = [row for row in rows if _node_id(graph, row.node) is None]
+    unknown = [row for row in rows if row.node not in graph.nodes]
     if unknown and source.missing == "error":
         raise _unknown_nodes(graph, unknown)
-    if unknown and source.missing == "add":
-        graph = _with_isolated_nodes(graph, [row.node for row in unknown])
-    found = [row for row in rows if _node_id(graph, row.node) is not None]
-    if not found:
+    if unknown:
+        if source.missing == "add":
+            graph = _with_isolated_nodes(graph, [row.node for row in unknown])
+        graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
+    by_split: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row.node in graph.nodes:
+            by_split.setdefault(row.split, {})[row.node] = row.label
+    if not by_split:
         raise DataError("no labelled node is in the graph")
-    classes: dict[str, int] = {}
-    labels = NodeLabels(
-        nodes=np.array([_node_id(graph, row.node) for row in found], dtype=np.int64),
-        classes=np.array([classes.setdefault(row.label, len(classes)) for row in found], dtype=np.int64),
-        names=Vocabulary(classes, kind="class"),
-        splits=np.array([SPLITS.index(row.split) for row in found], dtype=np.int8),
-    )
-    metadata = {**graph.metadata, "missing_labels": len(unknown)} if unknown else graph.metadata
-    return replace(graph, labels=labels, metadata=metadata)
+    return graph.with_labels(by_split)
 
 
 def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
@@ -125,7 +122,7 @@ def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Pat
         of_split = split if split_column is None else row[table.position(split_column)]
         if of_split not in SPLIT_NAMES:
             raise ParseError(str(path), line, "\t".join(row), f"{of_split!r} is no split: train, valid and test are")
-        yield _Label(row[node], row[label], SPLIT_NAMES[of_split], path, line)
+        yield _Label(_called(graph, row[node]), row[label], SPLIT_NAMES[of_split], path, line)
 
 
 def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: LabelFiles) -> bool:
@@ -137,7 +134,8 @@ def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: Lab
     label = source.label if isinstance(source.label, int) else -1
     try:
         first = cells[0]
-        return _node_id(graph, first[node]) is None and all(row[label] != first[label] for row in cells[1:])
+        names_a_node = _called(graph, first[node]) in graph.nodes
+        return not names_a_node and all(row[label] != first[label] for row in cells[1:])
     except IndexError:
         return False
 
@@ -156,32 +154,27 @@ def _distinct(rows: list[_Label]) -> list[_Label]:
     return list(first.values())
 
 
-def _node_id(graph: KnowledgeGraph, name: str) -> int | None:
-    """The id of a node as a label file writes it, which may be <in brackets>."""
-    found = graph.nodes.get(name)
-    if found is None and name.startswith("<") and name.endswith(">"):
-        found = graph.nodes.get(name[1:-1])
-    return found
+def _called(graph: KnowledgeGraph, name: str) -> str:
+    """What the graph calls a node that a label file may write <in brackets>."""
+    if name in graph.nodes or not (name.startswith("<") and name.endswith(">")):
+        return name
+    return name[1:-1] if graph.node_kinds is not None or name[1:-1] in graph.nodes else name
 
 
 def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
-    examples = []
+    count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
+    lines = [f"{count} not in the graph:"]
     for row in unknown[:3]:
         near = close_matches(row.node, graph.nodes, limit=1)
-        examples.append(f"\n    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
-    more = f"\n    and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-    count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
-    return DataError(
-        f"{count} not in the graph:{''.join(examples)}{more}"
-        '\n(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)'
-    )
+        lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
+    if len(unknown) > 3:
+        lines.append(f"    and {len(unknown) - 3} more")
+    lines.append('(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)')
+    return DataError("\n".join(lines))
 
 
-def _with_isolated_nodes(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
-    kinds = None
-    if graph.node_kinds is not None:
-        names = [name[1:-1] if name.startswith("<") and name.endswith(">") else name for name in names]
-        kinds = np.concatenate([graph.node_kinds, node_kinds(list(names))])
+def _with_isolated_nodes(graph: KnowledgeGraph, names: list[str]) -> KnowledgeGraph:
+    kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
     return replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
 
 
