@@ -91,7 +91,9 @@ def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGrap
         raise _unknown_nodes(graph, unknown)
     if unknown:
         if source.missing == "add":
-            graph = _with_isolated_nodes(graph, [row.node for row in unknown])
+            names = [row.node for row in unknown]
+            kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
+            graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
         graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
     by_split: dict[str, dict[str, str]] = {}
     for row in rows:
@@ -171,11 +173,6 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
         lines.append(f"    and {len(unknown) - 3} more")
     lines.append('(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)')
     return DataError("\n".join(lines))
-
-
-def _with_isolated_nodes(graph: KnowledgeGraph, names: list[str]) -> KnowledgeGraph:
-    kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
-    return replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
 
 
 # -- labels from a relation ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -134,21 +135,15 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
 
 def _from_lines(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
     for block in line_blocks(source):
-        quads = _whole_block(file, block)
+        data, quads = block.data, None
+        if data.count(b"\n") * SHORT_LINE > len(
+            data
+        ):  # mostly empty: the parser would spend its time on them
+            data = _BLANK_LINES.sub(b"\n", data)
+        if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
+            with suppress(SyntaxError):
+                quads = _normalized(data, file.format)
         yield _line_by_line(file, block, bad_lines) if quads is None else quads
-
-
-def _whole_block(file: SourceFile, block: LineBlock) -> bytes | None:
-    """The block's quads, or None if one of its lines is malformed."""
-    if b"\0" in block.data or (b"<<" in block.data and any(map(_has_triple_term, block.data.split(b"\n")))):
-        return None
-    data = block.data
-    if data.count(b"\n") * SHORT_LINE > len(data):  # so many empty ones that the parser would spend its time on them
-        data = _BLANK_LINES.sub(b"\n", data)
-    try:
-        return _normalized(data, file.format)
-    except SyntaxError:
-        return None
 
 
 def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> bytes:

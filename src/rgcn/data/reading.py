@@ -67,13 +67,22 @@ def read(
     >>> kg.triples.tolist()
     [[0, 0, 1], [2, 0, 3]]
     """
-    label_files = _as_label_files(labels, missing_labels)
-    label_relation = _as_label_relation(labels_from, inverse)
+    label_files = labels if labels is None or isinstance(labels, LabelFiles) else LabelFiles(labels)
+    if label_files is not None and missing_labels is not None:
+        label_files = replace(label_files, missing=missing_labels)
+    label_relation = LabelRelation(labels_from) if isinstance(labels_from, str) else labels_from
+    if inverse is not None:
+        if label_relation is None:
+            raise DataError("inverse= names the inverse of labels_from=, which is not given")
+        label_relation = replace(label_relation, inverse=inverse)
     if label_files is not None and label_relation is not None:
         raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
     if literals not in ("keep", "drop"):
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
-    triple_columns = _as_triple_columns(columns, weight, header)
+    if columns is not None and (isinstance(columns, str) or len(columns) != 3):
+        raise DataError("columns= takes three: subject, relation and object")
+    told = not (columns is None and weight is None and header is None)
+    triple_columns = TripleColumns(tuple(columns or (0, 1, 2)), weight, header) if told else None
     beside = [] if label_files is None else list(label_files.paths().values())
     files = find_files(path, _as_format(format), leave_out=beside if features is None else [*beside, Path(features)])
     collector, bad_lines = TripleCollector(), BadLines(skip_bad_lines)
@@ -84,7 +93,8 @@ def read(
             with ByteSource(file.path, meter.advance) as source:
                 reading = Reading(file, source, collector, bad_lines, triple_columns, literals == "keep", prefix)
                 READERS.find(file.format)().read(reading)
-    graph = replace(_assembled(collector, bad_lines, files), name=_graph_name(path))
+    place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
+    graph = _assembled(collector, bad_lines, files, name=place.name if place.is_dir() else bare_name(place))
     if label_files is not None:
         graph = with_label_files(graph, label_files)
     if label_relation is not None:
@@ -92,7 +102,7 @@ def read(
     return graph if features is None else with_feature_file(graph, features)
 
 
-def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile]) -> KnowledgeGraph:
+def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile], name: str) -> KnowledgeGraph:
     if not collector.count:
         skipped = (
             f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
@@ -118,16 +128,12 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
         triples=triples,
         nodes=nodes,
         relations=collector.relations,
-        node_kinds=node_kinds(list(nodes)) if any(READERS.find(name).is_rdf for name in formats) else None,
+        node_kinds=node_kinds(list(nodes)) if any(READERS.find(format).is_rdf for format in formats) else None,
         triple_splits=None if files[0].split is None else splits,
         edge_weights=weights,
+        name=name,
         metadata=metadata,
     )
-
-
-def _graph_name(path: PathLike | Mapping[str, PathLike]) -> str:
-    place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
-    return place.name if place.is_dir() else bare_name(place)
 
 
 def _as_format(format: str | type[TripleReader] | None) -> str | None:
@@ -135,29 +141,3 @@ def _as_format(format: str | type[TripleReader] | None) -> str | None:
     if isinstance(format, str) and ":" in format:
         format = READERS.find(format, trusted=True)
     return format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
-
-
-def _as_label_files(
-    labels: PathLike | Mapping[str, PathLike] | LabelFiles | None, missing: str | None
-) -> LabelFiles | None:
-    if labels is None:
-        return None
-    source = labels if isinstance(labels, LabelFiles) else LabelFiles(labels)
-    return source if missing is None else replace(source, missing=missing)
-
-
-def _as_label_relation(relation: str | LabelRelation | None, inverse: str | None) -> LabelRelation | None:
-    if relation is None and inverse is not None:
-        raise DataError("inverse= names the inverse of labels_from=, which is not given")
-    source = LabelRelation(relation) if isinstance(relation, str) else relation
-    return source if source is None or inverse is None else replace(source, inverse=inverse)
-
-
-def _as_triple_columns(
-    columns: Sequence[Column] | None, weight: Column | None, header: bool | None
-) -> TripleColumns | None:
-    if columns is None and weight is None and header is None:
-        return None
-    if isinstance(columns, str) or (columns is not None and len(columns) != 3):
-        raise DataError("columns= takes three: subject, relation and object")
-    return TripleColumns(*(columns or (0, 1, 2)), weight=weight, header=header)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,27 +38,15 @@ ROWS_ALWAYS_ALLOWED = 1_000_000
 MAX_ROWS_PER_BYTE = 20
 
 
-@dataclass(frozen=True)
-class TripleColumns:
+class TripleColumns(NamedTuple):
     """Where in a table the triples are: columns by name or by position (from 0, negative from the right).
 
     header   None: there is one exactly if a column is given by name
     """
 
-    subject: Column = 0
-    relation: Column = 1
-    object: Column = 2
+    triple: tuple[Column, ...] = (0, 1, 2)
     weight: Column | None = None
     header: bool | None = None
-
-    @property
-    def has_header(self) -> bool:
-        return any(isinstance(c, str) for c in self.all) if self.header is None else self.header
-
-    @property
-    def all(self) -> tuple[Column, ...]:
-        three = (self.subject, self.relation, self.object)
-        return three if self.weight is None else (*three, self.weight)
 
 
 class UnknownColumnError(UnknownNameError, DataError):
@@ -272,12 +259,14 @@ class _TableReader(TripleReader):
         import polars as pl
 
         places, width = reading.columns or TripleColumns(), 3 if reading.columns is None else None
-        table = TableFile(reading.file, reading.source, reading.bad_lines, header=places.has_header, width=width)
+        columns = places.triple if places.weight is None else (*places.triple, places.weight)
+        header = any(isinstance(column, str) for column in columns) if places.header is None else places.header
+        table = TableFile(reading.file, reading.source, reading.bad_lines, header=header, width=width)
         if width and table.width != 3:
             raise DataError(f"{table.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
         if not table.width:
             return
-        positions = [table.position(column) for column in places.all]
+        positions = [table.position(column) for column in columns]
         for block in table.blocks:
             for position in positions:
                 block = table.without_empty(block, position)
