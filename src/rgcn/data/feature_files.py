@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from rgcn.data.files import PathLike
@@ -47,8 +48,6 @@ def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
 
 def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
     """Node names, their numbers float32 [rows, F], and their lines."""
-    import polars as pl
-
     table, frame = whole_table(path, "feature")
     if table.width < 2:
         raise DataError(f"{path}: a node's name and at least one number are needed in each row")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS, Vocabulary
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class TripleCollector:
@@ -49,8 +46,6 @@ class TripleCollector:
         name_of: Callable[[str], str] | None = None,
     ) -> None:
         """Add T triples, each column a string series of length T; `name_of` turns what the file says into a name."""
-        import polars as pl
-
         if not len(subjects):
             return
         if name_of is not self._name_of or sum(map(len, self._waiting)) + len(subjects) > self.BATCH:
@@ -63,8 +58,6 @@ class TripleCollector:
         self.count += len(subjects)
 
     def _number_waiting(self) -> None:
-        import polars as pl
-
         if not self._waiting:
             return
         batch = pl.concat(self._waiting)
@@ -103,8 +96,6 @@ class TripleCollector:
 
     def first_of_each(self) -> NDArray[np.bool_]:
         """bool [T]: False for a triple that stands earlier in the same split."""
-        import polars as pl
-
         triples = self.triples
         table = pl.DataFrame({"s": triples[:, 0], "r": triples[:, 1], "o": triples[:, 2], "split": self.splits})
         return np.asarray(table.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy())
@@ -112,8 +103,6 @@ class TripleCollector:
 
 def _number(names: pl.Series, ids: dict[str, int], name_of: Callable[[str], str] | None) -> NDArray[np.int64]:
     """Ids of the names, int64 [len(names)], extending `ids`; Python sees each distinct name once only."""
-    import polars as pl
-
     positions = names.rename("name").to_frame().with_row_index("position")
     first = positions.select(pl.col("position").min().over("name")).to_series().to_numpy()
     is_first = first == np.arange(len(names))

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+from pyoxigraph import RdfFormat, parse, serialize
 
 from rgcn.data.document_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
@@ -18,9 +20,6 @@ from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind
 from rgcn.graph.interop.rdf_terms import RDF_ENDINGS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")
@@ -118,8 +117,6 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     Having pyoxigraph write N-Quads and polars split them spares asking each quad in Python for its terms; in that
     canonical form a single space stands between terms, and only literals contain others.
     """
-    import polars as pl
-
     lines = pl.DataFrame({"line": quads.decode().split("\n")[:-1]}, schema={"line": pl.String})
     parts = lines.select(pl.col("line").str.splitn(" ", 3).struct.rename_fields(["subject", "relation", "rest"]))
     rest = pl.col("rest")
@@ -136,9 +133,7 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
 def _from_lines(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
     for block in line_blocks(source):
         data, quads = block.data, None
-        if data.count(b"\n") * SHORT_LINE > len(
-            data
-        ):  # mostly empty: the parser would spend its time on them
+        if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
             data = _BLANK_LINES.sub(b"\n", data)
         if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
             with suppress(SyntaxError):
@@ -166,14 +161,10 @@ def _has_triple_term(line: bytes) -> bool:
 
 
 def _normalized(data: bytes, format: str) -> bytes:
-    from pyoxigraph import RdfFormat, parse
-
     return _serialized(parse(data, format=RdfFormat.from_extension(format)))
 
 
 def _serialized(quads: Iterator[Any]) -> bytes:
-    from pyoxigraph import RdfFormat, serialize
-
     try:
         return serialize(quads, format=RdfFormat.N_QUADS) or b""
     except (
@@ -188,8 +179,6 @@ def _serialized(quads: Iterator[Any]) -> bytes:
 
 
 def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
-    from pyoxigraph import RdfFormat, parse
-
     reader = _DocumentReader(file, source)
     try:
         quads: Iterator[Any] = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))

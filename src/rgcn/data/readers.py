@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from rgcn.data.files import BadLines, ByteSource, SourceFile, decoded_lines, line_blocks
@@ -111,8 +112,6 @@ class Reading:
         weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Add T triples, a column of T names each, with weights float32 [T] where edges have some."""
-        import polars as pl
-
         columns = [pl.Series(names, dtype=pl.String) for names in (subjects, relations, objects)]
         if any(column.null_count() or (column == "").any() for column in columns):
             raise DataError(f"{self.file.path}: the reader {self.file.format} gave a triple in which a name is empty")

@@ -6,9 +6,10 @@ import csv
 from collections.abc import Iterator, Sequence
 from itertools import chain, compress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from rgcn.compression import compression_of
 from rgcn.data.files import (
@@ -24,9 +25,6 @@ from rgcn.data.files import (
 )
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Column = str | int
 SEPARATORS = {"tsv": "\t", "csv": ","}
@@ -145,8 +143,6 @@ class TableFile:
         return part.without_blank_lines()
 
     def _block(self, part: _TextPart) -> pl.DataFrame:
-        import polars as pl
-
         names, numbers = [*map(str, range(self.width)), "surplus"], part.numbers
         if self._separator == "," and any('"' in line for line in part.lines):
             rows, numbers = self._quoted_rows(part)
@@ -182,8 +178,6 @@ class TableFile:
 
 
 def _with_lines(frame: pl.DataFrame, numbers: Sequence[int]) -> pl.DataFrame:
-    import polars as pl
-
     return frame.with_columns(pl.Series("line", np.asarray(numbers, dtype=np.int64)))
 
 
@@ -217,8 +211,6 @@ class _LineFeed(Iterator[str]):
 
 
 def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
-    import polars as pl
-
     data: Path | bytes = path
     if compression_of(path):
         data = b"".join(iter(lambda: source.read(1 << 22), b""))
@@ -235,8 +227,6 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
 
 def whole_table(path: PathLike, what: str, default_format: str = "") -> tuple[TableFile, pl.DataFrame]:
     """A table and all its rows; a header is one of them, but for Parquet, which knows it as such."""
-    import polars as pl
-
     place = existing(path, f"{what} file")
     file = SourceFile(place, format_of(place) or default_format)
     if file.format not in ("tsv", "csv", "parquet"):
@@ -256,8 +246,6 @@ class _TableReader(TripleReader):
     plural = "tables"
 
     def read(self, reading: Reading) -> None:
-        import polars as pl
-
         places, width = reading.columns or TripleColumns(), 3 if reading.columns is None else None
         columns = places.triple if places.weight is None else (*places.triple, places.weight)
         header = any(isinstance(column, str) for column in columns) if places.header is None else places.header
