@@ -108,13 +108,7 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
             f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
         )
         raise DataError(f"no triples in {', '.join(str(file.path) for file in files)}{skipped}")
-    triples, splits, weights = collector.triples, collector.splits, collector.weights
-    duplicates = 0
-    if weights is None:  # with weights, a triple that stands twice is two edges
-        first = collector.first_of_each()
-        duplicates = int((~first).sum())
-        triples, splits = triples[first], splits[first]
-    nodes = collector.nodes
+    graph, duplicates = collector.graph()
     formats = list(dict.fromkeys(file.format for file in files))
     metadata: dict[str, Any] = {
         "source": [file.path.name for file in files],
@@ -124,13 +118,11 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
     }
     if bad_lines.count:
         metadata["skipped_examples"] = bad_lines.examples
-    return KnowledgeGraph(
-        triples=triples,
-        nodes=nodes,
-        relations=collector.relations,
-        node_kinds=node_kinds(list(nodes)) if any(READERS.find(format).is_rdf for format in formats) else None,
-        triple_splits=None if files[0].split is None else splits,
-        edge_weights=weights,
+    is_rdf = any(READERS.find(format).is_rdf for format in formats)
+    return replace(
+        graph,
+        node_kinds=node_kinds(list(graph.nodes)) if is_rdf else None,
+        triple_splits=None if files[0].split is None else graph.triple_splits,
         name=name,
         metadata=metadata,
     )

