@@ -59,12 +59,13 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
             labels = NodeLabels(nodes, classes, _names(folder, "classes", "class"), splits)
+        given: dict[str, Any] = {"triples": arrays["triples"], **{name: arrays.get(name) for name in ARRAYS}}
         graph = KnowledgeGraph(
             nodes=_names(folder, "nodes", "node"),
             relations=_names(folder, "relations", "relation"),
             labels=labels,
             name=about["name"],
-            **{"triples": arrays["triples"], **{name: arrays.get(name) for name in ARRAYS}},
+            **given,
         )
     except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
         raise DataError(f"{folder}: not a whole saved graph: a file is missing or damaged ({error})") from error

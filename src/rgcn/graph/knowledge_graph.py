@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
+from rgcn.graph.interop.libraries import LibraryForms
+from rgcn.graph.interop.pyg import PygForm
 from rgcn.graph.labels import SPLITS, NodeLabels
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import count
 
 if TYPE_CHECKING:
     import os
-
-    import polars as pl
 
     from rgcn.graph.statistics import GraphStatistics
 
@@ -35,14 +34,6 @@ ARRAYS = {
 ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights")
 
 
-class NodeKind(IntEnum):
-    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
-
-    IRI = 0
-    LITERAL = 1
-    BLANK = 2
-
-
 class Neighbor(NamedTuple):
     """One triple seen from one of its ends."""
 
@@ -52,7 +43,7 @@ class Neighbor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KnowledgeGraph:
+class KnowledgeGraph(PygForm, LibraryForms):
     """Triples (subject, relation, object) over named nodes and relations. Immutable.
 
     triples       int64 [T, 3]   subject id, relation id, object id
@@ -325,53 +316,6 @@ class KnowledgeGraph:
     def _cut(self, attributes: Iterable[str], keep: NDArray[np.bool_]) -> dict[str, Any]:
         """The marked rows of those arrays that there are."""
         return {name: value[keep] for name in attributes if (value := getattr(self, name)) is not None}
-
-    # -- other libraries (docs/interop.md) ---------------------------------------------------------------
-
-    def to_pyg(self, inverse: bool = False) -> Any:
-        """A `torch_geometric.data.Data`, names and splits included; `inverse` adds inverse edges of type r + R."""
-        from rgcn.graph.interop.pyg import to_pyg
-
-        return to_pyg(self, inverse)
-
-    @classmethod
-    def from_pyg(
-        cls,
-        data: Any,
-        *,
-        nodes: Sequence[str] | None = None,
-        relations: Sequence[str] | None = None,
-        classes: Sequence[str] | None = None,
-        name: str | None = None,
-    ) -> KnowledgeGraph:
-        """A graph from PyG's `Data` or `HeteroData`; lists of names for what has none of its own."""
-        from rgcn.graph.interop.pyg import from_pyg
-
-        return from_pyg(data, nodes=nodes, relations=relations, classes=classes, name=name)
-
-    def to_networkx(self) -> Any:
-        """A `networkx.MultiDiGraph` of names, an edge a triple, keyed by its relation."""
-        from rgcn.graph.interop.libraries import to_networkx
-
-        return to_networkx(self)
-
-    def to_pykeen(self) -> dict[str, Any]:
-        """A `pykeen.triples.TriplesFactory` for each split, with the ids of this graph."""
-        from rgcn.graph.interop.libraries import to_pykeen
-
-        return to_pykeen(self)
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame`: subject, relation, object, and split and weight where there are such."""
-        from rgcn.graph.interop.libraries import to_pandas
-
-        return to_pandas(self)
-
-    def to_polars(self) -> pl.DataFrame:
-        """A `polars.DataFrame`: subject, relation, object, and split and weight where there are such."""
-        from rgcn.graph.interop.libraries import to_polars
-
-        return to_polars(self)
 
     def to_rdf(
         self,

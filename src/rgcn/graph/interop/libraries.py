@@ -10,29 +10,79 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.extras import import_extra
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
 from rgcn.graph.labels import SPLITS
+from rgcn.graph.vocabulary import NodeKind
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from rgcn.graph.knowledge_graph import KnowledgeGraph
 
-def to_networkx(graph: KnowledgeGraph) -> Any:
-    """A `networkx.MultiDiGraph`: nodes by name, an edge a triple.
 
-    Nodes have the attribute kind ("iri", "literal", "blank") and, where they have such, label, split and features;
-    edges have relation and, where the graph has such, weight and split. An edge's key is its relation; a triple that
-    stands again (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
+class LibraryForms:
+    """What a `KnowledgeGraph` can become; each library is imported only when it is asked for."""
 
-    >>> kg = KnowledgeGraph.from_triples([("a", "likes", "b")], labels={"a": "person"})
-    >>> multi = to_networkx(kg)
-    >>> multi.nodes["a"], list(multi.edges(keys=True))
-    ({'kind': 'iri', 'label': 'person', 'split': 'train'}, [('a', 'b', 'likes')])
-    """
-    multi = import_extra("networkx", "interop").MultiDiGraph(name=graph.name)
-    multi.add_nodes_from(_nodes(graph))
-    multi.add_edges_from(_edges(graph))
-    return multi
+    def to_networkx(self: KnowledgeGraph) -> Any:
+        """A `networkx.MultiDiGraph`: nodes by name, an edge a triple.
+
+        Nodes have the attribute kind ("iri", "literal", "blank") and, where they have such, label, split and features;
+        edges have relation and, where the graph has such, weight and split. An edge's key is its relation; a triple
+        that stands again (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
+
+        >>> from rgcn.graph import KnowledgeGraph
+        >>> multi = KnowledgeGraph.from_triples([("a", "likes", "b")], labels={"a": "person"}).to_networkx()
+        >>> multi.nodes["a"], list(multi.edges(keys=True))
+        ({'kind': 'iri', 'label': 'person', 'split': 'train'}, [('a', 'b', 'likes')])
+        """
+        multi = import_extra("networkx", "interop").MultiDiGraph(name=self.name)
+        multi.add_nodes_from(_nodes(self))
+        multi.add_edges_from(_edges(self))
+        return multi
+
+    def to_pykeen(self: KnowledgeGraph) -> dict[str, Any]:
+        """{"train": TriplesFactory, "valid": ..., "test": ...}: the splits that have triples; without splits "train".
+
+        Entity and relation ids are ours in every split, so that scores and ranks can be compared one to one:
+
+            splits = kg.to_pykeen()
+            pipeline(training=splits["train"], validation=splits["valid"], testing=splits["test"], model="RGCN")
+        """
+        import torch
+
+        factory = import_extra("pykeen", "pykeen", "pykeen.triples").TriplesFactory
+        entities = {name: number for number, name in enumerate(self.nodes)}
+        relations = {name: number for number, name in enumerate(self.relations)}
+        return {
+            split: factory(
+                mapped_triples=torch.from_numpy(np.array(triples)),
+                entity_to_id=entities,
+                relation_to_id=relations,
+                metadata={"name": self.name, "split": split},
+            )
+            for split in (SPLITS if self.triple_splits is not None else ("train",))
+            if len(triples := self.split_triples(split))
+        }
+
+    def to_polars(self: KnowledgeGraph) -> pl.DataFrame:
+        """A `polars.DataFrame`, a row a triple: subject, relation, object, and split and weight where there are such.
+
+        >>> from rgcn.graph import KnowledgeGraph
+        >>> KnowledgeGraph.from_triples([("a", "likes", "b")]).to_polars().rows()
+        [('a', 'likes', 'b')]
+        """
+        import polars as pl
+
+        columns = {name: pl.Series(name, names, dtype=pl.String).gather(ids) for name, names, ids in _coded(self)}
+        if self.edge_weights is not None:
+            columns["weight"] = pl.Series("weight", self.edge_weights)
+        return pl.DataFrame(columns)
+
+    def to_pandas(self: KnowledgeGraph) -> Any:
+        """A `pandas.DataFrame` with the same rows as that of polars."""
+        columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(self)}
+        if self.edge_weights is not None:
+            columns["weight"] = self.edge_weights
+        return import_extra("pandas", "interop").DataFrame(columns)
 
 
 def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -63,53 +113,6 @@ def _edges(graph: KnowledgeGraph) -> Iterator[tuple[str, str, Any, dict[str, Any
         if splits is not None:
             attributes["split"] = SPLITS[splits[number]]
         yield subject, object_, relation if met[triple] == 1 else (relation, met[triple]), attributes
-
-
-def to_pykeen(graph: KnowledgeGraph) -> dict[str, Any]:
-    """{"train": TriplesFactory, "valid": ..., "test": ...}: the splits that have triples; only "train" without splits.
-
-    Entity and relation ids are ours in every split, so that scores and ranks can be compared one to one:
-
-        splits = kg.to_pykeen()
-        pipeline(training=splits["train"], validation=splits["valid"], testing=splits["test"], model="RGCN")
-    """
-    import torch
-
-    factory = import_extra("pykeen", "pykeen", "pykeen.triples").TriplesFactory
-    entities = {name: number for number, name in enumerate(graph.nodes)}
-    relations = {name: number for number, name in enumerate(graph.relations)}
-    return {
-        split: factory(
-            mapped_triples=torch.from_numpy(np.array(triples)),
-            entity_to_id=entities,
-            relation_to_id=relations,
-            metadata={"name": graph.name, "split": split},
-        )
-        for split in (SPLITS if graph.triple_splits is not None else ("train",))
-        if len(triples := graph.split_triples(split))
-    }
-
-
-def to_polars(graph: KnowledgeGraph) -> pl.DataFrame:
-    """A `polars.DataFrame`, a row a triple: subject, relation, object, and split and weight where there are such.
-
-    >>> to_polars(KnowledgeGraph.from_triples([("a", "likes", "b")])).rows()
-    [('a', 'likes', 'b')]
-    """
-    import polars as pl
-
-    columns = {name: pl.Series(name, names, dtype=pl.String).gather(ids) for name, names, ids in _coded(graph)}
-    if graph.edge_weights is not None:
-        columns["weight"] = pl.Series("weight", graph.edge_weights)
-    return pl.DataFrame(columns)
-
-
-def to_pandas(graph: KnowledgeGraph) -> Any:
-    """The same as a `pandas.DataFrame`."""
-    columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(graph)}
-    if graph.edge_weights is not None:
-        columns["weight"] = graph.edge_weights
-    return import_extra("pandas", "interop").DataFrame(columns)
 
 
 def _coded(graph: KnowledgeGraph) -> Iterator[tuple[str, list[str], NDArray[np.integer[Any]]]]:

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -159,7 +159,7 @@ def _serializer(path: Path, format: str | None) -> RdfFormat:
             f"{path.name if format is None else repr(format)} names no RDF format; give format=, one of "
             f"{', '.join(RDF_ENDINGS)}"
         )
-    return RdfFormat.from_extension(name)
+    return cast(RdfFormat, RdfFormat.from_extension(name))
 
 
 # -- names as terms ---------------------------------------------------------------------------------------
