@@ -10,6 +10,10 @@ from rgcn.data.registry import counts_of
 from rgcn.paper.availability import load_or_reason
 from rgcn.paper.comparison import Row, Table, judge_count, without_figure
 from rgcn.paper.published import (
+from rgcn.data.catalog import counts_of
+from rgcn.paper.availability import load_or_reason
+from rgcn.paper.comparison import Row, Table, judge_count, without_figure
+from rgcn.paper.published import (
     LINK_DATASETS,
     LINK_DATASETS_TABLE,
     NODE_DATASETS,

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeKind
-from rgcn.runs.folder import RunFolder
 from rgcn.pages.model_card import model_card
+from rgcn.runs.folder import RunFolder
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import AtMost, Count, NodeName, Number
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
