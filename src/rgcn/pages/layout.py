@@ -132,6 +132,7 @@ def _environment() -> Environment:
         "compact": figures.compact,
         "decimal": figures.decimal,
         "duration": duration,
+        "g": "{:g}".format,
         "named": escaping.named,
         "number": "{:,}".format,
         "percent": figures.percent,
