@@ -1,0 +1,94 @@
+"""tune.html: the course of a study, what mattered in it, and the best ten trials."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from markupsafe import Markup
+
+from rgcn.pages.charts import Bar, Mark, Point, Series, bar_chart, line_chart
+from rgcn.pages.figures import percent
+from rgcn.pages.layout import Tile, page, render, sections
+from rgcn.tuning.result import TuneResult, summary
+from rgcn.tuning.spaces import described
+from rgcn.tuning.study import TrialRecord
+from rgcn.version import __version__
+from rgcn.words import duration
+
+SHOWN = 10
+
+
+def tune_page(result: TuneResult) -> str:
+    """The whole page, in one file."""
+    plan, finished = result.plan, result.ranking
+    bars = [Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()]
+    shown = sections(
+        "tuning.html",
+        result=result,
+        history=_history(result),
+        importance=bar_chart(bars, ["importance"], label="setting", value_format=percent) if bars else None,
+        finished=finished,
+        most=SHOWN,
+        keys=[key for key in plan.spaces if any(key in trial.values for trial in finished)],
+        value_words=_value,
+        spaces=[(Markup("<code>{}</code>").format(key), described(space)) for key, space in plan.spaces.items()],
+        failed=[trial for trial in result.trials if trial.state == "failed"],
+    )
+    return page(
+        f"Tuning {plan.name}",
+        shown,
+        introduction=render("tuning_introduction.html", best=result.best, file=plan.folder / "best.yaml"),
+        tiles=_tiles(result),
+        footer=f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}",
+    )
+
+
+def _tiles(result: TuneResult) -> list[Tile]:
+    def place(trial: TrialRecord) -> str:
+        spread = f"± {trial.deviation:.4f}, " if trial.deviation else ""
+        return f"{spread}trial {trial.number}, epoch {trial.epoch}"
+
+    folds, seconds = result.plan.objective.folds, sum(trial.seconds or 0.0 for trial in result.trials)
+    tiles = [
+        Tile(name, f"{trial.value:.4f}", place(trial))
+        for name, trial in ((f"best {result.metric}", result.best), ("the configuration as it was", result.own))
+        if trial is not None
+    ]
+    tiles.append(Tile("trials", str(len(result.trials)), summary(result).partition(": ")[2]))
+    trainings = f"{folds} trainings a trial" if folds > 1 else "one training a trial"
+    return [*tiles, Tile("time in trials", duration(seconds), trainings)]
+
+
+def _history(result: TuneResult) -> Markup:
+    """Every trial a dot, the best so far a line, the configuration's own ringed."""
+    metric, own = result.plan.objective.metric, result.own
+    values: dict[str, list[Point]] = {"finished": [], "stopped": []}
+    for trial in result.trials:
+        if trial.state in values and trial.value is not None:
+            values[trial.state].append((trial.number, trial.value))
+    stairs: list[Point] = []
+    for number, value in values["finished"]:
+        if not stairs or metric.better(value, stairs[-1][1]):
+            stairs += [(number, stairs[-1][1] if stairs else value), (number, value)]
+    stairs += [(trial.number, stairs[-1][1]) for trial in result.trials[-1:] if stairs]
+    series = [
+        Series("finished", values["finished"], color=0, joined=False),
+        Series("best so far", stairs, color=1),
+        Series("stopped early, so far", values["stopped"], color=2, joined=False),
+    ]
+    every = [value for some in values.values() for _, value in some] or [0.0]
+    return line_chart(
+        series,
+        title=f"{result.metric} of each trial",
+        x_label="trial",
+        y_label=result.metric,
+        marks=[] if own is None else [Mark("the configuration as it was", own.number, own.value)],
+        y_range=(min(every), max(every)),
+    )
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
