@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from rgcn.errors import local_name
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.look.naming import node_title, relation_title
 from rgcn.predict import OpenModel
 
 # Seven colors in three shapes; what is rarer shares one more group.
 MOST_GROUPS = 21
+LONGEST_PATH = 36
 TYPE_RELATIONS = frozenset({"type", "instanceof", "isa", "p31", "kind"})
 
 Integers = NDArray[np.int64]
@@ -171,3 +171,27 @@ def _coloring(
             new[i] = len(groups)
             groups.append(Group(called, int(counts[i]), muted=True))
     return Coloring(key, title, words, groups, new[np.searchsorted(numbers, group)])
+
+
+def node_title(opened: OpenModel, node: int) -> str:
+    """What people call a node, without the namespace that even a literal may have."""
+    return local_name(opened.titles.of(node))
+
+
+def relation_title(opened: OpenModel, number: int) -> str:
+    """What people call a relation: of a long path its last parts."""
+    return path_end(opened.titles.relation(number))
+
+
+def path_end(path: str) -> str:
+    """
+    >>> path_end("/film/film/genre"), path_end("/music/performance_role/regular_performances./music/group/role")
+    ('/film/film/genre', '…/music/group/role')
+    """
+    if len(path) <= LONGEST_PATH or "/" not in path:
+        return path
+    parts = path.split("/")
+    end = parts.pop()
+    while parts and len(parts[-1]) + len(end) < LONGEST_PATH - 2 and not parts[-1].endswith("."):
+        end = f"{parts.pop()}/{end}"
+    return f"…/{end}" if parts else end

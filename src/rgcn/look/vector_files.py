@@ -18,7 +18,7 @@ import polars as pl
 
 from rgcn.data.atomic import TEMPORARY_PREFIX, replace_atomically
 from rgcn.errors import ConfigError, DataError
-from rgcn.look.tables import VECTOR
+from rgcn.look.vectors import VECTOR
 
 # The year a ZIP file can begin with: the same vectors give the same bytes, whenever they are written.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
