@@ -162,36 +162,28 @@ def line_chart(
     xs = sorted({x for one in drawn for x, _ in one.points})
     ys = [y for one in drawn for _, y in one.points] + [y for one in drawn for _, *ends in one.band for y in ends]
     low, high = (end if given is None else given for end, given in zip((min(ys), max(ys)), y_range, strict=True))
-    y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high, 5)
-    across = Scale.around(xs)
-    places = min(LISTED, len(xs))
+    y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high)
+    x_ticks = [x for x in nice_ticks(xs[0], xs[-1]) if x == round(x) and xs[0] <= x <= xs[-1]]
+    across, places = Scale.around(xs), min(LISTED, len(xs))
     pointed_at = [
         {"name": one.name, "points": [[x, across.place(x), value_format(y)] for x, y in one.points]} for one in drawn
     ]
-    lines: dict[str, list[float]] = {}
-    for mark in marks:
-        if mark.y is None:
-            lines.setdefault(mark.label, []).append(mark.x)
+    shown = {"title": title, "x_label": x_label, "y_label": y_label, "height": height, "marks": marks}
     return render(
         "line_chart.html",
         series=drawn,
-        title=title,
-        x_label=x_label,
-        y_label=y_label,
-        height=height,
         across=across,
         up=Scale(y_ticks[0], y_ticks[-1]),
-        x_ticks=[x for x in nice_ticks(xs[0], xs[-1], 5) if x == round(x) and across.low <= x <= across.high] or xs[:1],
+        x_ticks=x_ticks or xs[:1],
         y_ticks=y_ticks,
         y_format=y_format,
         words=value_format,
         dotted=max(len(one.points) for one in drawn) <= DOTTED_BELOW,
-        rings=[mark for mark in marks if mark.y is not None],
-        lines=lines,
         pointed_at={"label": x_label, "series": pointed_at},
         listed=[xs[round(i * (len(xs) - 1) / max(1, places - 1))] for i in range(places)],
         by_x=[dict(one.points) for one in drawn],
         is_all=places == len(xs),
+        **shown,
     )
 
 
@@ -242,13 +234,9 @@ def bar_chart(
     True
     """
     values = [value for bar in bars for value in bar.values if value is not None]
-    full = maximum if maximum is not None else max(values, default=1.0)
-
-    def share(value: float) -> str:
-        return f"{100 * min(max(value / full, 0.0), 1.0) if full > 0 else 0.0:.2f}"
-
+    full = max(values, default=1.0) if maximum is None else maximum
     shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
-    return render("bar_chart.html", bars=bars, share=share, **shown)
+    return render("bar_chart.html", bars=bars, full=full if full > 0 else 1.0, **shown)
 
 
 def heat_map(
@@ -269,13 +257,7 @@ def heat_map(
     >>> "2 of 3 of a in b" in heat_map(["a"], ["a", "b"], [[1, 2]], corner="truly")
     True
     """
-    return render(
-        "heat_map.html",
-        rows=list(zip(row_names, counts, strict=True)),
-        columns=column_names,
-        numbered=len(column_names) > NAMED_COLUMNS,
-        tall=len(row_names) > TALL,
-        shade=lambda value, total: min(SHADES - 1, int(value / total * SHADES)),
-        corner=corner,
-        said=said,
-    )
+    rows = list(zip(row_names, counts, strict=True))
+    numbered, tall = len(column_names) > NAMED_COLUMNS, len(row_names) > TALL
+    shown = {"columns": column_names, "corner": corner, "said": said, "shades": SHADES}
+    return render("heat_map.html", rows=rows, numbered=numbered, tall=tall, **shown)

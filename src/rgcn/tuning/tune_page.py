@@ -32,7 +32,7 @@ def tune_page(result: TuneResult) -> str:
         most=SHOWN,
         keys=[key for key in plan.spaces if any(key in trial.values for trial in finished)],
         value_words=_value,
-        spaces=[(Markup("<code>{}</code>").format(key), described(space)) for key, space in plan.spaces.items()],
+        spaces={key: described(space) for key, space in plan.spaces.items()},
         failed=[trial for trial in result.trials if trial.state == "failed"],
     )
     return page(
