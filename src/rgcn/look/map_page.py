@@ -14,11 +14,10 @@ from rgcn.look.mapping import METHOD_NAMES
 from rgcn.look.node_map import NodeMap
 from rgcn.look.relation_likeness import MOST_DRAWN, SHADE_STEPS, RelationLikeness, relation_likeness
 from rgcn.pages.escaping import named
-from rgcn.pages.layout import Tile, page, render, save_page, sections
+from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.node_report import confusion_chart, evaluate_nodes
 from rgcn.predict import OpenModel
 from rgcn.version import __version__
-from rgcn.words import count
 
 # Places are sent as whole numbers up to this, a tenth of a pixel at any size a screen has.
 GRID = 20_000
@@ -34,36 +33,34 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     split  what a classifier's mistakes are shown on; None: validation where there is some, else training
     """
     opened = made.opened
-    measured = evaluate_nodes(opened.model, split_looked_at(opened, split)) if opened.answers("classes") else None
+    measured = confusion = None
+    if opened.answers("classes"):
+        measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
+        confusion = confusion_chart(measured, [opened.titles.class_(i) for i in range(len(measured.classes))])
     likeness: RelationLikeness | str
     try:
         likeness = relation_likeness(opened)
     except DataError as error:
         likeness = str(error)
     coloring = made.colorings[0]
-    shown = sections(
+    content = parts(
         "map_page.html",
         map=made,
-        which=_which(made),
+        opened=opened,
+        graph=opened.graph,
         method=METHOD_NAMES[made.method],
+        is_judged=len(made.nodes) >= FEWEST_JUDGED,
         coloring=coloring,
         groups=[_in_words(made, coloring, number) for number in range(len(coloring.groups))],
         data=_data(made),
         measured=measured,
-        confusion=measured
-        and confusion_chart(measured, [opened.titles.class_(i) for i in range(len(measured.classes))]),
+        confusion=confusion,
         likeness=likeness,
         most_drawn=MOST_DRAWN,
         steps=SHADE_STEPS,
     )
-    return page(
-        f"{opened.name}: a look inside",
-        shown,
-        introduction=render("map_introduction.html", opened=opened, graph=opened.graph),
-        tiles=_tiles(made),
-        footer=f"Written by rgcn {__version__} (seed {made.seed}). This page loads nothing from anywhere.",
-        extras=["map"],
-    )
+    footer = f"Written by rgcn {__version__} (seed {made.seed}). This page loads nothing from anywhere."
+    return page(f"{opened.name}: a look inside", content, footer=footer, extras=["map"])
 
 
 def write_map_page(path: Path, made: NodeMap, split: str | None = None) -> None:
@@ -80,32 +77,6 @@ def split_looked_at(opened: OpenModel, wanted: str | None) -> str:
     if wanted not in counts:
         raise DataError(f"the graph has no labels in split {wanted!r}; it has {', '.join(counts)}")
     return wanted
-
-
-def _which(made: NodeMap) -> str:
-    """Which nodes are shown, where not all are."""
-    shown = len(made.nodes)
-    if shown == made.candidates:
-        return count(shown, "node")
-    words = "the labelled ones, then those in the most triples" if made.labelled else "those in the most triples"
-    if made.labelled > shown:
-        words = (
-            f"drawn evenly by class from the {made.labelled:,} labelled ones (test nodes, whose classes are not looked "
-            f"at, count as a class of their own; seed {made.seed})"
-        )
-    return f"{shown:,} of {made.candidates:,} nodes: {words}"
-
-
-def _tiles(made: NodeMap) -> list[Tile]:
-    quality = made.quality
-    tiles = [Tile("nodes on the map", f"{len(made.nodes):,}", f"of {made.candidates:,}")]
-    if len(made.nodes) >= FEWEST_JUDGED:
-        trust = f"{quality.trustworthiness:.2f}"
-        tiles.append(Tile("trustworthiness", trust, "of neighbors on the map: 1 perfect, 0.5 chance"))
-    if quality.same_class is not None and quality.same_class_whole is not None:
-        by_vectors = f"on the map; {100 * quality.same_class_whole:.0f} % by vectors (no test nodes)"
-        tiles.append(Tile("neighbors of the same class", f"{100 * quality.same_class:.0f} %", by_vectors))
-    return tiles
 
 
 def _in_words(made: NodeMap, coloring: Coloring, number: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -46,6 +46,15 @@ class Tile:
     note: str = ""
 
 
+@dataclass
+class PageParts:
+    """What stands between the title and the footer of a page."""
+
+    sections: list[PageSection] = field(default_factory=list)
+    tiles: list[Tile] = field(default_factory=list)
+    introduction: str = ""
+
+
 def render(template: str, **values: object) -> Markup:
     """What a template makes of some values.
 
@@ -55,24 +64,30 @@ def render(template: str, **values: object) -> Markup:
     return Markup(escaping.printable(_environment().get_template(template).render(values)))
 
 
-def sections(template: str, **values: object) -> list[PageSection]:
-    """The sections a template makes, each by {% call section(heading, explanation) %} its content {% endcall %}."""
-    made: list[PageSection] = []
+def parts(template: str, **values: object) -> PageParts:
+    """What a template puts on a page, by {% call section(heading, explanation) %} content {% endcall %},
+    {{ tile(name, value, note) }} and {% call introduction() %} content {% endcall %}."""
+    made = PageParts()
 
     def section(heading: str, explanation: str = "", *, caller: Callable[[], str]) -> str:
-        made.append(PageSection(heading, explanation, caller()))
+        made.sections.append(PageSection(heading, explanation, caller()))
         return ""
 
-    render(template, section=section, **values)
+    def tile(name: str, value: str, note: str = "") -> str:
+        made.tiles.append(Tile(name, value, note))
+        return ""
+
+    def introduction(*, caller: Callable[[], str]) -> str:
+        made.introduction = caller()
+        return ""
+
+    render(template, section=section, tile=tile, introduction=introduction, **values)
     return made
 
 
 def page(
     title: str,
-    sections: Sequence[PageSection],
-    *,
-    introduction: str = "",
-    tiles: Sequence[Tile] = (),
+    content: PageParts,
     footer: str = f"Written by rgcn {__version__}. This page loads nothing from anywhere.",
     extras: Sequence[str] = (),
 ) -> str:
@@ -83,7 +98,7 @@ def page(
     The policy in its head lets a browser run the page's own script and nothing else, so that even a name from the data
     that got through the escaping could not do anything.
 
-    >>> text = page("A page", [PageSection("First", "What is seen here.", "Content")])
+    >>> text = page("A page", PageParts([PageSection("First", "What is seen here.", "Content")]))
     >>> text.startswith("<!DOCTYPE html>"), "http://" in text
     (True, False)
     """
@@ -93,7 +108,7 @@ def page(
         for kind in ("css", "js")
     )
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    shown = {"title": title, "introduction": introduction, "tiles": tiles, "sections": sections, "footer": footer}
+    shown = {"title": title, "content": content, "footer": footer}
     return str(render("layout.html", styles=styles, scripts=scripts, digests=digests, **shown))
 
 

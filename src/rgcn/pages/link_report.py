@@ -16,8 +16,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
 from rgcn.pages.charts import Bar, bar_chart, column_chart
 from rgcn.pages.escaping import named
-from rgcn.pages.figures import SPLIT_WORDS, decimal, percent
-from rgcn.pages.layout import Tile, sections
+from rgcn.pages.figures import SPLIT_WORDS, percent
+from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.ranking import RankingReport, Ranks, summarize
 from rgcn.ranking.metrics import Metrics
@@ -155,14 +155,6 @@ class LinkReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_links(cast(RankingModel, model), split, on_progress)
-        both = found.report.both
-        asked = f"{count(both.count, 'question')} about {count(both.count // 2, 'triple')}"
-        tiles = [
-            Tile(f"{SPLIT_WORDS[split]} MRR", MRR.words(both.mrr), asked),
-            Tile("first answer is right", percent(both.hits[1]), "hits@1"),
-            Tile("among the first ten", percent(both.hits[10]), "hits@10"),
-            Tile("mean rank", decimal(both.mean_rank), f"of {count(found.candidates, 'node')}"),
-        ]
         labels, objects, subjects = zip(*found.bins, strict=True)
         histogram = column_chart(
             labels,
@@ -171,8 +163,8 @@ class LinkReporting(Reporting):
             x_label="rank of the true node",
             y_label="questions",
         )
-        shown = sections(
-            "link_sections.html",
+        content = parts(
+            "link_report.html",
             found=found,
             calibration=model.calibration_,
             histogram=histogram,
@@ -180,7 +172,7 @@ class LinkReporting(Reporting):
             relations=_relation_charts(found),
         )
         cautions = ranking_cautions(found.known, found.reversed, found.repeated)
-        return Measured(split, found.as_dict(), tiles, shown, cautions)
+        return Measured(split, found.as_dict(), content.tiles, content.sections, cautions)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"triples": graph.statistics().triples_per_split}

@@ -18,7 +18,7 @@ from rgcn.graph.titles import Titles
 from rgcn.pages.charts import Bar, bar_chart, heat_map
 from rgcn.pages.escaping import markdown_text, named
 from rgcn.pages.figures import SPLIT_WORDS, percent
-from rgcn.pages.layout import Tile, render, sections
+from rgcn.pages.layout import parts, render
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.tasks.estimator import Estimator
 from rgcn.words import count, short_name
@@ -94,16 +94,12 @@ class NodeEvaluation:
         return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
 
     def by_class(self) -> list[ClassFigures]:
-        rows, columns, hits = self.confusion.sum(1), self.confusion.sum(0), np.diag(self.confusion)
+        counted = (self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist(), np.diag(self.confusion).tolist())
         return [
             ClassFigures(
-                name,
-                float(hits[i] / columns[i]) if columns[i] else None,
-                float(hits[i] / rows[i]) if rows[i] else None,
-                int(rows[i]),
-                int(columns[i]),
+                name, hits / predicted if predicted else None, hits / nodes if nodes else None, nodes, predicted
             )
-            for i, name in enumerate(self.classes)
+            for name, nodes, predicted, hits in zip(self.classes, *counted, strict=True)
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -164,23 +160,14 @@ class NodeReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_nodes(model, split)
-        answered = Markup("always answering {}").format(named(found.majority))
-        tiles = [
-            Tile(
-                f"{SPLIT_WORDS[split]} accuracy",
-                percent(found.accuracy),
-                f"{found.right:,} of {count(found.count, 'node')} right",
-            ),
-            Tile("without learning", percent(found.majority_accuracy), answered),
-        ]
-        shown = sections(
-            "node_sections.html",
+        content = parts(
+            "node_report.html",
             found=found,
             calibration=model.calibration_,
             confusion=confusion_chart(found, found.classes),
             classes=_class_chart(found),
         )
-        return Measured(split, found.as_dict(), tiles, shown, node_cautions(found))
+        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found))
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"labelled nodes": graph.statistics().labels_per_split}

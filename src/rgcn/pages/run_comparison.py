@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
 from rgcn.pages.charts import Series
-from rgcn.pages.layout import page, sections
+from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
 from rgcn.pages.run_report import setting_words
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
@@ -77,17 +77,13 @@ class Entry:
         if len(curves) < 2:
             return Series(self.name, sorted(curves[0].items()) if curves else [], color=color)
         shared = sorted(set.intersection(*map(set, curves)))
-        spreads = {
-            x: Spread.of([curve[x] for curve in curves])
-            for x in shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]
-        }
-        band = [
-            (x, one.mean - (one.standard_error or 0), one.mean + (one.standard_error or 0))
-            for x, one in spreads.items()
-        ]
-        return Series(
-            f"{self.name} (mean of {len(curves)})", [(x, one.mean) for x, one in spreads.items()], band, color
-        )
+        points, band = [], []
+        for x in shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]:
+            spread = Spread.of([curve[x] for curve in curves])
+            error = spread.standard_error or 0.0
+            points.append((x, spread.mean))
+            band.append((x, spread.mean - error, spread.mean + error))
+        return Series(f"{self.name} (mean of {len(curves)})", points, band, color)
 
 
 @dataclass(frozen=True)
@@ -280,7 +276,7 @@ def comparison_page(comparison: Comparison) -> str:
     pictures = [picture for task in comparison.tasks for picture in comparison.pictures(task)]
     values = {"comparison": comparison, "pictures": pictures, "setting_words": setting_words}
     footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
-    return page(f"Comparison of {', '.join(names[:4])}{more}", sections("comparison.html", **values), footer=footer)
+    return page(f"Comparison of {', '.join(names[:4])}{more}", parts("comparison.html", **values), footer=footer)
 
 
 def seed_folders(folder: Path) -> list[Path]:

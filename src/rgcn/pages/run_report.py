@@ -16,7 +16,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.pages.charts import Bar, Mark, Series, bar_chart
 from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, moment
-from rgcn.pages.layout import Tile, page, render, save_page, sections
+from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.environment import decisive_differences
 from rgcn.runs.folder import RunFolder
@@ -24,7 +24,7 @@ from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
-from rgcn.words import duration, memory, setting
+from rgcn.words import memory, setting
 
 SHOWN_RELATIONS = 10
 STATE_WORDS = {
@@ -65,14 +65,16 @@ def make_report(
         reason = str(error)
     measured = _measured_or_reason(run, model, reason, split, on_progress)
     panels = reporting.panels(run.reported, run.task.watch(run.config))
-    settings = _settings(run.config)
-    shown = sections(
+    settings, best = _settings(run.config), run.best()
+    content = parts(
         "run_report.html",
         run=run,
-        cautions=_cautions(run, measured),
-        best=run.best(),
+        state=STATE_WORDS.get(run.status, run.status),
+        measured=None if isinstance(measured, str) else measured,
+        reason=measured if isinstance(measured, str) else "",
+        one_seed=one_seed(run),
+        best=best,
         pictures=[(panel, _picture(run, panel)) for panel in panels],
-        measured=() if isinstance(measured, str) else measured.sections,
         model=model,
         graph=None if model is None else model.graph_,
         settings=settings,
@@ -88,14 +90,8 @@ def make_report(
         machine_changes=_machine_changes(run),
         fact=_fact,
     )
-    text = page(
-        f"{run.title}: {run.task.title}",
-        shown,
-        introduction=render("run_introduction.html", run=run, state=STATE_WORDS.get(run.status, run.status)),
-        tiles=_tiles(run, measured, panels),
-        footer=f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere.",
-    )
-    best = run.best()
+    footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
+    text = page(f"{run.title}: {run.task.title}", content, footer=footer)
     values = {
         "run": str(run.folder),
         "task": run.config.task,
@@ -172,46 +168,6 @@ def _measured_or_reason(
     if model is None or not splits:
         return reason
     return run.task.to(Reporting).measure(model, wanted or splits[0], on_progress)
-
-
-def _cautions(run: RunRecord, measured: Measured | str) -> list[str]:
-    """What a reader should know before believing the figures."""
-    words: list[str] = []
-    if run.status != "finished":
-        words.append(f"This run is not finished ({run.status}): it shows what there is so far.")
-    if isinstance(measured, str):
-        return [*words, f"Nothing was measured beyond the curves: {measured}.", one_seed(run)]
-    if run.result is None:
-        words.append("Measured were the best weights of its newest checkpoint. The test split had no part in it.")
-    if measured.split == "valid":
-        words.append(
-            "These figures are of the validation split, which may have had a say in the training; they flatter."
-        )
-    words += measured.cautions
-    metric = run.task.headline
-    written = (run.result or {}).get("metrics", {}).get(measured.split, {}).get(metric.name)
-    now = measured.values.get(metric.name)
-    if written is not None and now is not None and abs(written - now) >= 5e-4:
-        words.append(
-            f"Measured again for this report, {metric.title} is {now:.4f}; the run wrote down {written:.4f}. They "
-            "should agree."
-        )
-    return [*words, one_seed(run)]
-
-
-def _tiles(run: RunRecord, measured: Measured | str, panels: list[Panel]) -> list[Tile]:
-    """Figures first; of a run that could not be measured its last ones, those of validation before the others."""
-    tiles: list[Tile] = [] if isinstance(measured, str) else list(measured.tiles)
-    for panel in panels if isinstance(measured, str) else ():
-        for column, of in reversed(panel.columns):
-            curve = run.curve(column)
-            if curve:
-                words = panel.value_format(curve[-1][1])
-                tiles.append(Tile(f"{of} {panel.metric.title}", words, f"at epoch {curve[-1][0]:,.0f}"))
-    time = "" if run.seconds is None else f"in {duration(run.seconds)}"
-    if run.result is None:
-        time = f"of at most {run.config.training.epochs:,} {time}".strip()
-    return [*tiles, Tile("epochs", f"{run.epochs:,}", time)]
 
 
 def _picture(run: RunRecord, panel: Panel) -> Markup:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
-from rgcn.pages.layout import page, sections
+from rgcn.pages.layout import page, parts
 from rgcn.paper.comparison import Report
 from rgcn.paper.rendering import NUMBERS, about_text, below, headings, lay_out, title
 
@@ -16,15 +14,8 @@ def html_page(report: Report) -> str:
     """The whole report."""
     laid = [(table, lay_out(table)) for table in report.tables]
     tables = [(title(table), headings(made), made, below(table, made)) for table, made in laid]
-    return page(
-        "The paper's figures beside ours",
-        sections("reproduction.html", tables=tables, numbers=NUMBERS, mood=mood),
-        introduction=Markup(
-            "<p>Every figure of Relational Graph Convolutional Networks: A Closer Look that is asked for here, beside "
-            "what this machine gave.</p>"
-        ),
-        footer=about_text(report.about),
-    )
+    content = parts("reproduction.html", tables=tables, numbers=NUMBERS, mood=mood)
+    return page("The paper's figures beside ours", content, footer=about_text(report.about))
 
 
 def mood(verdict: str) -> str:

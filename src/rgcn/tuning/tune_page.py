@@ -9,12 +9,10 @@ from markupsafe import Markup
 
 from rgcn.pages.charts import Bar, Mark, Point, Series, bar_chart, line_chart
 from rgcn.pages.figures import percent
-from rgcn.pages.layout import Tile, page, render, sections
+from rgcn.pages.layout import page, parts
 from rgcn.tuning.result import TuneResult, summary
 from rgcn.tuning.spaces import described
-from rgcn.tuning.study import TrialRecord
 from rgcn.version import __version__
-from rgcn.words import duration
 
 SHOWN = 10
 
@@ -23,9 +21,11 @@ def tune_page(result: TuneResult) -> str:
     """The whole page, in one file."""
     plan, finished = result.plan, result.ranking
     bars = [Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()]
-    shown = sections(
+    content = parts(
         "tuning.html",
         result=result,
+        summary=summary(result).partition(": ")[2],
+        file=plan.folder / "best.yaml",
         history=_history(result),
         importance=bar_chart(bars, ["importance"], label="setting", value_format=percent) if bars else None,
         finished=finished,
@@ -35,29 +35,7 @@ def tune_page(result: TuneResult) -> str:
         spaces={key: described(space) for key, space in plan.spaces.items()},
         failed=[trial for trial in result.trials if trial.state == "failed"],
     )
-    return page(
-        f"Tuning {plan.name}",
-        shown,
-        introduction=render("tuning_introduction.html", best=result.best, file=plan.folder / "best.yaml"),
-        tiles=_tiles(result),
-        footer=f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}",
-    )
-
-
-def _tiles(result: TuneResult) -> list[Tile]:
-    def place(trial: TrialRecord) -> str:
-        spread = f"± {trial.deviation:.4f}, " if trial.deviation else ""
-        return f"{spread}trial {trial.number}, epoch {trial.epoch}"
-
-    folds, seconds = result.plan.objective.folds, sum(trial.seconds or 0.0 for trial in result.trials)
-    tiles = [
-        Tile(name, f"{trial.value:.4f}", place(trial))
-        for name, trial in ((f"best {result.metric}", result.best), ("the configuration as it was", result.own))
-        if trial is not None
-    ]
-    tiles.append(Tile("trials", str(len(result.trials)), summary(result).partition(": ")[2]))
-    trainings = f"{folds} trainings a trial" if folds > 1 else "one training a trial"
-    return [*tiles, Tile("time in trials", duration(seconds), trainings)]
+    return page(f"Tuning {plan.name}", content, footer=f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}")
 
 
 def _history(result: TuneResult) -> Markup:
