@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.look.coloring import Coloring, colorings
+from rgcn.graph import KnowledgeGraph
+from rgcn.look.coloring import Coloring, colorings, shown_classes
 from rgcn.look.mapping import FEWEST, two_dimensional
 from rgcn.look.neighborhoods import nearest, same_class_share, trustworthiness
 from rgcn.look.vectors import NodeVectors, predictions
@@ -68,13 +68,8 @@ class NodeMap:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         quality = {key: None if value is None else round(value, 4) for key, value in vars(self.quality).items()}
-        return {
-            "method": self.method,
-            "seed": self.seed,
-            "nodes": len(self.nodes),
-            "candidates": self.candidates,
-            **quality,
-        }
+        counts = {"nodes": len(self.nodes), "candidates": self.candidates}
+        return {"method": self.method, "seed": self.seed, **counts, **quality}
 
 
 def make_map(
@@ -107,7 +102,7 @@ def make_map(
         seed,
         nodes,
         len(candidates),
-        int(is_labelled(opened.graph)[candidates].sum()),
+        int((shown_classes(opened.graph)[candidates] >= 0).sum()),
         places,
         nearest(numbers, NEAR).numbers,
         degrees(opened.graph)[nodes],
@@ -129,13 +124,9 @@ def _quality(opened: OpenModel, nodes: Integers, vectors: Floats, places: Floats
 
 def visible_labels(opened: OpenModel, nodes: Integers) -> tuple[Integers, Integers]:
     """Positions and classes of nodes with a label outside the test split: figures may guide choices."""
-    labels = opened.graph.labels
-    known = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
-    if labels is not None:
-        visible = labels.splits != SPLITS.index("test")
-        known[labels.nodes[visible]] = labels.classes[visible]
-    rows = np.flatnonzero(known[nodes] >= 0)
-    return rows, known[nodes[rows]]
+    labels, classes = opened.graph.labels, shown_classes(opened.graph)[nodes]
+    rows = np.flatnonzero((classes >= 0) & (classes < (0 if labels is None else labels.num_classes)))
+    return rows, classes[rows]
 
 
 def nodes_shown(graph: KnowledgeGraph, candidates: Integers, most: int, seed: int = 0) -> Integers:
@@ -147,19 +138,12 @@ def nodes_shown(graph: KnowledgeGraph, candidates: Integers, most: int, seed: in
     >>> [kg.nodes[i] for i in nodes_shown(kg, np.arange(4), 2)]
     ['b', 'a']
     """
-    mine = is_labelled(graph)[candidates]
-    if mine.sum() > most:
-        candidates, mine = _drawn(graph, candidates[mine], most, seed), np.ones(most, dtype=bool)
-    order = np.lexsort((candidates, -degrees(graph)[candidates], ~mine))
+    classes = shown_classes(graph)
+    labelled = classes[candidates] >= 0
+    if labelled.sum() > most:
+        candidates, labelled = _drawn(candidates[labelled], classes, most, seed), np.ones(most, dtype=bool)
+    order = np.lexsort((candidates, -degrees(graph)[candidates], ~labelled))
     return np.asarray(candidates[order][:most])
-
-
-def is_labelled(graph: KnowledgeGraph) -> NDArray[np.bool_]:
-    """[N]"""
-    labelled = np.zeros(graph.num_nodes, dtype=bool)
-    if graph.labels is not None:
-        labelled[graph.labels.nodes] = True
-    return labelled
 
 
 def degrees(graph: KnowledgeGraph) -> Integers:
@@ -167,15 +151,10 @@ def degrees(graph: KnowledgeGraph) -> Integers:
     return np.bincount(graph.split_triples("train")[:, [0, 2]].ravel(), minlength=graph.num_nodes)
 
 
-def _drawn(graph: KnowledgeGraph, labelled: Integers, most: int, seed: int) -> Integers:
+def _drawn(labelled: Integers, classes: Integers, most: int, seed: int) -> Integers:
     """The classes take turns, each giving one of its nodes at random, until there are `most`."""
-    labels = graph.labels
-    assert labels is not None
-    # Test nodes are a class of their own: theirs are kept from sight, and from every choice.
-    group = np.full(graph.num_nodes, -1, dtype=np.int64)
-    group[labels.nodes] = np.where(labels.splits == SPLITS.index("test"), labels.num_classes, labels.classes)
     shuffled = np.random.default_rng(seed).permutation(np.sort(labelled))
-    by_group = np.argsort(group[shuffled], kind="stable")
-    _, first, size = np.unique(group[shuffled][by_group], return_index=True, return_counts=True)
+    by_class = np.argsort(classes[shuffled], kind="stable")
+    _, first, size = np.unique(classes[shuffled][by_class], return_index=True, return_counts=True)
     turn = np.arange(len(shuffled)) - np.repeat(first, size)
-    return shuffled[by_group][np.argsort(turn, kind="stable")[:most]]
+    return shuffled[by_class][np.argsort(turn, kind="stable")[:most]]

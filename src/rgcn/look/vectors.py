@@ -95,14 +95,15 @@ def relation_vectors(opened: OpenModel) -> RelationVectors:
     return RelationVectors(forward.numpy(), None if inverse is None else inverse.numpy(), words)
 
 
+@dataclass(frozen=True, eq=False)
 class NodeTable:
     """A table of nodes: name, title, class and split where labelled, what a classifier says, vector.
 
-    nodes: ids, in the order the table shall have.
+    nodes  ids, in the order the table shall have
     """
 
-    def __init__(self, vectors: NodeVectors, nodes: Integers) -> None:
-        self.vectors, self.nodes = vectors, nodes
+    vectors: NodeVectors
+    nodes: Integers
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -117,12 +118,9 @@ class NodeTable:
             if on_nodes is not None:
                 on_nodes(len(part))
 
-    @property
-    def _opened(self) -> OpenModel:
-        return self.vectors.opened
-
     def _columns(self, nodes: Integers) -> list[pl.Series]:
-        graph, titles = self._opened.graph, self._opened.titles
+        opened = self.vectors.opened
+        graph, titles = opened.graph, opened.titles
         columns = [
             pl.Series("name", [graph.nodes[node] for node in nodes.tolist()], pl.String),
             pl.Series("title", [titles.of(node) for node in nodes.tolist()], pl.String),
@@ -133,10 +131,9 @@ class NodeTable:
             classes = [None if at < 0 else labels.names[int(labels.classes[at])] for at in row]
             splits = [None if at < 0 else SPLITS[int(labels.splits[at])] for at in row]
             columns += [pl.Series("class", classes, pl.String), pl.Series("split", splits, pl.String)]
-        if self._opened.answers("classes"):
-            predicted, score, probability = predictions(self._opened, nodes)
-            names = self._opened.model.classes_
-            said = [names[number] for number in predicted.tolist()]
+        if opened.answers("classes"):
+            predicted, score, probability = predictions(opened, nodes)
+            said = [opened.model.classes_[number] for number in predicted.tolist()]
             shares = [None] * len(said) if probability is None else probability
             columns += [
                 pl.Series("predicted", said, pl.String),
@@ -148,9 +145,10 @@ class NodeTable:
     @cached_property
     def _label_of(self) -> Integers:
         """[N]: where a node's label stands, -1 for none."""
-        labels = self._opened.graph.labels
+        graph = self.vectors.opened.graph
+        labels = graph.labels
         assert labels is not None
-        row = np.full(self._opened.graph.num_nodes, -1, dtype=np.int64)
+        row = np.full(graph.num_nodes, -1, dtype=np.int64)
         row[labels.nodes] = np.arange(len(labels))
         return row
 
