@@ -12,7 +12,7 @@ from rgcn.errors import DataError
 from rgcn.look.coloring import Coloring
 from rgcn.look.mapping import METHOD_NAMES
 from rgcn.look.node_map import NodeMap
-from rgcn.look.relation_likeness import MOST_DRAWN, SHADE_STEPS, RelationLikeness, relation_likeness
+from rgcn.look.relation_likeness import MOST_DRAWN, SHADE_STEPS, relation_likeness
 from rgcn.pages.escaping import named
 from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.node_report import confusion_chart, evaluate_nodes
@@ -37,7 +37,7 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     if opened.answers("classes"):
         measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
         confusion = confusion_chart(measured, [opened.titles.class_(i) for i in range(len(measured.classes))])
-    likeness: RelationLikeness | str
+    likeness: dict[str, Any] | str
     try:
         likeness = relation_likeness(opened)
     except DataError as error:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from rgcn.look.coloring import relation_title
@@ -29,42 +27,26 @@ class AlikePair(NamedTuple):
     cosine: float
 
 
-@dataclass(frozen=True, eq=False)
-class RelationLikeness:
-    """The most frequent relations of a model, beside each other.
+def relation_likeness(opened: OpenModel) -> dict[str, Any]:
+    """The most frequent relations of a model beside each other; DataError where it has nothing to compare them by.
 
-    words     what is compared
-    total     how many relations there are
-    titles    of those that are compared; counts: their training triples
-    order     of those that are drawn, what is alike side by side
-    rows      for each of these, (shade, cosine) beside each of them
+    words   what is compared; total: how many relations there are
+    titles  of those that are compared; counts: their training triples; pairs: the likest of them
+    order   of those that are drawn, what is alike side by side; rows: (shade, cosine) of each beside each
     """
-
-    words: str
-    total: int
-    titles: list[Markup]
-    counts: list[int]
-    order: list[int]
-    rows: list[list[tuple[str, float]]]
-    pairs: list[AlikePair]
-
-
-def relation_likeness(opened: OpenModel) -> RelationLikeness:
-    """DataError where the model holds nothing of its relations that can be compared."""
     vectors, counts = relation_vectors(opened), relation_counts(opened)
     compared = np.argsort(-counts, kind="stable")[:MOST_COMPARED]
-    similarity = cosines(vectors.whole[compared])
+    similarity, names = cosines(vectors.whole[compared]), opened.graph.relations
     order = clustered_order(similarity[:MOST_DRAWN, :MOST_DRAWN]).tolist()
-    names = opened.graph.relations
-    return RelationLikeness(
-        vectors.words + ("" if vectors.inverse is None else ", in both directions"),
-        len(counts),
-        [named(names[number], relation_title(opened, number)) for number in compared.tolist()],
-        counts[compared].tolist(),
-        order,
-        [[(_shade(similarity[i, j], i == j), similarity[i, j]) for j in order] for i in order],
-        likest_pairs(similarity, PAIRS),
-    )
+    return {
+        "words": vectors.words + ("" if vectors.inverse is None else ", in both directions"),
+        "total": len(counts),
+        "titles": [named(names[number], relation_title(opened, number)) for number in compared.tolist()],
+        "counts": counts[compared].tolist(),
+        "pairs": likest_pairs(similarity, PAIRS),
+        "order": order,
+        "rows": [[(_shade(similarity[i, j], i == j), similarity[i, j]) for j in order] for i in order],
+    }
 
 
 def _shade(cosine: float, is_own: bool) -> str:

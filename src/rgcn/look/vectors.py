@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -113,23 +112,25 @@ class NodeTable:
 
         on_nodes  called with how many nodes a part had, once that is written
         """
+        graph, label_of = self.vectors.opened.graph, None
+        if graph.labels is not None:
+            label_of = np.full(graph.num_nodes, -1, dtype=np.int64)  # where a node's label stands, -1 for none
+            label_of[graph.labels.nodes] = np.arange(len(graph.labels))
         for part in in_parts(self.nodes):
-            yield pl.DataFrame([*self._columns(part), vector_column(self.vectors.take(part))])
+            rows = None if label_of is None else label_of[part].tolist()
+            yield pl.DataFrame([*self._columns(part, rows), vector_column(self.vectors.take(part))])
             if on_nodes is not None:
                 on_nodes(len(part))
 
-    def _columns(self, nodes: Integers) -> list[pl.Series]:
-        opened = self.vectors.opened
-        graph, titles = opened.graph, opened.titles
+    def _columns(self, nodes: Integers, label_rows: list[int] | None) -> list[pl.Series]:
+        opened, labels = self.vectors.opened, self.vectors.opened.graph.labels
         columns = [
-            pl.Series("name", [graph.nodes[node] for node in nodes.tolist()], pl.String),
-            pl.Series("title", [titles.of(node) for node in nodes.tolist()], pl.String),
+            pl.Series("name", [opened.graph.nodes[node] for node in nodes.tolist()], pl.String),
+            pl.Series("title", [opened.titles.of(node) for node in nodes.tolist()], pl.String),
         ]
-        labels = graph.labels
-        if labels is not None:
-            row = self._label_of[nodes].tolist()
-            classes = [None if at < 0 else labels.names[int(labels.classes[at])] for at in row]
-            splits = [None if at < 0 else SPLITS[int(labels.splits[at])] for at in row]
+        if labels is not None and label_rows is not None:
+            classes = [None if row < 0 else labels.names[int(labels.classes[row])] for row in label_rows]
+            splits = [None if row < 0 else SPLITS[int(labels.splits[row])] for row in label_rows]
             columns += [pl.Series("class", classes, pl.String), pl.Series("split", splits, pl.String)]
         if opened.answers("classes"):
             predicted, score, probability = predictions(opened, nodes)
@@ -141,16 +142,6 @@ class NodeTable:
                 pl.Series("probability", shares, pl.Float32),
             ]
         return columns
-
-    @cached_property
-    def _label_of(self) -> Integers:
-        """[N]: where a node's label stands, -1 for none."""
-        graph = self.vectors.opened.graph
-        labels = graph.labels
-        assert labels is not None
-        row = np.full(graph.num_nodes, -1, dtype=np.int64)
-        row[labels.nodes] = np.arange(len(labels))
-        return row
 
 
 def predictions(opened: OpenModel, nodes: Integers) -> tuple[Integers, Floats, Floats | None]:

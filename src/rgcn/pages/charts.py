@@ -21,8 +21,6 @@ from markupsafe import Markup
 from rgcn.pages.figures import compact, decimal
 from rgcn.pages.layout import render
 
-COLORS = 8
-DASHES = ("none", "6 3", "2 3", "8 3 2 3")
 DOTTED_BELOW, LISTED = 25, 12
 NAMED_COLUMNS, TALL, SHADES = 8, 16, 10
 
@@ -114,15 +112,6 @@ class Series:
         """The same as number so and so of a chart: finite points, not too many, and a color."""
         points = [(float(x), float(y)) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
         return replace(self, points=thinned(points), color=number if self.color is None else self.color)
-
-    @property
-    def color_number(self) -> int:
-        return (self.color or 0) % COLORS + 1
-
-    @property
-    def dash(self) -> str:
-        """Curves differ in their dashes too: not everyone sees every color."""
-        return DASHES[(self.color or 0) % len(DASHES)]
 
 
 @dataclass(frozen=True)

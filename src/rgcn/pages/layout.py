@@ -148,11 +148,14 @@ def _environment() -> Environment:
         "decimal": figures.decimal,
         "duration": duration,
         "g": "{:g}".format,
+        "moment": figures.moment,
         "named": escaping.named,
         "number": "{:,}".format,
         "percent": figures.percent,
         "prose": escaping.prose,
+        "setting": escaping.setting_words,
         "short": short_name,
+        "split_sizes": figures.split_sizes,
     }
     made.globals |= {"count": count, "split_words": figures.SPLIT_WORDS}
     return made

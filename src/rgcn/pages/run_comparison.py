@@ -15,7 +15,6 @@ from rgcn.graph import SPLITS
 from rgcn.pages.charts import Series
 from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
-from rgcn.pages.run_report import setting_words
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.runs.run_record import RunRecord, read_run
 from rgcn.runs.spread import Spread
@@ -274,9 +273,9 @@ def comparison_page(comparison: Comparison) -> str:
     names = [entry.name for entry in comparison.entries]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     pictures = [picture for task in comparison.tasks for picture in comparison.pictures(task)]
-    values = {"comparison": comparison, "pictures": pictures, "setting_words": setting_words}
+    content = parts("comparison.html", comparison=comparison, pictures=pictures)
     footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
-    return page(f"Comparison of {', '.join(names[:4])}{more}", parts("comparison.html", **values), footer=footer)
+    return page(f"Comparison of {', '.join(names[:4])}{more}", content, footer=footer)
 
 
 def seed_folders(folder: Path) -> list[Path]:

@@ -15,7 +15,6 @@ from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.pages.charts import Bar, Mark, Series, bar_chart
 from rgcn.pages.escaping import named
-from rgcn.pages.figures import SPLIT_WORDS, moment
 from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.environment import decisive_differences
@@ -24,7 +23,7 @@ from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
-from rgcn.words import memory, setting
+from rgcn.words import memory
 
 SHOWN_RELATIONS = 10
 STATE_WORDS = {
@@ -79,13 +78,10 @@ def make_report(
         graph=None if model is None else model.graph_,
         settings=settings,
         changed=[row for row in settings if row[1] != row[2]],
-        setting_words=setting_words,
         reporting=reporting,
-        split_sizes=split_sizes,
         relations=None if model is None else _relations(model.graph_),
         shown_relations=SHOWN_RELATIONS,
         session_seconds=session_seconds,
-        moment=moment,
         machine=run.environment[-1] if run.environment else None,
         machine_changes=_machine_changes(run),
         fact=_fact,
@@ -126,21 +122,6 @@ def one_seed(run: RunRecord) -> str:
         f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
         "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
     )
-
-
-def setting_words(value: Any) -> Markup:
-    """A setting as a configuration file has it; long names in short, the whole of them on hovering.
-
-    >>> print(setting_words(None), setting_words(0.01), setting_words(["b"]))
-    <span class="muted">null</span> 0.01 <bdi>b</bdi>
-    """
-    if isinstance(value, str):
-        return named(value)
-    if isinstance(value, Mapping) and value:
-        return Markup("; ").join(Markup("{}: {}").format(key, named(str(inner))) for key, inner in value.items())
-    if isinstance(value, list) and value:
-        return Markup(", ").join(named(str(inner)) for inner in value)
-    return Markup('<span class="muted">null</span>') if value is None else Markup("{}").format(setting(value))
 
 
 # -- what is measured ----------------------------------------------------------------------------------------
@@ -195,10 +176,6 @@ def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, A
         elif name != "task" and not field.exclude:
             rows.append((prefix + name, value, field.get_default(call_default_factory=True), field.description or ""))
     return rows
-
-
-def split_sizes(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{SPLIT_WORDS[split]} {size:,}" for split, size in sizes.items() if size) or "none"
 
 
 def _relations(graph: KnowledgeGraph) -> Markup:
