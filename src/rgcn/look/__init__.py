@@ -8,22 +8,17 @@ write_map_page(Path("map.html"), make_map(vectors, every_node))
 """
 
 from rgcn.look.map_page import map_page, write_map_page
-from rgcn.look.mapping import METHODS, check_method, two_dimensional
+from rgcn.look.mapping import check_method, two_dimensional
 from rgcn.look.neighborhoods import same_class_share, trustworthiness
 from rgcn.look.node_map import NodeMap, make_map
-from rgcn.look.relation_likeness import cosines
-from rgcn.look.vector_files import check_ending, write_table
-from rgcn.look.vectors import NodeTable, NodeVectors, RelationVectors, relation_table, relation_vectors
+from rgcn.look.vector_files import write_table
+from rgcn.look.vectors import NodeTable, NodeVectors, relation_table, relation_vectors
 
 __all__ = [
-    "METHODS",
     "NodeMap",
     "NodeTable",
     "NodeVectors",
-    "RelationVectors",
-    "check_ending",
     "check_method",
-    "cosines",
     "make_map",
     "map_page",
     "relation_table",

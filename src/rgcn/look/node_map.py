@@ -23,20 +23,6 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Quality:
-    """Figures of a map; None where too few nodes carry a class that may be looked at.
-
-    trustworthiness   whether the 15 nearest on the map are near by their vectors: 1 is always, 0.5 about by chance
-    same_class        of the 10 nearest labelled nodes on the map, the mean share of the same class (train and valid)
-    same_class_whole  the same by vectors: what the map could show at best
-    """
-
-    trustworthiness: float
-    same_class: float | None = None
-    same_class_whole: float | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class NodeMap:
     """Nodes on a plane.
@@ -48,6 +34,10 @@ class NodeMap:
     near         int64 [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
     degree       int64 [n]: training triples of each
     predicted, probability  [n]: what a classifier says; None for link prediction
+    trustworthiness         whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance
+    same_class              of the 10 nearest labelled nodes on the map, the mean share of the same class (train and
+                            valid); None where too few nodes carry a class that may be looked at
+    same_class_whole        the same by vectors: what the map could show at best
     """
 
     opened: OpenModel
@@ -61,15 +51,18 @@ class NodeMap:
     near: Integers
     degree: Integers
     colorings: list[Coloring]
-    quality: Quality
     predicted: Integers | None
     probability: Floats | None
+    trustworthiness: float
+    same_class: float | None = None
+    same_class_whole: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        quality = {key: None if value is None else round(value, 4) for key, value in vars(self.quality).items()}
+        quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
         counts = {"nodes": len(self.nodes), "candidates": self.candidates}
-        return {"method": self.method, "seed": self.seed, **counts, **quality}
+        rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}
+        return {"method": self.method, "seed": self.seed, **counts, **rounded}
 
 
 def make_map(
@@ -95,6 +88,9 @@ def make_map(
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
     predicted, _, probability = predictions(opened, nodes) if opened.answers("classes") else (None, None, None)
+    rows, classes = visible_labels(opened, nodes)
+    is_judged = len(rows) >= FEWEST_LABELLED
+    same_class = [same_class_share(p[rows], classes, CLASS_NEIGHBORS) for p in (places, numbers) if is_judged]
     return NodeMap(
         opened,
         vectors,
@@ -107,19 +103,11 @@ def make_map(
         nearest(numbers, NEAR).numbers,
         degrees(opened.graph)[nodes],
         colorings(opened, nodes, predicted, split),
-        _quality(opened, nodes, numbers, places),
         predicted,
         probability,
+        trustworthiness(numbers, places, TRUST_NEIGHBORS),
+        *same_class,
     )
-
-
-def _quality(opened: OpenModel, nodes: Integers, vectors: Floats, places: Floats) -> Quality:
-    trust = trustworthiness(vectors, places, TRUST_NEIGHBORS)
-    rows, classes = visible_labels(opened, nodes)
-    if len(rows) < FEWEST_LABELLED:
-        return Quality(trust)
-    shares = (same_class_share(points[rows], classes, CLASS_NEIGHBORS) for points in (places, vectors))
-    return Quality(trust, *shares)
 
 
 def visible_labels(opened: OpenModel, nodes: Integers) -> tuple[Integers, Integers]:

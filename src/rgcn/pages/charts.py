@@ -133,7 +133,6 @@ def line_chart(
     y_range: tuple[float | None, float | None] = (None, None),
     y_format: Callable[[float], str] = compact,
     value_format: Callable[[float], str] = decimal,
-    height: int = 220,
 ) -> Markup:
     """Curves with thin grid lines, a legend, marks, and the numbers in a table below.
 
@@ -157,7 +156,7 @@ def line_chart(
     pointed_at = [
         {"name": one.name, "points": [[x, across.place(x), value_format(y)] for x, y in one.points]} for one in drawn
     ]
-    shown = {"title": title, "x_label": x_label, "y_label": y_label, "height": height, "marks": marks}
+    shown = {"title": title, "x_label": x_label, "y_label": y_label, "marks": marks}
     return render(
         "line_chart.html",
         series=drawn,
@@ -177,13 +176,7 @@ def line_chart(
 
 
 def column_chart(
-    labels: Sequence[str],
-    series: Sequence[tuple[str, Sequence[float]]],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    height: int = 200,
+    labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], *, title: str, x_label: str, y_label: str
 ) -> Markup:
     """Columns over labels; several series, each (name, a value for each label), stand side by side.
 
@@ -193,8 +186,7 @@ def column_chart(
     if not labels or not series:
         return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
     ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
-    shown = {"title": title, "x_label": x_label, "y_label": y_label, "height": height}
-    up = Scale(ticks[0], ticks[-1])
+    up, shown = Scale(ticks[0], ticks[-1]), {"title": title, "x_label": x_label, "y_label": y_label}
     return render("column_chart.html", labels=labels, series=series, up=up, ticks=ticks, **shown)
 
 

@@ -21,7 +21,7 @@ from rgcn.data.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.pages import escaping, figures
 from rgcn.version import __version__
-from rgcn.words import count, duration, short_name
+from rgcn.words import count, duration, memory, short_name
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -48,11 +48,28 @@ class Tile:
 
 @dataclass
 class PageParts:
-    """What stands between the title and the footer of a page."""
+    """What stands between the title and the footer of a page, put there by a template:
+
+    {% call introduction() %} content {% endcall %}
+    {{ tile(name, value, note) }}
+    {% call section(heading, explanation) %} content {% endcall %}
+    """
 
     sections: list[PageSection] = field(default_factory=list)
     tiles: list[Tile] = field(default_factory=list)
     introduction: str = ""
+
+    def introduce(self, *, caller: Callable[[], str]) -> str:
+        self.introduction = caller()
+        return ""
+
+    def add_tile(self, name: str, value: str, note: str = "") -> str:
+        self.tiles.append(Tile(name, value, note))
+        return ""
+
+    def add_section(self, heading: str, explanation: str = "", *, caller: Callable[[], str]) -> str:
+        self.sections.append(PageSection(heading, explanation, caller()))
+        return ""
 
 
 def render(template: str, **values: object) -> Markup:
@@ -65,23 +82,9 @@ def render(template: str, **values: object) -> Markup:
 
 
 def parts(template: str, **values: object) -> PageParts:
-    """What a template puts on a page, by {% call section(heading, explanation) %} content {% endcall %},
-    {{ tile(name, value, note) }} and {% call introduction() %} content {% endcall %}."""
+    """What a template puts on a page."""
     made = PageParts()
-
-    def section(heading: str, explanation: str = "", *, caller: Callable[[], str]) -> str:
-        made.sections.append(PageSection(heading, explanation, caller()))
-        return ""
-
-    def tile(name: str, value: str, note: str = "") -> str:
-        made.tiles.append(Tile(name, value, note))
-        return ""
-
-    def introduction(*, caller: Callable[[], str]) -> str:
-        made.introduction = caller()
-        return ""
-
-    render(template, section=section, tile=tile, introduction=introduction, **values)
+    render(template, introduction=made.introduce, tile=made.add_tile, section=made.add_section, **values)
     return made
 
 
@@ -148,6 +151,7 @@ def _environment() -> Environment:
         "decimal": figures.decimal,
         "duration": duration,
         "g": "{:g}".format,
+        "memory": memory,
         "moment": figures.moment,
         "named": escaping.named,
         "number": "{:,}".format,

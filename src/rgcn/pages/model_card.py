@@ -23,7 +23,7 @@ from rgcn.runs.run_record import RunRecord, read_run
 from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
-from rgcn.words import count, memory, setting
+from rgcn.words import count, setting
 
 
 def model_card(run: RunFolder, model: Estimator | None = None) -> str:
@@ -60,7 +60,6 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
             ),
             splits={} if graph is None else reporting.splits(graph),
             hardware={"gpu": None, "cpu": None, "cores": None, "memory_bytes": None, **(session.get("hardware") or {})},
-            memory=memory,
             versions={name: version for name, version in (session.get("versions") or {}).items() if version},
             settings={
                 key: setting(value)

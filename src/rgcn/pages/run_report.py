@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +22,6 @@ from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
-from rgcn.words import memory
 
 SHOWN_RELATIONS = 10
 STATE_WORDS = {
@@ -84,7 +82,6 @@ def make_report(
         session_seconds=session_seconds,
         machine=run.environment[-1] if run.environment else None,
         machine_changes=_machine_changes(run),
-        fact=_fact,
     )
     footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
     text = page(f"{run.title}: {run.task.title}", content, footer=footer)
@@ -181,21 +178,6 @@ def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, A
 def _relations(graph: KnowledgeGraph) -> Markup:
     bars = [Bar(named(name), [float(number)]) for name, number in graph.statistics().relation_counts.items()]
     return bar_chart(bars[:SHOWN_RELATIONS], ["triples"], label="relation", value_format="{:,.0f}".format)
-
-
-def _fact(key: str, value: object) -> tuple[str, str]:
-    """What a session wrote down of its machine, as a heading and words.
-
-    >>> _fact("memory_bytes", 2**30), _fact("cpu", None), _fact("threads", {"torch": 2})
-    (('Memory', '1 GiB'), ('CPU', 'none'), ('Threads', 'torch 2'))
-    """
-    heading = key.removesuffix("_bytes").replace("_", " ")
-    heading = heading.upper() if len(heading) <= 3 else heading.capitalize()
-    if key.endswith("bytes") and isinstance(value, (int, float)):
-        return heading, memory(value)
-    if isinstance(value, Mapping):
-        return heading, ", ".join(f"{name} {inner}" for name, inner in value.items())
-    return heading, "none" if value is None else str(value)
 
 
 def _machine_changes(run: RunRecord) -> list[str]:
