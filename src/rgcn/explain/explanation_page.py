@@ -7,29 +7,25 @@ from markupsafe import Markup
 from rgcn.explain.explanation import ExplainedEdge, Explanation
 from rgcn.explain.phrases import Named, percent
 from rgcn.explain.text import METHOD_WORDS, remarks
-from rgcn.pages.charts import Bar, bar_chart
+from rgcn.pages.charts import Bar
 from rgcn.pages.escaping import breakable, named
 from rgcn.pages.layout import page, parts
 
 
 def explanation_page(explanation: Explanation) -> str:
-    edges = [*explanation.edges, *explanation.against]
-    edge_bars = [Bar(_triple(one), [one.share], [_speaks(one.importance, one.itself)]) for one in edges]
-    neighbor_bars = [Bar(_name(one.node), [one.share], [_speaks(one.importance)]) for one in explanation.neighbors]
     content = parts(
         "explanation.html",
         why=explanation,
         remarks=remarks(explanation),
         percent=percent,
         found_by=METHOD_WORDS[explanation.method],
-        edges=_chart(edge_bars, "triple"),
-        neighbors=_chart(neighbor_bars, "neighbor"),
+        edges=[
+            Bar(_triple(one), [one.share], [_speaks(one.importance, one.itself)])
+            for one in (*explanation.edges, *explanation.against)
+        ],
+        neighbors=[Bar(_name(one.node), [one.share], [_speaks(one.importance)]) for one in explanation.neighbors],
     )
     return page(explanation.title, content, footer=f"Explained by rgcn from the run {explanation.model}.")
-
-
-def _chart(bars: list[Bar], label: str) -> Markup | None:
-    return bar_chart(bars, ["share"], label=label, notes=["speaks"], value_format=percent) if bars else None
 
 
 def _speaks(importance: float, itself: bool = False) -> Markup:

@@ -188,7 +188,8 @@ def _chosen(explanation: Explanation) -> list[tuple[ExplainedEdge, str]]:
     for edge, kind in [*strongest[:first], *against, *strongest[first:]]:
         needed = {_key(edge): (edge, kind)}
         if not known & _ends(edge):
-            joining = [one for one in (*explanation.edges, *explanation.connections) if _joins(one, edge, known)]
+            every = (*explanation.edges, *explanation.connections)
+            joining = [one for one in every if _ends(one) & _ends(edge) and _ends(one) & known]
             if not joining:
                 continue
             kind_of = FOR if joining[0] in explanation.edges else JOINING
@@ -197,10 +198,6 @@ def _chosen(explanation: Explanation) -> list[tuple[ExplainedEdge, str]]:
             chosen.update(needed)
             known |= {name for one, _ in needed.values() for name in _ends(one)}
     return list(chosen.values())
-
-
-def _joins(one: ExplainedEdge, edge: ExplainedEdge, known: set[str]) -> bool:
-    return bool(_ends(one) & _ends(edge)) and bool(_ends(one) & known)
 
 
 def _key(edge: ExplainedEdge) -> tuple[str, str, str]:

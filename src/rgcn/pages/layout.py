@@ -19,7 +19,8 @@ from markupsafe import Markup
 
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import DataError
-from rgcn.pages import escaping, figures
+from rgcn.pages.escaping import breakable, markdown_text, named, printable, prose, setting_words
+from rgcn.pages.figures import SPLIT_WORDS, compact, decimal, moment, percent, split_sizes
 from rgcn.version import __version__
 from rgcn.words import count, duration, memory, short_name
 
@@ -78,7 +79,7 @@ def render(template: str, **values: object) -> Markup:
     >>> print(render("empty.html", words="Nothing & nobody."), end="")
     <p class="empty">Nothing &amp; nobody.</p>
     """
-    return Markup(escaping.printable(_environment().get_template(template).render(values)))
+    return Markup(printable(_environment().get_template(template).render(values)))
 
 
 def parts(template: str, **values: object) -> PageParts:
@@ -130,9 +131,11 @@ def _environment() -> Environment:
     """Templates of .html and .svg escape what they show for these, those of .md for Markdown."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context, select_autoescape
 
+    from rgcn.pages.charts import bar_chart, column_chart  # which are templates themselves
+
     @pass_eval_context
     def finalize(context: EvalContext, value: Any) -> Any:
-        return value if context.autoescape or isinstance(value, Markup) else escaping.markdown_text(value)
+        return value if context.autoescape or isinstance(value, Markup) else markdown_text(value)
 
     made = Environment(
         loader=PackageLoader("rgcn.pages"),
@@ -145,21 +148,21 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    made.filters |= {
-        "breakable": escaping.breakable,
-        "compact": figures.compact,
-        "decimal": figures.decimal,
-        "duration": duration,
-        "g": "{:g}".format,
-        "memory": memory,
-        "moment": figures.moment,
-        "named": escaping.named,
-        "number": "{:,}".format,
-        "percent": figures.percent,
-        "prose": escaping.prose,
-        "setting": escaping.setting_words,
-        "short": short_name,
-        "split_sizes": figures.split_sizes,
-    }
-    made.globals |= {"count": count, "split_words": figures.SPLIT_WORDS}
+    words_for = [
+        breakable,
+        compact,
+        decimal,
+        duration,
+        memory,
+        moment,
+        named,
+        percent,
+        prose,
+        setting_words,
+        short_name,
+    ]
+    made.filters |= {function.__name__: function for function in (*words_for, split_sizes)}
+    made.filters |= {"g": "{:g}".format, "number": "{:,}".format}
+    made.globals |= {"bar_chart": bar_chart, "column_chart": column_chart, "count": count}
+    made.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_words": SPLIT_WORDS}
     return made

@@ -15,9 +15,9 @@ from rgcn.answers.model import AnsweringModel
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import Titles
-from rgcn.pages.charts import Bar, bar_chart, heat_map
+from rgcn.pages.charts import Bar, heat_map
 from rgcn.pages.escaping import markdown_text, named
-from rgcn.pages.figures import SPLIT_WORDS, percent
+from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import parts, render
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.tasks.estimator import Estimator
@@ -160,12 +160,17 @@ class NodeReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_nodes(model, split)
+        by_class = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
+        bars = [
+            Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
+            for one in by_class
+        ]
         content = parts(
             "node_report.html",
             found=found,
             calibration=model.calibration_,
             confusion=confusion_chart(found, found.classes),
-            classes=_class_chart(found),
+            bars=bars,
         )
         return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found))
 
@@ -184,12 +189,7 @@ class NodeReporting(Reporting):
             Bar(named(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
             for c in order
         ]
-        notes = [SPLIT_WORDS[split] for split in splits]
-        first, every = (
-            bar_chart(some, ["labelled nodes"], label="class", notes=notes, value_format="{:,.0f}".format)
-            for some in (bars[:SHOWN_CLASSES], bars)
-        )
-        return [render("class_sizes.html", first=first, every=every if len(bars) > SHOWN_CLASSES else None, bars=bars)]
+        return [render("class_sizes.html", bars=bars, notes=[SPLIT_WORDS[one] for one in splits], most=SHOWN_CLASSES)]
 
     def uses(self, graph: KnowledgeGraph | None) -> str:
         words = "To say which class a node of its graph likely belongs to."
@@ -247,12 +247,3 @@ def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
     said = "{count} of {total} “{row}” taken for “{column}”"
     chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
     return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES)
-
-
-def _class_chart(found: NodeEvaluation) -> Markup:
-    figures = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
-    bars = [
-        Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"]) for one in figures
-    ]
-    options = {"notes": ["nodes", "predicted"], "maximum": 1.0, "value_format": percent, "sortable": True}
-    return bar_chart(bars, ["precision", "recall"], label="class", **options)

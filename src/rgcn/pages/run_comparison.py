@@ -47,12 +47,6 @@ class Entry:
         """How far it has come, in a word or two."""
         return f"{self.finished} of {len(self.runs)} finished" if self.is_series else self.first.status
 
-    @property
-    def seconds(self) -> float | None:
-        """The mean time of a run."""
-        times = [run.seconds for run in self.runs if run.seconds is not None]
-        return sum(times) / len(times) if times else None
-
     def settings(self) -> dict[str, Any]:
         """Every setting under its dotted name; a series has a list of seeds."""
         flat = flat_settings(self.first.config, WITHOUT_EFFECT)

@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from rgcn.config import Section as ConfigSection
 from rgcn.errors import DataError, RgcnError
-from rgcn.graph import KnowledgeGraph
-from rgcn.pages.charts import Bar, Mark, Series, bar_chart
+from rgcn.pages.charts import Bar, Mark, Series
 from rgcn.pages.escaping import named
 from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
@@ -23,7 +22,6 @@ from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 
-SHOWN_RELATIONS = 10
 STATE_WORDS = {
     "finished": "finished",
     "running": "still running",
@@ -63,6 +61,7 @@ def make_report(
     measured = _measured_or_reason(run, model, reason, split, on_progress)
     panels = reporting.panels(run.reported, run.task.watch(run.config))
     settings, best = _settings(run.config), run.best()
+    counts = {} if model is None else model.graph_.statistics().relation_counts
     content = parts(
         "run_report.html",
         run=run,
@@ -73,14 +72,11 @@ def make_report(
         best=best,
         pictures=[(panel, _picture(run, panel)) for panel in panels],
         model=model,
-        graph=None if model is None else model.graph_,
         settings=settings,
         changed=[row for row in settings if row[1] != row[2]],
         reporting=reporting,
-        relations=None if model is None else _relations(model.graph_),
-        shown_relations=SHOWN_RELATIONS,
+        relations=[Bar(named(name), [number]) for name, number in counts.items()],
         session_seconds=session_seconds,
-        machine=run.environment[-1] if run.environment else None,
         machine_changes=_machine_changes(run),
     )
     footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
@@ -173,11 +169,6 @@ def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, A
         elif name != "task" and not field.exclude:
             rows.append((prefix + name, value, field.get_default(call_default_factory=True), field.description or ""))
     return rows
-
-
-def _relations(graph: KnowledgeGraph) -> Markup:
-    bars = [Bar(named(name), [float(number)]) for name, number in graph.statistics().relation_counts.items()]
-    return bar_chart(bars[:SHOWN_RELATIONS], ["triples"], label="relation", value_format="{:,.0f}".format)
 
 
 def _machine_changes(run: RunRecord) -> list[str]:

@@ -7,8 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rgcn.pages.charts import Bar, Mark, Point, Series, bar_chart, line_chart
-from rgcn.pages.figures import percent
+from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
 from rgcn.tuning.result import TuneResult, summary
 from rgcn.tuning.spaces import described
@@ -20,14 +19,13 @@ SHOWN = 10
 def tune_page(result: TuneResult) -> str:
     """The whole page, in one file."""
     plan, finished = result.plan, result.ranking
-    bars = [Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()]
     content = parts(
         "tuning.html",
         result=result,
         summary=summary(result).partition(": ")[2],
         file=plan.folder / "best.yaml",
         history=_history(result),
-        importance=bar_chart(bars, ["importance"], label="setting", value_format=percent) if bars else None,
+        importance=[Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()],
         finished=finished,
         most=SHOWN,
         keys=[key for key in plan.spaces if any(key in trial.values for trial in finished)],
