@@ -15,10 +15,10 @@ from rgcn.errors import DataError
 from rgcn.paper import published
 from rgcn.paper.comparison import Judged, Report, Row, Table, judge, judge_time
 from rgcn.paper.datasets import count, datasets_table
-from rgcn.paper.page import html_page
 from rgcn.paper.parameters import parameters_table
 from rgcn.paper.published import ACCURACY, RANKING, Figure
 from rgcn.paper.rendering import json_text, lay_out, markdown, markdown_table
+from rgcn.paper.reproduction_page import html_page
 from rgcn.paper.timings import timings_table
 from rgcn.paper.trainings import (
     CONFIGURATIONS,

@@ -243,13 +243,17 @@ def _finish(
     from rgcn.atomic import write_atomically
     from rgcn.cli.reproduction_tables import print_tables
     from rgcn.errors import DataError
-    from rgcn.paper import page, rendering
+    from rgcn.paper import rendering, reproduction_page
     from rgcn.paper.comparison import Report
 
     report = Report.made_here(tables)
-    files = {markdown: rendering.markdown, html: page.html_page}
+    files = {markdown: rendering.markdown, html: reproduction_page.html_page}
     if also_in is not None:
-        for name, render in (("md", rendering.markdown), ("html", page.html_page), ("json", rendering.json_text)):
+        for name, render in (
+            ("md", rendering.markdown),
+            ("html", reproduction_page.html_page),
+            ("json", rendering.json_text),
+        ):
             files[also_in / f"report.{name}"] = render
     if as_json:
         typer.echo(rendering.json_text(report), nl=False)

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table as Drawn
 
 from rgcn.paper.comparison import Report
-from rgcn.paper.page import mood
 from rgcn.paper.rendering import NUMBERS, Laid, below, groups, headings, lay_out, title
+from rgcn.paper.reproduction_page import mood
 
 COLORS = {"good": "green", "bad": "red", "quiet": "dim"}
 NARROWEST = 100  # characters of a file or pipe, which has no edge to keep to

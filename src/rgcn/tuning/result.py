@@ -128,7 +128,7 @@ def importance(study: Any) -> dict[str, float]:
 
 def keep(result: TuneResult) -> None:
     """Write best.yaml (where a trial finished), trials.csv and tune.html."""
-    from rgcn.tuning.page import tune_page
+    from rgcn.tuning.tune_page import tune_page
 
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))

@@ -5,7 +5,6 @@ A file is written a part at a time under a temporary name and renamed when it is
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 import zipfile
@@ -18,7 +17,7 @@ import polars as pl
 
 from rgcn.atomic import TEMPORARY_PREFIX, replace_atomically
 from rgcn.errors import ConfigError, DataError
-from rgcn.look.tables import VECTOR
+from rgcn.look.vectors import VECTOR
 
 # The year a ZIP file can begin with: the same vectors give the same bytes, whenever they are written.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -83,19 +82,15 @@ def _write_npz(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
             for number, part in enumerate(parts):
                 vectors = part[VECTOR].to_numpy()
                 if number == 0:
-                    member.write(_npy_header((rows, vectors.shape[1])))
+                    shape = rows, vectors.shape[1]
+                    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(member, header)
                 member.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
                 for name, values in part.drop(VECTOR).to_dict(as_series=False).items():
                     columns.setdefault(name, []).extend(values)
         table = zipfile.ZipInfo("table.json", ZIP_EPOCH)
         table.compress_type = zipfile.ZIP_DEFLATED
         file.writestr(table, json.dumps(columns, ensure_ascii=False))
-
-
-def _npy_header(shape: tuple[int, int]) -> bytes:
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
-    return header.getvalue()
 
 
 WRITERS: dict[str, Callable[[Path, int, Iterator[pl.DataFrame]], None]] = {

@@ -1,22 +1,58 @@
-"""Which relations a model treats alike."""
+"""Which relations a model treats alike: the cosine between what it has learned of them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
+from rgcn.look.coloring import relation_title
+from rgcn.look.vectors import Floats, Integers, relation_counts, relation_vectors
+from rgcn.pages.escaping import named
+from rgcn.predict import OpenModel
+
+# More rows than these are no picture any more; more relations than these are not all compared.
+MOST_DRAWN, MOST_COMPARED = 40, 2000
+PAIRS = 20
+# Where the shades change: relations have little in common as a rule, and differences near 0 should be seen.
+SHADE_STEPS = (0.1, 0.2, 0.4, 0.6)
 
 
-class Pair(NamedTuple):
+class AlikePair(NamedTuple):
     """Two relations by number, and the cosine of the angle between their vectors."""
 
     one: int
     other: int
     cosine: float
+
+
+def relation_likeness(opened: OpenModel) -> dict[str, Any]:
+    """The most frequent relations of a model beside each other; DataError where it has nothing to compare them by.
+
+    words   what is compared; total: how many relations there are
+    titles  of those that are compared; counts: their training triples; pairs: the likest of them
+    order   of those that are drawn, what is alike side by side; rows: (shade, cosine) of each beside each
+    """
+    vectors, counts = relation_vectors(opened), relation_counts(opened)
+    compared = np.argsort(-counts, kind="stable")[:MOST_COMPARED]
+    similarity, names = cosines(vectors.whole[compared]), opened.graph.relations
+    order = clustered_order(similarity[:MOST_DRAWN, :MOST_DRAWN]).tolist()
+    return {
+        "words": vectors.words + ("" if vectors.inverse is None else ", in both directions"),
+        "total": len(counts),
+        "titles": [named(names[number], relation_title(opened, number)) for number in compared.tolist()],
+        "counts": counts[compared].tolist(),
+        "pairs": likest_pairs(similarity, PAIRS),
+        "order": order,
+        "rows": [[(_shade(similarity[i, j], i == j), similarity[i, j]) for j in order] for i in order],
+    }
+
+
+def _shade(cosine: float, is_own: bool) -> str:
+    if is_own:
+        return "own"
+    return f"{'warm' if cosine >= 0 else 'cold'}-{sum(abs(cosine) >= step for step in SHADE_STEPS)}"
 
 
 def cosines(vectors: Floats) -> NDArray[np.float64]:
@@ -59,9 +95,9 @@ def _joined(left: list[int], right: list[int], similarity: NDArray[np.float64]) 
     return one + other
 
 
-def likest_pairs(similarity: NDArray[np.float64], most: int) -> list[Pair]:
+def likest_pairs(similarity: NDArray[np.float64], most: int) -> list[AlikePair]:
     """The pairs with the largest cosines, largest first."""
     one, other = np.triu_indices(len(similarity), k=1)
     value = similarity[one, other]
     best = np.argsort(-value, kind="stable")[:most]
-    return [Pair(int(one[i]), int(other[i]), float(value[i])) for i in best.tolist()]
+    return [AlikePair(int(one[i]), int(other[i]), float(value[i])) for i in best.tolist()]
