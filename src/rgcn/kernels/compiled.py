@@ -110,6 +110,8 @@ def _edges(handle: str) -> TripleIndex:
 # -- operators --------------------------------------------------------------------------------------------
 
 _library = torch.library.Library("rgcn", "DEF")  # type: ignore[no-untyped-call]
+RUNS: dict[Any, Callable[..., Tensor]] = {}
+"""What each operator computes, for whoever must look inside (`plain`)."""
 
 
 def _define(schema: str, run: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Any:
@@ -118,7 +120,9 @@ def _define(schema: str, run: Callable[..., Tensor], shape: Callable[..., Tensor
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
     _library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"rgcn::{name}", shape, lib=_library)
-    return getattr(torch.ops.rgcn, name).default
+    operator = getattr(torch.ops.rgcn, name).default
+    RUNS[operator] = run
+    return operator
 
 
 def _differentiable(operator: Any, setup: Callable[..., None], backward: Callable[..., Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
 
@@ -13,6 +15,18 @@ from rgcn.kernels import reference
 
 # Above this many multiplications per row a library call per relation is worth its launch.
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
+
+_only_reference = ContextVar("only_reference", default=False)
+
+
+@contextmanager
+def reference_only() -> Iterator[None]:
+    """Within, whatever the device, `reference` computes: in operations that every PyTorch has."""
+    before = _only_reference.set(True)
+    try:
+        yield
+    finally:
+        _only_reference.reset(before)
 
 
 @cache
@@ -37,6 +51,8 @@ def gpu_kernels() -> ModuleType | None:
 
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
+    if _only_reference.get():
+        return reference
     if x.device.type == "cuda":
         return gpu_kernels() or reference
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):

@@ -1,4 +1,4 @@
-"""What nodes bring to the first convolution: nothing but themselves, a learned vector, or given features."""
+"""What nodes bring to the first convolution: a learned vector, or given features; one-hot nodes bring nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ from rgcn.nn.rows import RowTable
 from rgcn.sparse import SparsePattern
 
 
-class OneHotInput(nn.Module):
-    """Nodes without features: the first layer looks rows up."""
-
-    def forward(self, nodes: Tensor) -> Tensor | None:
-        return None
-
-
 class EmbeddingInput(nn.Module):
-    """A learned vector for each node: E [nodes, width]; nodes [n] → [n, width].
+    """A learned vector for each node: E [nodes, width]; nodes [n] (None: all, in order) → [n, width].
 
     activated: add a bias and pass through ReLU, as the original link predictor does.
     """
@@ -34,11 +27,14 @@ class EmbeddingInput(nn.Module):
         activated: bool = False,
     ) -> None:
         super().__init__()
+        self.width = width
         self.rows = RowTable(init.draw((num_nodes, width), generator), trained)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
 
-    def forward(self, nodes: Tensor) -> Tensor:
+    def forward(self, nodes: Tensor | None = None) -> Tensor:
+        if nodes is None:
+            return self.all_nodes()
         within, rows = self._where(nodes)
         table = self.rows.trained if within else self.rows.whole()
         return self._activated(table if rows is None else take_rows(table, rows))
@@ -67,13 +63,14 @@ class EmbeddingInput(nn.Module):
 
 
 class FeatureInput(nn.Module):
-    """Given features X [nodes, width], not learned; nodes [n] → [n, width]."""
+    """Given features X [nodes, width], not learned; nodes [n] (None: all, in order) → [n, width]."""
 
     features: Tensor
 
     def __init__(self, features: Tensor) -> None:
         super().__init__()
+        self.width = features.shape[1]
         self.register_buffer("features", features)
 
-    def forward(self, nodes: Tensor) -> Tensor:
-        return self.features.index_select(0, nodes)
+    def forward(self, nodes: Tensor | None = None) -> Tensor:
+        return self.features if nodes is None else self.features.index_select(0, nodes)

@@ -19,7 +19,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.node_network import NodePlan, RelationalEncoder
+from rgcn.nn.node_network import NodeNetwork, NodePlan
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words
@@ -139,8 +139,8 @@ class NodeClassifier(ClassEstimator):
             )
 
     @property
-    def network_(self) -> RelationalEncoder:
-        network: RelationalEncoder = super().network_
+    def network_(self) -> NodeNetwork:
+        network: NodeNetwork = super().network_
         return network
 
     @property

@@ -18,7 +18,7 @@ from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.nn.decompositions import BasisRows
 from rgcn.nn.inputs import EmbeddingInput
-from rgcn.nn.node_network import RelationalEncoder
+from rgcn.nn.node_network import NodeNetwork
 from rgcn.optim import Adam
 from rgcn.tasks.recording import StepRecording
 
@@ -28,7 +28,7 @@ class NodeTrainer:
 
     def __init__(
         self,
-        network: RelationalEncoder,
+        network: NodeNetwork,
         adjacency: RelationalAdjacency,
         labels: NodeLabels,
         model: NodeModelConfig,
@@ -106,7 +106,7 @@ class NodeTrainer:
         return loss.detach(), logits.detach()
 
 
-def _optimizer(network: RelationalEncoder, settings: NodeTrainingConfig) -> Adam:
+def _optimizer(network: NodeNetwork, settings: NodeTrainingConfig) -> Adam:
     """Adam. λ Σ w² has the gradient 2 λ w, which is what Adam's own decay adds: no pass over the weights for it."""
     first = {id(p) for name, p in network.layers[0].named_parameters() if not name.endswith("bias")}
     penalized = [p for p in network.parameters() if id(p) in first]

@@ -267,6 +267,10 @@ class Decomposition(ABC):
     """Whether the self-loop has a full matrix of its own, outside the decomposition."""
 
     @abstractmethod
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        """How many numbers stand for `relations` matrices [in, out]."""
+
+    @abstractmethod
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights:
         """Weights for inputs of `shape.in_features` numbers a node."""
 

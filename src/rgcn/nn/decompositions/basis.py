@@ -49,6 +49,9 @@ class Basis(Decomposition):
         if self.num_bases < 1:
             raise ConfigError(f"a basis decomposition needs at least one basis, not {self.num_bases}")
 
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        return self.num_bases * width_in * width_out * (1 + self.separate_inverse) + relations * self.num_bases
+
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BasisWeights:
         sets = 2 if self.separate_inverse else 1
         bases = init.draw((sets * self.num_bases, shape.in_features, shape.out_features), generator)

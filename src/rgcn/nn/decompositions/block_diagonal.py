@@ -37,6 +37,9 @@ class BlockDiagonal(Decomposition):
             if width % self.num_blocks:
                 raise ConfigError(f"{name} = {width} does not divide into {self.num_blocks} blocks")
 
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        return relations * width_in * width_out // self.num_blocks
+
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BlockWeights:
         self._check(in_features=shape.in_features, out_features=shape.out_features)
         return BlockWeights(shape, self.num_blocks, init, generator)

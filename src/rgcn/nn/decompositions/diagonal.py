@@ -31,6 +31,9 @@ class Diagonal(Decomposition):
     Tells relations apart at the least possible price; a full layer after it mixes the features.
     """
 
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        return relations * width_in
+
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> DiagonalWeights:
         if shape.in_features != shape.out_features:
             raise ConfigError(

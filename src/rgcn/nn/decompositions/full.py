@@ -30,6 +30,9 @@ from rgcn.sparse import SparsePattern, narrow
 class Full(Decomposition):
     """W_r free for every relation: R⁺ · in · out numbers. Right when relations are few or each has many edges."""
 
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        return relations * width_in * width_out
+
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BlockWeights:
         return BlockWeights(shape, num_blocks=1, init=init, generator=generator)
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-from typing_extensions import Self
-
-from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import DECODERS
 from rgcn.errors import ConfigError
 from rgcn.nn.description import Description, introduced
-from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
+from rgcn.nn.node_network import NodeNetwork, NodePlan
+from rgcn.nn.relational_encoder import RelationalEncoder
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig, NodeModelConfig
-    from rgcn.nn.link_network import LinkNetwork, LinkPlan
-    from rgcn.nn.node_network import NodePlan, RelationalEncoder
 
 
 class Encoder:
@@ -33,7 +29,7 @@ class Encoder:
         raise ConfigError(f"the encoder {plan.model.encoder} predicts no links: choose none, rgcn or c-rgcn")
 
     @classmethod
-    def for_nodes(cls, plan: NodePlan) -> RelationalEncoder:
+    def for_nodes(cls, plan: NodePlan) -> NodeNetwork:
         """A network that gives nodes a number for each class."""
         raise ConfigError(
             f"the encoder {plan.model.encoder} classifies no nodes by itself: choose rgcn or e-rgcn, or ask a link "
@@ -66,44 +62,18 @@ class Encoder:
         return []
 
 
-class VectorEncoder(Encoder, nn.Module):
-    """An encoder of links that gives every node a vector: forward(operator of the edges to hear) → [N, width].
-
-    source      what nodes bring of their own; None for one-hot nodes
-    width       numbers a node
-    num_layers  convolutions
-    one_hot     whether the first layer looks rows up by node
-    """
-
-    source: EmbeddingInput | None
-    width: int
-    num_layers: int
-    one_hot: bool = False
+class VectorEncoder(Encoder, ABC):
+    """An encoder of links that gives every node a vector, for a decoder to score triples of."""
 
     @classmethod
     @abstractmethod
-    def build(cls, plan: LinkPlan) -> Self:
-        """An encoder with fresh weights."""
-
-    @abstractmethod
-    def forward(self, adjacency: RelationalAdjacency | None) -> Tensor:
-        """[N, width]: every node's vector."""
-
-    @abstractmethod
-    def at(self, field: ReceptiveField, nodes: Tensor) -> Tensor:
-        """[nodes, width]: the same vectors, of the nodes whose receptive field this is alone."""
-
-    def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        """Vectors [n, width] computed without any message, less what the nodes still bring around the messages."""
-        return vectors
+    def vectors(cls, plan: LinkPlan) -> RelationalEncoder:
+        """The module that computes the vectors, with fresh weights."""
 
     @classmethod
     def for_links(cls, plan: LinkPlan) -> LinkNetwork:
-        from rgcn.nn.link_network import VectorNetwork
-
-        encoder = cls.build(plan)
-        decoder = DECODERS.find(plan.model.decoder)
-        return VectorNetwork(encoder, decoder.build(plan, encoder.width))
+        encoder = cls.vectors(plan)
+        return VectorNetwork(encoder, DECODERS.find(plan.model.decoder).build(plan, encoder.width))
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:

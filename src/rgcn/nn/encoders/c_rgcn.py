@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
-from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency import ReceptiveField
 from rgcn.nn.encoders.base import VectorEncoder
-from rgcn.nn.encoders.layers import convolutions_in_words, link_layer
+from rgcn.nn.encoders.layers import convolutions_in_words, link_stack
+from rgcn.nn.encoders.plain import embeddings
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.words import count
 
@@ -23,53 +24,12 @@ if TYPE_CHECKING:
 
 
 class CompressionEncoder(VectorEncoder):
-    """c-RGCN: H = E + g(σ(… Σ_r A_r f(E) W_r …)), messages pass through a bottleneck, and E goes around it.
-
-    f projects down to the bottleneck, with a bias; g projects up again. g has no bias of its own: a constant added to
-    every node's vector is a matter of E, and without it a convolution of zeros leaves E exactly as it is.
-    """
-
-    def __init__(
-        self,
-        source: EmbeddingInput,
-        layers: Sequence[RelationalGraphConv],
-        width: int,
-        bottleneck: int,
-        init: Initializer,
-        generator: torch.Generator,
-    ) -> None:
-        nn.Module.__init__(self)
-        self.source: EmbeddingInput = source
-        self.num_layers, self.width = len(layers), width
-        self.down = nn.Parameter(init.draw((width, bottleneck), generator))
-        self.down_bias = nn.Parameter(torch.zeros(bottleneck))
-        self.layers = nn.ModuleList(layers)
-        self.up = nn.Parameter(init.draw((bottleneck, width), generator))
+    """For links only."""
 
     @classmethod
-    def build(cls, plan: LinkPlan) -> Self:
-        model = plan.model
-        init = Initializer(model.init, model.gain)
-        source = EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator)
-        layers = [link_layer(plan, model.bottleneck) for _ in range(model.layers)]
-        return cls(source, layers, model.embedding, model.bottleneck, init, plan.generator)
-
-    def forward(self, adjacency: RelationalAdjacency | None) -> Tensor:
-        embedding = self.source.all_nodes()
-        x = embedding @ self.down + self.down_bias
-        for layer in self.layers:
-            x = torch.relu(layer(x, adjacency))
-        return embedding + x @ self.up
-
-    def at(self, field: ReceptiveField, nodes: Tensor) -> Tensor:
-        x = self.source(field.inputs) @ self.down + self.down_bias
-        for layer, adjacency in zip(self.layers, field.layers, strict=True):
-            x = torch.relu(layer(x, adjacency))
-        return self.source(nodes) + x @ self.up  # type: ignore[no-any-return]
-
-    def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        # E goes around the bottleneck: without any message it is all there still.
-        return vectors - self.source(nodes)  # type: ignore[no-any-return]
+    def vectors(cls, plan: LinkPlan) -> BottleneckEncoder:
+        source, layers = embeddings(plan), link_stack(plan, plan.model.bottleneck)
+        return BottleneckEncoder(source, layers, Initializer(plan.model.init, plan.model.gain), plan.generator)
 
     @classmethod
     def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
@@ -78,3 +38,35 @@ class CompressionEncoder(VectorEncoder):
             f"{model.bottleneck}, the embedding of width {model.embedding} goes around it"
         )
         return {"Architecture": architecture, **convolutions_in_words(model)}
+
+
+class BottleneckEncoder(RelationalEncoder):
+    """H = E + g(σ(… Σ_r A_r f(E) W_r …)), messages pass through a bottleneck, and E goes around it.
+
+    f projects down to the bottleneck, with a bias; g projects up again. g has no bias of its own: a constant added to
+    every node's vector is a matter of E, and without it a convolution of zeros leaves E exactly as it is.
+    """
+
+    source: EmbeddingInput
+
+    def __init__(
+        self,
+        source: EmbeddingInput,
+        layers: Sequence[RelationalGraphConv],
+        init: Initializer,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(source, layers, activated=True)
+        self.width, bottleneck = source.width, layers[0].in_features
+        self.down = nn.Parameter(init.draw((self.width, bottleneck), generator))
+        self.down_bias = nn.Parameter(torch.zeros(bottleneck))
+        self.up = nn.Parameter(init.draw((bottleneck, self.width), generator))
+
+    def forward(self, over: Over) -> Tensor:
+        nodes = over.outputs if isinstance(over, ReceptiveField) else None
+        x = self.brought(over) @ self.down + self.down_bias
+        return self.source(nodes) + self.convolved(x, over)[-1] @ self.up  # type: ignore[no-any-return]
+
+    def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
+        # E goes around the bottleneck: without any message it is all there still.
+        return vectors - self.source(nodes)  # type: ignore[no-any-return]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.nn.decompositions import Decomposition, Diagonal
+from rgcn.nn.decompositions import Diagonal
+from rgcn.nn.encoders.layers import Layer
 from rgcn.nn.encoders.rgcn import RgcnEncoder
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput
@@ -28,7 +29,7 @@ class EmbeddingEncoder(RgcnEncoder):
         raise ConfigError("e-rgcn classifies nodes; for links choose rgcn, c-rgcn or none")
 
     @classmethod
-    def inputs(cls, plan: NodePlan) -> tuple[nn.Module, int | None]:
+    def inputs(cls, plan: NodePlan) -> EmbeddingInput:
         config, count = plan.model, plan.graph.num_nodes
         reached: Tensor | None = None
         if plan.training is not None:
@@ -36,19 +37,18 @@ class EmbeddingEncoder(RgcnEncoder):
             reached[plan.training.inputs.cpu()] = True
         # E [nodes, width] as torch.nn.init reads a matrix: the fan in is its width.
         init = Initializer(config.embedding_init, config.embedding_gain, fans=(config.embedding, count))
-        return EmbeddingInput(count, config.embedding, init, plan.generator, reached), config.embedding
+        return EmbeddingInput(count, config.embedding, init, plan.generator, reached)
 
     @classmethod
-    def node_layer(cls, plan: NodePlan, depth: int, is_output: bool, out: int) -> tuple[Decomposition, bool]:
+    def widths(cls, model: NodeModelConfig) -> list[int]:
+        return [model.embedding] + [model.hidden] * (model.layers - 1)
+
+    @classmethod
+    def node_layers(cls, model: NodeModelConfig, num_classes: int) -> list[Layer]:
+        layers = super().node_layers(model, num_classes)
         # With a single layer there is nothing after a diagonal to mix. Neither the paper's equation nor its code has a
         # bias there.
-        if depth == 0 and plan.model.layers > 1:
-            return Diagonal(), False
-        return super().node_layer(plan, depth, is_output, out)
-
-    @classmethod
-    def hidden(cls, plan: NodePlan, depth: int) -> int:
-        return plan.model.embedding if depth == 0 else plan.model.hidden
+        return layers if model.layers == 1 else [Layer(model.embedding, Diagonal(), False), *layers[1:]]
 
     @classmethod
     def node_words(cls, model: NodeModelConfig, features: bool) -> str:
@@ -66,14 +66,10 @@ class EmbeddingEncoder(RgcnEncoder):
         >>> EmbeddingEncoder.published_parameters(model, 8285, 45, 4)
         279684
         """
-        relations = num_relations * (1 + config.inverse) + config.self_loops
-        scaling = relations * config.embedding if config.layers > 1 else 0
-        rest = config.model_copy(update={"layers": max(config.layers - 1, 1)})
-        above = super().published_parameters(rest, config.embedding, num_relations, num_classes)
-        return num_inputs * config.embedding + scaling + above
+        above = super().published_parameters(config, config.embedding, num_relations, num_classes)
+        return num_inputs * config.embedding + above
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
-        bases = ["combine_bases", "spread_bases", "coefficient_gradient"]
-        last = bases if decomposition == "basis" else ["grouped_product", "grouped_outer"]
-        return ["gather_product_sum", "gather_sum", *last]
+        above = super().kernels(decomposition)
+        return ["gather_product_sum", *(kernel for kernel in above if kernel != "adam_bases")]

@@ -1,11 +1,13 @@
-"""The convolutions of an encoder, from settings."""
+"""From settings to convolutions: the one builder of what every encoder stacks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.initialization import Initializer
+from rgcn.nn.node_network import NodePlan
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.words import count
 
@@ -14,55 +16,84 @@ if TYPE_CHECKING:
     from rgcn.nn.link_network import LinkPlan
 
 
-def link_layer(plan: LinkPlan, width: int) -> RelationalGraphConv:
-    """A convolution of a link encoder, as wide as what goes in."""
+class Layer(NamedTuple):
+    """A convolution to be built: the width it gives, how its weights are written, and whether it has a bias."""
+
+    out: int
+    decomposition: Decomposition
+    bias: bool
+
+    def published(self, width: int, num_relations: int, self_loops: bool) -> int:
+        """Numbers it has with a row for every input, of `width`; num_relations: inverses and self-loop included."""
+        apart = int(self.decomposition.self_loop_apart and self_loops)
+        inside = self.decomposition.numbers(num_relations - apart, width, self.out)
+        return inside + apart * width * self.out + self.bias * self.out
+
+
+def stacked(
+    plan: LinkPlan | NodePlan,
+    width: int | None,
+    layers: Iterable[Layer],
+    init: Initializer,
+    self_loop_dropout: float = 0.0,
+) -> list[RelationalGraphConv]:
+    """Convolutions one on another, with fresh weights; width: what nodes bring, None for one-hot nodes."""
+    built: list[RelationalGraphConv] = []
+    for out, decomposition, bias in layers:
+        if width is None:
+            reach = plan.training if isinstance(plan, NodePlan) else None
+            layer = RelationalGraphConv.one_hot(
+                plan.adjacency,
+                out,
+                decomposition=decomposition,
+                training=None if reach is None else (reach.layers[0], reach.inputs),
+                bias=bias,
+                init=init,
+                generator=plan.generator,
+            )
+        else:
+            layer = RelationalGraphConv(
+                width,
+                out,
+                plan.num_relations,
+                decomposition=decomposition,
+                inverse=plan.model.inverse,
+                self_loops=plan.model.self_loops,
+                bias=bias,
+                init=init,
+                self_loop_dropout=self_loop_dropout,
+                generator=plan.generator,
+            )
+        built.append(layer)
+        width = out
+    return built
+
+
+def link_stack(plan: LinkPlan, width: int, one_hot: bool = False) -> list[RelationalGraphConv]:
+    """The convolutions of a link encoder, each as wide as what goes in."""
     model, training = plan.model, plan.training
-    on_message = training.self_loop_dropout_on == "message"
-    return RelationalGraphConv(
-        width,
-        width,
-        plan.num_relations,
-        decomposition=link_decomposition(model),
-        inverse=model.inverse,
-        self_loops=model.self_loops,
-        bias=model.bias,
-        init=link_init(plan, width),
-        self_loop_dropout=training.self_loop_dropout if on_message else 0.0,
-        generator=plan.generator,
-    )
-
-
-def link_init(plan: LinkPlan, width: int) -> Initializer:
-    model = plan.model
+    init = Initializer(model.init, model.gain)
     if model.fans == "published" and model.blocks is not None:
-        return Initializer(model.init, model.gain, fans=(plan.num_relations, width // model.blocks))
-    return Initializer(model.init, model.gain)
+        init = Initializer(model.init, model.gain, fans=(plan.num_relations, width // model.blocks))
+    dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
+    layer = Layer(width, link_decomposition(model), model.bias)
+    return stacked(plan, None if one_hot else width, [layer] * model.layers, init, dropout)
 
 
 def link_decomposition(model: LinkModelConfig) -> Decomposition:
-    if model.decomposition == "basis":
-        assert model.bases is not None
+    if model.bases is not None:
         coefficient_init = Initializer("normal") if model.coefficient_init == "normal" else None
-        apart = bool(model.self_loop_apart)
-        return Basis(model.bases, apart, model.separate_inverse_bases, coefficient_init)
-    if model.decomposition == "block":
-        assert model.blocks is not None
-        return BlockDiagonal(model.blocks, model.self_loop_apart is not False)
-    return Full()
+        return Basis(model.bases, bool(model.self_loop_apart), model.separate_inverse_bases, coefficient_init)
+    return Full() if model.blocks is None else BlockDiagonal(model.blocks, model.self_loop_apart is not False)
 
 
 def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:
     """is_output: the convolution gives a number for each class."""
-    if model.decomposition == "basis":
-        assert model.bases is not None
+    if model.bases is not None:
         return Basis(model.bases)
-    if model.decomposition == "block":
-        assert model.blocks is not None
-        # Classes rarely divide into blocks: the last layer then keeps full matrices.
-        return BlockDiagonal(model.blocks) if not (is_output and out % model.blocks) else Full()
-    if model.decomposition == "diagonal" and not is_output:
-        return Diagonal()
-    return Full()
+    if model.blocks is not None and not (is_output and out % model.blocks):
+        return BlockDiagonal(model.blocks)  # but classes rarely divide into blocks
+    return Diagonal() if model.decomposition == "diagonal" and not is_output else Full()
 
 
 def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-from typing_extensions import Self
-
-from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.nn.encoders.base import VectorEncoder
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.relational_encoder import RelationalEncoder
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -20,25 +17,9 @@ if TYPE_CHECKING:
 class PlainEncoder(VectorEncoder):
     """E itself. With DistMult on top this is DistMult."""
 
-    num_layers = 0
-
-    def __init__(self, source: EmbeddingInput, width: int) -> None:
-        nn.Module.__init__(self)
-        self.source: EmbeddingInput = source
-        self.width = width
-
     @classmethod
-    def build(cls, plan: LinkPlan) -> Self:
-        model = plan.model
-        init = Initializer(model.init, model.gain)
-        return cls(EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator), model.embedding)
-
-    def forward(self, adjacency: RelationalAdjacency | None = None) -> Tensor:
-        return self.source.all_nodes()
-
-    def at(self, field: ReceptiveField | None, nodes: Tensor) -> Tensor:
-        """There is no field, for no message is passed."""
-        return self.source(nodes)  # type: ignore[no-any-return]
+    def vectors(cls, plan: LinkPlan) -> RelationalEncoder:
+        return RelationalEncoder(embeddings(plan), [])
 
     @classmethod
     def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
@@ -46,3 +27,9 @@ class PlainEncoder(VectorEncoder):
             "Architecture": f"{model.title}: node embeddings of width {model.embedding}, without message passing",
             "Messages": "none",
         }
+
+
+def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
+    model = plan.model
+    init = Initializer(model.init, model.gain)
+    return EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator, activated=activated)
