@@ -8,11 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from rgcn.sparse import Pieces, SparsePattern, narrow, pointer_from_sorted
+from rgcn.sparse import Named, Pieces, SparsePattern, narrow, pointer_from_sorted
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(Named):
     """The (relation, node) pairs that occur among some edges, and how the edges use them.
 
     relation, node [P]; `pointer` says which pairs belong to each relation (relation-major order, [relations + 1]) or to
@@ -71,3 +71,9 @@ class Pairs:
         """[relations, P]: the pairs of each relation, whatever order the pairs are in."""
         order = torch.argsort(self.relation, stable=True)
         return SparsePattern.from_sorted_rows(self.relation[order], order, (self.num_relations, len(self)))
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def make_ready(self) -> None:
+        """As `SparsePattern.make_ready`."""
+        if self.relation.is_cuda:
+            _ = self.bounds, self.tiles, self.by_relation.pieces

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 # Entries a piece of a row may have on a GPU. Longer rows are cut, so that one hub cannot stall the rest.
 PIECE = 64
+
+
+Thing = TypeVar("Thing")
+_named: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_numbers, _process = count(), uuid.uuid4().hex[:12]
+
+
+class Named:
+    """A dataclass of tensors with a `word` that stands for it, in this process, as long as it lives.
+
+    An operator of PyTorch takes tensors, numbers and words: by its word it finds the object, and with it everything
+    that the object remembers (its transpose, its cut into pieces). A word and not a number, because a compiler may
+    treat a number as variable; never the same in two processes, so that a compiled graph kept on disk is not taken for
+    another graph's.
+    """
+
+    word: str
+
+    def __post_init__(self) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            raise RuntimeError(f"a {type(self).__name__} cannot be made in a compiled function: make it outside")
+        self.__dict__["word"] = f"{type(self).__name__}-{_process}-{next(_numbers)}"
+        _named[self.word] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is another object, with a word of its own."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+
+def named(kind: type[Thing], word: str) -> Thing:
+    """The object that the word stands for."""
+    found = _named.get(word)
+    if not isinstance(found, kind):
+        raise RuntimeError(
+            f"{word} is gone: a compiled graph needs the adjacency it was compiled for. Keep the adjacency at least "
+            "until the backward pass is done, and compile in the process that runs"
+        )
+    return found
 
 
 class Pieces(NamedTuple):
@@ -57,7 +98,7 @@ class Pieces(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePattern:
+class SparsePattern(Named):
     """Where the entries of a sparse matrix [rows, columns] are; their values travel apart.
 
     pointer [rows + 1]  the entries of row i are pointer[i] .. pointer[i + 1]
@@ -103,6 +144,16 @@ class SparsePattern:
     def pieces(self) -> Pieces:
         """The rows cut for a GPU."""
         return Pieces.of(self.pointer, self.num_entries)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def make_ready(self) -> None:
+        """Make what a GPU's kernels keep with the pattern. Called when a graph is traced, for real.
+
+        With `mode="reduce-overhead"` a compiled graph is recorded as a CUDA graph: what would first be made then would
+        lie in the recording's memory, and be written over.
+        """
+        if self.column.is_cuda:
+            _ = self.row, self.pieces, self.transpose.row, self.transpose.pieces
 
     def arranged(self, value: Tensor) -> Tensor:
         """The values in the order of the entries. Those of the last call are kept: most weights never change."""
@@ -154,7 +205,7 @@ def pointer_from_sorted(ids: Tensor, size: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class TripleIndex:
+class TripleIndex(Named):
     """Entries that each name a target, a relation and a source, seen from each of the three.
 
     target, relation, source [E], sorted by target. A view is a pattern whose rows are the one role, whose columns are
@@ -166,6 +217,17 @@ class TripleIndex:
     relation: Tensor
     source: Tensor
     sizes: tuple[int, int, int]
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.target, self.relation, self.source
+
+    def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
+        view: tuple[SparsePattern, Tensor] = getattr(self, f"by_{role}")
+        return view
+
+    def size_of(self, role: str) -> int:
+        return dict(zip(("target", "relation", "source"), self.sizes, strict=True))[role]
 
     @cached_property
     def by_target(self) -> tuple[SparsePattern, Tensor]:
@@ -187,3 +249,9 @@ class TripleIndex:
         shape = (relations, targets)
         pattern = SparsePattern.from_sorted_rows(self.relation[order], self.target[order], shape, order)
         return pattern, self.source[order]
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def make_ready(self) -> None:
+        """As `SparsePattern.make_ready`."""
+        if self.target.is_cuda:
+            _ = [view.pieces for view, _ in (self.by_target, self.by_relation, self.by_source)]

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError
 from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern, TripleIndex, narrow
+from rgcn.sparse import Named, SparsePattern, TripleIndex, narrow
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeStructure:
+class EdgeStructure(Named):
     """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
 
     target, relation, source, origin int64 [E]. `origin` is the number of the triple an edge came from (a triple and its
@@ -194,6 +194,11 @@ class EdgeStructure:
         smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
         complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
         return SelfLoopsApart(smaller, rest, pattern, loops, complete)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def set_self_loops_apart(self) -> None:
+        """Called when a graph is traced, for real: the compiler finds what was made in the structure."""
+        _ = self.self_loops_apart
 
     def selected(self, edges: Tensor) -> EdgeStructure:
         """The structure of some of the edges (ascending edge numbers), over the same nodes."""

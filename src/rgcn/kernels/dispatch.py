@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
 
@@ -16,17 +15,24 @@ from rgcn.kernels import reference
 # Above this many multiplications per row a library call per relation is worth its launch.
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
-_only_reference = ContextVar("only_reference", default=False)
+
+_plain = False
+
+
+def is_plain() -> bool:
+    """Whether within `plain_kernels`."""
+    return _plain
 
 
 @contextmanager
-def reference_only() -> Iterator[None]:
-    """Within, whatever the device, `reference` computes: in operations that every PyTorch has."""
-    before = _only_reference.set(True)
+def plain_kernels() -> Iterator[None]:
+    """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like."""
+    global _plain
+    before, _plain = _plain, True
     try:
         yield
     finally:
-        _only_reference.reset(before)
+        _plain = before
 
 
 @cache
@@ -51,7 +57,7 @@ def gpu_kernels() -> ModuleType | None:
 
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
-    if _only_reference.get():
+    if _plain:
         return reference
     if x.device.type == "cuda":
         return gpu_kernels() or reference

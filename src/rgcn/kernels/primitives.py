@@ -1,7 +1,7 @@
 """The primitives for numbers of any precision: the one place where types are widened and results rounded.
 
 Below this, kernels take tensors of one type, with values in the order of a pattern's entries. Above it, `operations`
-and `compiled` add the gradients. Two rules hold here:
+adds the gradients. Two rules hold here:
 
 - Half precision (bfloat16, float16) holds results, never sums. On a CPU, which has no kernels for it, the operands are
   widened to float32 and the result is rounded once; on a GPU the kernels read half precision and add in float32.
@@ -45,11 +45,12 @@ def gather_product_sum(
     return out if wide is x else out.to(x.dtype)
 
 
-def entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """[size]: ⟨left[row], right[column]⟩ of each entry, in the place of its value."""
+def entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None = None) -> Tensor:
+    """⟨left[row], right[column]⟩ of each entry, in the place of its value: like `value`, where there is one."""
+    dtype = torch.promote_types(left.dtype, right.dtype) if value is None else value.dtype
     left, right = _alike(left, right)
     of_entry: Tensor = kernels_for(left).entry_dot(pattern.row, left, pattern.column, right)
-    return pattern.given_back(of_entry, size).to(dtype)
+    return pattern.given_back(of_entry, pattern.num_entries if value is None else value.numel()).to(dtype)
 
 
 def entry_product(

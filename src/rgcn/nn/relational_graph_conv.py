@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.kernels.compiled import object_at
 from rgcn.nn.decompositions import (
     Basis,
     Decomposition,
@@ -166,7 +165,7 @@ class RelationalGraphConv(nn.Module):
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
         if torch.compiler.is_compiling() and self._self_loop_is_apart:
-            _set_self_loops_apart(id(adjacency.structure))
+            adjacency.structure.set_self_loops_apart()
         if isinstance(self.weights, OneHotWeights):
             out = self._one_hot(adjacency, self.weights, nodes)
         else:
@@ -220,12 +219,6 @@ class RelationalGraphConv(nn.Module):
     def extra_repr(self) -> str:
         source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
         return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _set_self_loops_apart(structure_id: int) -> bool:
-    """Called when a graph is traced, for real: the compiler finds the result in the structure, and cannot make it."""
-    return object_at(structure_id, EdgeStructure).self_loops_apart is not None
 
 
 def _defaults(

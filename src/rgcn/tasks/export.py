@@ -19,8 +19,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.data.atomic import replace_atomically
 from rgcn.errors import ConfigError
 from rgcn.kernels.ahead import finish_compiling
-from rgcn.kernels.dispatch import reference_only
-from rgcn.kernels.plain import PlainOperations
+from rgcn.kernels.dispatch import plain_kernels
 from rgcn.nn.decompositions.full import BlockWeights
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.nn.node_network import NodeNetwork
@@ -49,7 +48,7 @@ def export_encoder(model: Estimator) -> ExportedProgram:
     encoder, example = WholeGraphEncoder(model), torch.zeros(2, dtype=torch.int64)
     shapes = {"nodes": {0: torch.export.Dim("n")}}
     finish_compiling()  # torch.export exchanges math.pow and its like meanwhile, which numba would take for its own
-    with torch.no_grad(), reference_only():
+    with torch.no_grad(), plain_kernels():
         encoder(example)  # what a graph remembers must be made for real, and not while it is traced
         program = torch.export.export(encoder, (example,), dynamic_shapes=shapes, strict=False)
     # A view of a larger tensor would be saved as the whole of it.
@@ -71,8 +70,7 @@ class WholeGraphEncoder(nn.Module):
 
     def forward(self, nodes: Tensor) -> Tensor:
         network = self.network
-        with PlainOperations():
-            every = network(self.adjacency) if isinstance(network, NodeNetwork) else network.encode(self.adjacency)
+        every = network(self.adjacency) if isinstance(network, NodeNetwork) else network.encode(self.adjacency)
         return every.index_select(0, nodes)  # type: ignore[no-any-return]
 
 

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
-from rgcn.kernels.compiled import handle_of, object_at
 from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.rows import RowTable
 from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern, narrow
+from rgcn.sparse import SparsePattern, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
@@ -73,13 +72,21 @@ class RelationWeights(nn.Module, ABC):
 
     def forward(self, x: Tensor, adjacency: RelationalAdjacency, order: Evaluation = "auto") -> Tensor:
         if torch.compiler.is_compiling():
-            order = _plan(id(self), id(adjacency.structure), order)
+            order = self.planned(adjacency.structure.word, order)
         elif order == "auto":
             # Kept with the structure, which never changes; were an id met again, another order would be as right.
             chosen: dict[int, Order] = adjacency.structure.__dict__.setdefault("_orders", {})
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
         return evaluate[order](x, adjacency)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def planned(self, structure_word: str, order: Evaluation) -> Order:
+        """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
+        structure = named(EdgeStructure, structure_word)
+        chosen = self.cheapest(structure) if order == "auto" else order
+        self.prepare(chosen, structure)
+        return chosen
 
     def cheapest(self, structure: EdgeStructure) -> Order:
         """The order that costs less; horizontal when equal.
@@ -94,16 +101,6 @@ class RelationWeights(nn.Module, ABC):
         return "horizontal" if horizontal <= vertical else "vertical"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _plan(weights_id: int, structure_id: int, order: Evaluation) -> Order:
-    """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
-    weights: RelationWeights = object_at(weights_id, RelationWeights)  # type: ignore[type-abstract]
-    structure = object_at(structure_id, EdgeStructure)
-    chosen = weights.cheapest(structure) if order == "auto" else order
-    weights.prepare(chosen, structure)
-    return chosen
-
-
 class Lookup(NamedTuple):
     """Where the rows of a structure's edges stand in a table.
 
@@ -111,7 +108,7 @@ class Lookup(NamedTuple):
     pattern  [targets, rows of the table] or [targets, pairs], one entry an edge
     pairs    the (relation, row) pairs, where rows are made from them
 
-    While a graph is compiled, the handles that stand for pattern and pairs.
+    While a graph is compiled, the words that stand for pattern and pairs.
     """
 
     trained: bool
@@ -168,23 +165,21 @@ class LooksUp(nn.Module, ABC):
         """What `look` found for these edges and nodes, once."""
         if not torch.compiler.is_compiling():
             return self._lookups.find(structure, nodes, self.look)
-        # By their ids, so that the graph is compiled again for other nodes: the rows follow from which they are.
-        names = (id(self), id(structure), 0 if nodes is None else id(nodes))
-        trained = _traced(*names, "trained") == "yes"
-        return Lookup(trained, _traced(*names, "pattern"), _traced(*names, "pairs") or None)
+        # The id of the nodes, so that the graph is compiled again for others: the rows follow from which they are.
+        word = structure.word
+        number = 0 if nodes is None else id(nodes)
+        trained = self.looked_up("trained", word, nodes, number) == "yes"
+        pattern, pairs = (self.looked_up(part, word, nodes, number) for part in ("pattern", "pairs"))
+        return Lookup(trained, pattern, pairs or None)
 
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _traced(module_id: int, structure_id: int, nodes_id: int, part: str) -> str:
-    """A part of a lookup, in a word, found while a graph is traced."""
-    module: LooksUp = object_at(module_id, LooksUp)  # type: ignore[type-abstract]
-    structure = object_at(structure_id, EdgeStructure)
-    nodes = object_at(nodes_id, Tensor) if nodes_id else None
-    found = module._lookups.find(structure, nodes, module.look)
-    if part == "trained":
-        return "yes" if found.trained else "no"
-    thing = found.pattern if part == "pattern" else found.pairs
-    return "" if thing is None or isinstance(thing, str) else handle_of(thing)
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def looked_up(self, part: str, structure_word: str, nodes: Tensor | None, number: int) -> str:
+        """A part of a lookup, in a word, found while a graph is traced."""
+        found = self._lookups.find(named(EdgeStructure, structure_word), nodes, self.look)
+        if part == "trained":
+            return "yes" if found.trained else "no"
+        thing = getattr(found, part)
+        return "" if thing is None else thing.word
 
 
 class OneHotWeights(LooksUp):
