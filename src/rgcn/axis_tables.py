@@ -24,16 +24,16 @@ ENCODERS: Axis[Encoder] = Axis(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
-        "none": "rgcn.nn.encoders.plain:PlainEncoder",
-        "rgcn": "rgcn.nn.encoders.rgcn:RgcnEncoder",
-        "c-rgcn": "rgcn.nn.encoders.c_rgcn:CompressionEncoder",
-        "e-rgcn": "rgcn.nn.encoders.e_rgcn:EmbeddingEncoder",
+        "none": "rgcn.nn.encoders.built_in:PlainEncoder",
+        "rgcn": "rgcn.nn.encoders.built_in:RgcnEncoder",
+        "c-rgcn": "rgcn.nn.encoders.built_in:CompressionEncoder",
+        "e-rgcn": "rgcn.nn.encoders.built_in:EmbeddingEncoder",
     },
 )
 DECODERS: Axis[Decoder] = Axis(
     "decoder",
     "rgcn.nn.decoders:Decoder",
-    {"distmult": "rgcn.nn.decoders.distmult:DistMult"},
+    {"distmult": "rgcn.nn.decoders:DistMult"},
 )
 HEADS: Axis[Head] = Axis(
     "head",
@@ -43,7 +43,7 @@ HEADS: Axis[Head] = Axis(
 OBJECTIVES: Axis[Objective] = Axis(
     "objective",
     "rgcn.objectives:Objective",
-    {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"},
+    {"sampled-bce": "rgcn.objectives:SampledCrossEntropy"},
 )
 SAMPLERS: Axis[EdgeSampler] = Axis(
     "sampler",
