@@ -248,10 +248,10 @@ class OneHotSpace:
         shifted = self.relation[keep] - (self.relation[keep] > relation).long()
         return OneHotSpace(shifted, self.node[keep], self.reached[keep], self.num_relations - 1, self.num_nodes)
 
-    def reached_nodes(self) -> Tensor:
-        """bool [nodes]: those with a pair that training reaches."""
+    def reached_nodes(self, relation: int | None = None) -> Tensor:
+        """bool [nodes]: those with a pair, of this relation if given, that training reaches."""
         out = torch.zeros(self.num_nodes, dtype=torch.bool)
-        out[self.node[self.reached]] = True
+        out[self.node[self.reached if relation is None else self.reached & (self.relation == relation)]] = True
         return out
 
 
