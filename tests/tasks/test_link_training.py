@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ def test_loss_is_the_mean_over_positives_and_negatives_alike():
 
 
 def factors(steps, **settings):
-    factor = learning_rate_factor(LinkTrainingConfig(**settings))
+    factor = partial(learning_rate_factor, LinkTrainingConfig(**settings))
     return [factor(step) for step in steps]
 
 

@@ -23,9 +23,7 @@ from rgcn.objectives import ObjectivePlan
 from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
 from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.devices import choose_device
 from rgcn.tasks.estimator import Estimator, on_device, one_hot_words
-from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.fold_in import fold_in
 from rgcn.tasks.link_training import LinkTrainer
 from rgcn.tasks.settings import LinkSettings
@@ -70,18 +68,13 @@ class LinkEstimator(Estimator):
     def num_layers_(self) -> int:
         return self.network_.num_layers
 
-    def fitting(self, kg: KnowledgeGraph) -> Fitting:
-        trainer, training = self.prepare(kg).trainer(), self.training
-        schedule = Schedule(
-            training.epochs,
-            self.task_().watching(training.watch),
-            report_every=max(1, training.epochs // REPORTS),
-            measure=None if training.evaluate_every is None else self._validated,
-            measure_every=training.evaluate_every or 1,
-            keep_best=training.keeps_best,
-            patience=training.patience,
-        )
-        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
+    def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
+        every = self.training.evaluate_every
+        return {
+            "report_every": max(1, self.training.epochs // REPORTS),
+            "measure": None if every is None else self._validated,
+            "measure_every": every or 1,
+        }
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -99,18 +92,9 @@ class LinkEstimator(Estimator):
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
         if self.training.evaluate_every is not None:
             self._check_validation(kg)
-        device = choose_device(self.training.device)
-        self._graph, self.history_, self._calibration = kg, [], None
-        self._adjacency = self._operator(kg, "train")
-        plan = LinkPlan(
-            self.model,
-            self.training,
-            kg.num_nodes,
-            kg.num_relations,
-            self._adjacency,
-            torch.Generator().manual_seed(self.seed),
-        )
-        self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(device)
+        adjacency, generator = self._begin(kg, "train")
+        plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
+        self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
         if kg.edge_weights is not None and self.training.batch_edges is not None and self._network.num_layers:
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self
@@ -123,7 +107,6 @@ class LinkEstimator(Estimator):
             )
 
     def trainer(self) -> LinkTrainer:
-        """What takes the steps, for loops of one's own; after `prepare`."""
         triples = self._triples("train")
         return LinkTrainer(self.network_, triples, self.adjacency_, self.model, self.training, self.seed)
 

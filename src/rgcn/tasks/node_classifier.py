@@ -23,7 +23,6 @@ from rgcn.nn.node_network import NodeNetwork, NodePlan
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words
-from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.node_training import NodeTrainer
 from rgcn.tasks.settings import NodeSettings
 
@@ -158,16 +157,8 @@ class NodeClassifier(ClassEstimator):
 
     # -- learning ----------------------------------------------------------------------------------------
 
-    def fitting(self, kg: KnowledgeGraph) -> Fitting:
-        trainer, training = self.prepare(kg).trainer(), self.training
-        schedule = Schedule(
-            training.epochs,
-            self.task_().watching(training.watch),
-            measure=None if trainer.valid is None else trainer.validate,
-            keep_best=training.keeps_best,
-            patience=training.patience,
-        )
-        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
+    def _measuring(self, trainer: NodeTrainer) -> dict[str, Any]:
+        return {"measure": None if trainer.valid is None else trainer.validate}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -175,20 +166,18 @@ class NodeClassifier(ClassEstimator):
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
         encoder = ENCODERS.find(self.model.encoder)
-        device = choose_device(self.training.device)
-        if device.type == "cpu":
+        if choose_device(self.training.device).type == "cpu":
             compile_ahead(*encoder.kernels(self.model.decomposition))
         labels = trainable_labels(kg)
         if self.training.patience is not None or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
         graph = replace(kg, labels=labels)
         graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
-        self._graph, self._network, self.history_, self._calibration = graph, None, [], None
-        self._adjacency = self._operator(graph)
+        adjacency, generator = self._begin(graph)
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        reach = None if decays else self._field(self._labels.of("train")[0])
-        generator = torch.Generator().manual_seed(self.seed)
-        self._network = encoder.for_nodes(NodePlan(self.model, graph, self._adjacency, reach, generator)).to(device)
+        reach = None if decays else self._field(self._labels.of("train")[0], self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, reach, generator)
+        self._network = encoder.for_nodes(plan).to(adjacency.device)
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
@@ -198,7 +187,6 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def trainer(self) -> NodeTrainer:
-        """What takes the steps; after `prepare`."""
         return NodeTrainer(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
@@ -208,9 +196,9 @@ class NodeClassifier(ClassEstimator):
         """
         return self.trainer().both
 
-    def _field(self, nodes: NDArray[np.int64]) -> ReceptiveField:
-        """What the network must compute for these nodes."""
-        return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), self.model.layers)
+    def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
+        """What the first `depth` layers must compute for these nodes."""
+        return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), depth)
 
     # -- asking ------------------------------------------------------------------------------------------
 
@@ -228,9 +216,7 @@ class NodeClassifier(ClassEstimator):
 
     def embeddings(self, nodes: Nodes | None = None, layer: int = -2) -> NDArray[np.float32]:
         """States [nodes, width] after a layer: -2 the last hidden one (of a deep enough network), -1 the last."""
-        count = len(self.network_.layers)
-        if not -count <= layer < count:
-            raise ConfigError(f"the network has {count} layers: layer lies in {-count}..{count - 1}")
+        self.vector_layer(layer)
         ids = np.arange(self.graph_.num_nodes) if nodes is None else self.graph_.nodes.ids(nodes)
         return np.asarray(self._states(ids, layer).cpu().numpy())
 
@@ -240,10 +226,9 @@ class NodeClassifier(ClassEstimator):
             raise DataError("no nodes were asked for")
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
-        field = ReceptiveField.of(self.adjacency_, on_device(distinct, self.adjacency_.device), depth)
         network.eval()
         with torch.no_grad():
-            states = network.states(field, depth)[-1]
+            states = network.states(self._field(distinct, depth), depth)[-1]
         return states[torch.from_numpy(back).to(states.device)]
 
     # -- vectors -----------------------------------------------------------------------------------------
