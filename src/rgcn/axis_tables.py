@@ -56,7 +56,7 @@ TASKS: Axis[Task] = Axis(
     {
         "node-classification": "rgcn.tasks.node_classification:NodeClassification",
         "link-prediction": "rgcn.tasks.link_prediction:LinkPrediction",
-        "classification-by-links": "rgcn.tasks.classification_by_links:ClassificationByLinks",
+        "classification-by-links": "rgcn.tasks.node_classification:ClassificationByLinks",
     },
 )
 READERS: Axis[TripleReader] = Axis(

@@ -24,9 +24,9 @@ from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
 from rgcn.ranking.ranks import Ties
 from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, on_device, one_hot_words
-from rgcn.tasks.fold_in import fold_in
+from rgcn.tasks.extending import fold_in
+from rgcn.tasks.keywords import LinkSettings
 from rgcn.tasks.link_training import LinkTrainer
-from rgcn.tasks.settings import LinkSettings
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100

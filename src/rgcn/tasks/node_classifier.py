@@ -23,8 +23,8 @@ from rgcn.nn.node_network import NodeNetwork, NodePlan
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words
+from rgcn.tasks.keywords import NodeSettings
 from rgcn.tasks.node_training import NodeTrainer
-from rgcn.tasks.settings import NodeSettings
 
 
 class NodePrediction(NamedTuple):
