@@ -59,10 +59,11 @@ class LinkEstimator(Estimator):
     def __init__(self, model: str | None = None, *, seed: int = 0, **settings: Unpack[LinkSettings]) -> None:
         self._configure({"model": model, "seed": seed, **settings}, trusted=True)
 
+    _network: LinkNetwork | None
+
     @property
     def network_(self) -> LinkNetwork:
-        network: LinkNetwork = super().network_
-        return network
+        return self._fitted(self._network)
 
     @property
     def num_layers_(self) -> int:
@@ -82,8 +83,8 @@ class LinkEstimator(Estimator):
 
     def _validated(self) -> dict[str, float]:
         """Figures on validation data while training. They leave the network in evaluation mode; a step puts it back."""
-        names = {metric.name for metric in self.task_().watched}
-        return {name: value for name, value in self.evaluate(split="valid").items() if name in names}
+        figures = self.evaluate(split="valid")
+        return {metric.name: figures[metric.name] for metric in self.task_().watched}
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
         if not len(kg.split_triples("train")):
@@ -111,7 +112,6 @@ class LinkEstimator(Estimator):
         return LinkTrainer(self.network_, triples, self.adjacency_, self.model, self.training, self.seed)
 
     def scorer(self) -> Scorer:
-        """What answers, from the whole training graph with nothing dropped; made once after training."""
         return self.network_.scorer(self.adjacency_)
 
     def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
@@ -201,8 +201,7 @@ class LinkPredictor(LinkEstimator):
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        report = self.rank(kg, split, ties=ties, filtered=filtered, memory_budget=memory_budget)
-        names = self.graph_.relations
+        report, names = self.rank(kg, split, ties, filtered, memory_budget), self.graph_.relations
         return {
             **report.both.as_dict(),
             "by_direction": {"object": report.object.as_dict(), "subject": report.subject.as_dict()},
@@ -213,7 +212,6 @@ class LinkPredictor(LinkEstimator):
         self,
         kg: KnowledgeGraph | None = None,
         split: str = "test",
-        *,
         ties: Ties = "realistic",
         filtered: bool = True,
         memory_budget: int | None = None,
@@ -231,7 +229,7 @@ class LinkPredictor(LinkEstimator):
         memory_budget: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
-        """The rank of each triple of a split in both directions: what `rank` and `evaluate` sum up.
+        """The rank of each triple of a split in both directions: what `evaluate` sums up.
 
         known        splits whose triples are left out of filtered ranks; by default the split itself and those before
                      it. Without any there are raw ranks only
@@ -251,13 +249,10 @@ class LinkPredictor(LinkEstimator):
         )
 
     def measured_splits(self) -> list[str]:
-        """Training triples are left out."""
         return [split for split in ("valid", "test") if _has(self.graph_, split)]
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
-        if kg is self._graph:
-            return kg
-        if kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations:
+        if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):
             raise DataError("the graph has other nodes or relations than the one the predictor was fitted on")
         return kg
 
@@ -321,6 +316,5 @@ class LinkPredictor(LinkEstimator):
 
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:
-    if split in ("train", "all"):
-        return len(kg.split_triples(split)) > 0
-    return kg.triple_splits is not None and len(kg.split_triples(split)) > 0
+    split_at_all = split in ("train", "all") or kg.triple_splits is not None
+    return split_at_all and len(kg.split_triples(split)) > 0

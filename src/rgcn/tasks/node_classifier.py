@@ -61,6 +61,7 @@ class ClassEstimator(Estimator):
         ids = self.graph_.nodes.ids(nodes)
         logits, names, calibration = self.logits(ids.tolist()), self.classes_, self.calibration_
         shares = calibration.class_probabilities(logits).tolist() if calibration.fitted else [None] * len(ids)
+        found = zip(ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True)
         return [
             NodePrediction(
                 self.graph_.nodes[node],
@@ -70,9 +71,7 @@ class ClassEstimator(Estimator):
                 dict(zip(names, row, strict=True)),
                 None if share is None else dict(zip(names, share, strict=True)),
             )
-            for node, row, best, share in zip(
-                ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True
-            )
+            for node, row, best, share in found
         ]
 
     def predict_proba(self, nodes: Nodes) -> NDArray[np.float32]:
@@ -123,6 +122,7 @@ class NodeClassifier(ClassEstimator):
     model: NodeModelConfig
     training: NodeTrainingConfig
     prune: bool | int
+    _network: NodeNetwork | None
 
     def __init__(
         self, model: str | None = None, *, seed: int = 0, prune: bool | int = False, **settings: Unpack[NodeSettings]
@@ -139,8 +139,7 @@ class NodeClassifier(ClassEstimator):
 
     @property
     def network_(self) -> NodeNetwork:
-        network: NodeNetwork = super().network_
-        return network
+        return self._fitted(self._network)
 
     @property
     def num_layers_(self) -> int:
@@ -154,8 +153,6 @@ class NodeClassifier(ClassEstimator):
         encoder = ENCODERS.find(self.model.encoder)
         counted = encoder.published_parameters(self.model, inputs, graph.num_relations, self._labels.num_classes)
         return self.num_parameters_ if counted is None else counted
-
-    # -- learning ----------------------------------------------------------------------------------------
 
     def _measuring(self, trainer: NodeTrainer) -> dict[str, Any]:
         return {"measure": None if trainer.valid is None else trainer.validate}
@@ -190,17 +187,12 @@ class NodeClassifier(ClassEstimator):
         return NodeTrainer(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
-        """A function that takes one step on all training labels and returns (loss, logits) from before it.
-
-        For loops of one's own, after `prepare`; `fit` is a loop over it.
-        """
+        """A function that takes a step and returns (loss, logits) from before it: for loops of one's own."""
         return self.trainer().both
 
     def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
         """What the first `depth` layers must compute for these nodes."""
         return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), depth)
-
-    # -- asking ------------------------------------------------------------------------------------------
 
     def logits(self, nodes: Nodes) -> Tensor:
         states = self._states(self.graph_.nodes.ids(nodes), -1)
@@ -231,9 +223,7 @@ class NodeClassifier(ClassEstimator):
             states = network.states(self._field(distinct, depth), depth)[-1]
         return states[torch.from_numpy(back).to(states.device)]
 
-    # -- vectors -----------------------------------------------------------------------------------------
-
-    def vector_layer(self, layer: int | None) -> int | None:
+    def vector_layer(self, layer: int | None) -> int:
         count = len(self.network_.layers)
         if layer is None:
             return -2 if count > 1 else -1
@@ -242,14 +232,11 @@ class NodeClassifier(ClassEstimator):
         return layer
 
     def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
-        chosen = self.vector_layer(layer)
-        assert chosen is not None
-        return self.embeddings(nodes.tolist(), layer=chosen)
+        return self.embeddings(nodes.tolist(), layer=self.vector_layer(layer))
 
     def vector_words(self, layer: int | None) -> str:
-        count, chosen = len(self.network_.layers), self.vector_layer(layer)
-        assert chosen is not None
-        depth = chosen % count + 1
+        count = len(self.network_.layers)
+        depth = self.vector_layer(layer) % count + 1
         speaks = depth == count and not self.network_.head.activated
         return "the logits, a number for each class" if speaks else f"states after layer {depth} of {count}"
 
