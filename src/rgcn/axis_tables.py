@@ -24,10 +24,10 @@ ENCODERS: Axis[Encoder] = Axis(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
-        "none": "rgcn.nn.encoders.built_in:PlainEncoder",
-        "rgcn": "rgcn.nn.encoders.built_in:RgcnEncoder",
-        "c-rgcn": "rgcn.nn.encoders.built_in:CompressionEncoder",
-        "e-rgcn": "rgcn.nn.encoders.built_in:EmbeddingEncoder",
+        "none": "rgcn.nn.encoders:PlainEncoder",
+        "rgcn": "rgcn.nn.encoders:RgcnEncoder",
+        "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
+        "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
     },
 )
 DECODERS: Axis[Decoder] = Axis(

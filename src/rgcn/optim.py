@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rgcn.kernels import FactoredGradient, spread_bases
 from rgcn.kernels.dispatch import kernels_for
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import RowTable
 
 
 class Adam(torch.optim.Optimizer):

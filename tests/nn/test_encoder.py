@@ -12,8 +12,7 @@ from naive import naive_adjacency, naive_layer, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, Initializer, RelationalEncoder, RelationalGraphConv
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput, RowTable
 
 CLASSES = 4
 

@@ -21,8 +21,8 @@ from rgcn.errors import ConfigError
 from rgcn.kernels.ahead import finish_compiling
 from rgcn.kernels.dispatch import plain_kernels
 from rgcn.nn.decompositions import BlockWeights
+from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.link_network import VectorNetwork
-from rgcn.nn.node_network import NodeNetwork
 from rgcn.tasks.estimator import Estimator
 
 if TYPE_CHECKING:

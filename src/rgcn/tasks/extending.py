@@ -18,9 +18,8 @@ from torch import Tensor
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.inputs import EmbeddingInput, RowTable
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
-from rgcn.nn.rows import RowTable
 from rgcn.objectives import Objective
 from rgcn.tasks.estimator import Estimator
 

@@ -18,8 +18,8 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
+from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.node_network import NodeNetwork, NodePlan
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words

@@ -14,8 +14,8 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig
 from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.nn.decompositions import BasisRows
+from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
-from rgcn.nn.node_network import NodeNetwork
 from rgcn.optim import Adam
 from rgcn.tasks.fitting import Trainer
 from rgcn.tasks.recording import StepRecording

@@ -14,7 +14,7 @@ from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import RowTable
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern, named, narrow
 

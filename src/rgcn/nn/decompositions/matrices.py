@@ -23,7 +23,7 @@ from rgcn.nn.decompositions.base import (
 )
 from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import RowTable
 from rgcn.sparse import SparsePattern, narrow
 
 

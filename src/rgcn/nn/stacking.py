@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
+from rgcn.nn.heads import NodePlan
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.node_network import NodePlan
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.words import count
 
