@@ -29,6 +29,13 @@ def compile_ahead(*kernels: str) -> threading.Thread | None:
     return thread
 
 
+def finish_compiling() -> None:
+    """Wait for what `compile_ahead` has begun, before something that a compiler in the background would disturb."""
+    for thread in threading.enumerate():
+        if thread.name == "rgcn-compile":
+            thread.join()
+
+
 def _each(calls: Iterable[Callable[[], object]]) -> None:
     for call in calls:
         call()

@@ -1,4 +1,4 @@
-"""What every decoder offers: scores of given triples, and of a query against all nodes as one matrix product."""
+"""How triples are scored from node vectors: given ones, and a query against all nodes as one matrix product."""
 
 from __future__ import annotations
 
@@ -144,10 +144,6 @@ class BilinearDecoder(Decoder):
     def subject_query(self, relation: Tensor, object: Tensor) -> Tensor:
         """p(r, o): vectors [n, width] each → [n, width]."""
 
-    def relation_vectors(self, relation: Tensor) -> Tensor:
-        """[n, relation_width]"""
-        return take_rows(self.relation, relation)
-
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         if self.node_bias is None:
             return nodes
@@ -155,29 +151,30 @@ class BilinearDecoder(Decoder):
         return torch.cat([nodes, bias.to(nodes.dtype)], dim=1)
 
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
-        query = self.object_query(self._vectors(subject), self.relation_vectors(relation))
+        query = self.object_query(self._vectors(subject), take_rows(self.relation, relation))
         score = (query * self._vectors(object)).sum(dim=1)
         bias = self._relation_biases(relation)
         return score if bias is None else score + subject[:, -2] + object[:, -1] + bias
 
+    def score_objects(self, subject: Tensor, relation: Tensor, nodes: Tensor) -> Tensor:
+        return self.score_questions(subject, relation, True, nodes)
+
+    def score_subjects(self, relation: Tensor, object: Tensor, nodes: Tensor) -> Tensor:
+        return self.score_questions(object, relation, False, nodes)
+
     def score_questions(
         self, given: Tensor, relation: Tensor, for_objects: bool | Tensor, nodes: Tensor, out: Tensor | None = None
     ) -> Tensor:
-        # One product for both directions: reading every node's vector is most of what a product of few rows costs.
         if isinstance(for_objects, Tensor):
-            query, constant = self._mixed_queries(given, relation, for_objects.to(given.device))
-        elif for_objects:
-            query, constant = self.object_queries(given, relation)
+            # One product for both directions: reading every node's vector is most of what a product of few rows costs.
+            is_subject = for_objects.to(given.device)
+            (query, constant), (other, other_constant) = self._queries(relation, given, given)
+            query = torch.where(is_subject[:, None], query, other)
+            if constant is not None and other_constant is not None:
+                constant = torch.where(is_subject, constant, other_constant)
         else:
-            query, constant = self.subject_queries(relation, given)
+            [(query, constant)] = self._queries(relation, *((given, None) if for_objects else (None, given)))
         return _against_all(query, constant, nodes, out)
-
-    def _mixed_queries(self, given: Tensor, relation: Tensor, is_subject: Tensor) -> tuple[Tensor, Tensor | None]:
-        (as_subject, constant), (as_object, other) = self.both_queries(given, relation, given)
-        query = torch.where(is_subject[:, None], as_subject, as_object)
-        if constant is None or other is None:
-            return query, None
-        return query, torch.where(is_subject, constant, other)
 
     def score_batch(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> BatchScores:
         """The same without writing triples out.
@@ -187,7 +184,7 @@ class BilinearDecoder(Decoder):
         """
         subject, relation, object_ = positives.unbind(1)
         subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
-        (for_object, constant_object), (for_subject, constant_subject) = self.both_queries(subjects, relation, objects)
+        (for_object, constant_object), (for_subject, constant_subject) = self._queries(relation, subjects, objects)
         positive = (for_object * objects).sum(1)
         queries = torch.cat([for_object, for_subject])
         negative = pair_dot(queries, nodes, negatives.by_query(len(positives), len(nodes)))
@@ -224,40 +221,29 @@ class BilinearDecoder(Decoder):
         longest = nodes.norm(dim=1).max()
         bounds = [
             query.norm(dim=1) * longest + (0.0 if constant is None else constant.abs())
-            for query, constant in self.both_queries(given, relation, given)
+            for query, constant in self._queries(relation, given, given)
         ]
         return float(torch.cat(bounds).max())
 
     def relation_table(self) -> tuple[Tensor, Tensor | None]:
         return self.relation, self.relation_bias
 
-    def score_objects(self, subject: Tensor, relation: Tensor, nodes: Tensor) -> Tensor:
-        return _against_all(*self.object_queries(subject, relation), nodes)
+    def _queries(
+        self, relation: Tensor, subject: Tensor | None, object: Tensor | None
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """For each end that is given [n, d'], with relations [n]: (query [n, d'], constant [n] or None), such that
 
-    def score_subjects(self, relation: Tensor, object: Tensor, nodes: Tensor) -> Tensor:
-        return _against_all(*self.subject_queries(relation, object), nodes)
-
-    def object_queries(self, subject: Tensor, relation: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(query [n, d'], constant [n] or None): f(s, r, o) = ⟨query, o⟩ + constant for any object row o [d']."""
-        query = self.object_query(self._vectors(subject), self.relation_vectors(relation))
-        return self._with_biases(query, self._relation_biases(relation), subject, is_subject=True)
-
-    def subject_queries(self, relation: Tensor, object: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(query [n, d'], constant [n] or None): f(s, r, o) = ⟨query, s⟩ + constant for any subject row s [d']."""
-        query = self.subject_query(self.relation_vectors(relation), self._vectors(object))
-        return self._with_biases(query, self._relation_biases(relation), object, is_subject=False)
-
-    def both_queries(
-        self, subject: Tensor, relation: Tensor, object: Tensor
-    ) -> tuple[tuple[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
-        """`object_queries` and `subject_queries` of the same triples, their relations looked up once."""
-        vectors, biases = self.relation_vectors(relation), self._relation_biases(relation)
-        for_object = self.object_query(self._vectors(subject), vectors)
-        for_subject = self.subject_query(vectors, self._vectors(object))
-        return (
-            self._with_biases(for_object, biases, subject, is_subject=True),
-            self._with_biases(for_subject, biases, object, is_subject=False),
-        )
+        f(s, r, o) = ⟨query, row [d'] of the other end⟩ + constant
+        """
+        vectors, biases = take_rows(self.relation, relation), self._relation_biases(relation)
+        found = []
+        if subject is not None:
+            query = self.object_query(self._vectors(subject), vectors)
+            found.append(self._with_biases(query, biases, subject, is_subject=True))
+        if object is not None:
+            query = self.subject_query(vectors, self._vectors(object))
+            found.append(self._with_biases(query, biases, object, is_subject=False))
+        return found
 
     def _with_biases(
         self, query: Tensor, relation_bias: Tensor | None, node: Tensor, is_subject: bool
@@ -292,3 +278,54 @@ def _against_all(query: Tensor, constant: Tensor | None, nodes: Tensor, out: Ten
         return query @ nodes.T if constant is None else torch.addmm(constant[:, None], query, nodes.T)
     torch.mm(query, nodes.T, out=out)
     return out if constant is None else out.add_(constant[:, None])
+
+
+class DistMult(BilinearDecoder):
+    """f(s, r, o) = Σ_i s_i r_i o_i  (+ b_s[s] + b_r[r] + b_o[o] with biases, which start at zero)
+
+    Yang et al., "Embedding entities and relations for learning and inference in knowledge bases", 2015. Symmetric:
+    f(s, r, o) = f(o, r, s) unless biases tell the sides apart.
+
+    num_relations  R; the relations' vectors are [R, width]
+    width          numbers a node
+    num_nodes      N; needed for biases only
+
+    >>> decoder = DistMult(num_relations=1, width=2, generator=torch.Generator().manual_seed(0))
+    >>> _ = decoder.relation.data.copy_(torch.tensor([[1.0, 10.0]]))
+    >>> nodes = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> decoder.score(nodes[:1], torch.tensor([0]), nodes[1:]).tolist()  # 1·1·3 + 2·10·4
+    [83.0]
+    >>> decoder.score_objects(nodes[:1], torch.tensor([0]), nodes).tolist()
+    [[41.0, 83.0]]
+    """
+
+    def __init__(
+        self,
+        num_relations: int,
+        width: int,
+        num_nodes: int | None = None,
+        biases: bool = False,
+        init: Initializer | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        init = init or Initializer("normal")
+        relation = init.draw((num_relations, width), generator or torch.default_generator)
+        super().__init__(relation, width, num_nodes, biases)
+
+    @classmethod
+    def build(cls, plan: LinkPlan, width: int) -> Self:
+        biases = plan.model.decoder_biases
+        return cls(plan.num_relations, width, plan.num_nodes, biases, generator=plan.generator)
+
+    def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
+        return subject * relation
+
+    def subject_query(self, relation: Tensor, object: Tensor) -> Tensor:
+        return relation * object
+
+    @classmethod
+    def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
+        alike = (
+            "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell which way a relation points."
+        )
+        return () if model.decoder_biases else (alike,)

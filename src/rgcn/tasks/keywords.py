@@ -19,16 +19,12 @@ if TYPE_CHECKING:
     from rgcn.sampling import EdgeSampler
 
 
-class NodeSettings(TypedDict, total=False):
-    """Settings of a `NodeClassifier`: those of `NodeModelConfig` and of `NodeTrainingConfig`."""
+class SharedSettings(TypedDict, total=False):
+    """Settings of every estimator."""
 
     encoder: str | type[Encoder]
-    head: str | type[Head]
     layers: int
-    hidden: int
     embedding: int
-    input: Literal["auto", "one-hot", "features"]
-    decomposition: Literal["none", "basis", "block", "diagonal"]
     bases: int | None
     blocks: int | None
     normalization: Literal["relation", "node", "direction", "none"]
@@ -36,54 +32,49 @@ class NodeSettings(TypedDict, total=False):
     inverse: bool
     self_loops: bool
     bias: bool
-    dropout: float
     init: Scheme
     gain: float
-    fans: Literal["matrix", "stacked"]
-    embedding_init: Scheme
-    embedding_gain: float
     options: dict[str, Any]
     epochs: int
     learning_rate: float
     weight_decay: float
-    l2_penalty: float
     edge_dropout: float
     self_loop_dropout: float
-    class_weights: Literal["none", "balanced"]
-    validation: float
     patience: int | None
-    watch: Literal["loss", "accuracy"]
     device: str
     deterministic: bool
 
 
-class LinkSettings(TypedDict, total=False):
+class NodeSettings(SharedSettings, total=False):
+    """Settings of a `NodeClassifier`: those of `NodeModelConfig` and of `NodeTrainingConfig`."""
+
+    head: str | type[Head]
+    hidden: int
+    input: Literal["auto", "one-hot", "features"]
+    decomposition: Literal["none", "basis", "block", "diagonal"]
+    dropout: float
+    fans: Literal["matrix", "stacked"]
+    embedding_init: Scheme
+    embedding_gain: float
+    l2_penalty: float
+    class_weights: Literal["none", "balanced"]
+    validation: float
+    watch: Literal["loss", "accuracy"]
+
+
+class LinkSettings(SharedSettings, total=False):
     """Settings of a `LinkPredictor`: those of `LinkModelConfig` and of `LinkTrainingConfig`."""
 
-    encoder: str | type[Encoder]
     decoder: str | type[Decoder]
-    layers: int
-    embedding: int
     bottleneck: int
     input: Literal["embedding", "one-hot"]
     activated_input: bool
     decomposition: Literal["none", "basis", "block"]
-    bases: int | None
-    blocks: int | None
     self_loop_apart: bool | None
     separate_inverse_bases: bool
     coefficient_init: Literal["same", "normal"]
-    normalization: Literal["relation", "node", "direction", "none"]
-    aggregation: Literal["sum", "mean"]
-    inverse: bool
-    self_loops: bool
-    bias: bool
-    init: Scheme
-    gain: float
     fans: Literal["matrix", "published"]
     decoder_biases: bool
-    options: dict[str, Any]
-    epochs: int
     batch_edges: int | None
     sampler: str | type[EdgeSampler]
     objective: str | type[Objective]
@@ -91,19 +82,12 @@ class LinkSettings(TypedDict, total=False):
     head_probability: float
     filtered_negatives: bool
     penalty: float
-    edge_dropout: float
-    self_loop_dropout: float
     self_loop_dropout_on: Literal["edge", "message"]
-    learning_rate: float
     schedule: Literal["constant", "cosine", "step"]
     warmup: int
     step_every: int
     step_factor: float
-    weight_decay: float
     clip: float | None
     objective_options: dict[str, Any]
     evaluate_every: int | None
-    patience: int | None
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
-    device: str
-    deterministic: bool
