@@ -5,7 +5,7 @@ from __future__ import annotations
 from rgcn.pages.markup import Html, join, paragraph, prose, tag
 from rgcn.pages.markup import table as html_table
 from rgcn.pages.page import Section, page
-from rgcn.paper.comparison import Report, Table
+from rgcn.paper.judging import PaperReport, PaperTable
 from rgcn.paper.rendering import NUMBERS, Line, about_text, below, headings, lay_out, title
 
 GOOD = ("agrees", "equal", "within")
@@ -13,7 +13,7 @@ BAD = ("below", "differs", "outside")
 CLASSES = {"good": "right", "bad": "wrong", "quiet": None}
 
 
-def html_page(report: Report) -> str:
+def html_page(report: PaperReport) -> str:
     """The whole report."""
     return page(
         "The paper's figures beside ours",
@@ -26,7 +26,7 @@ def html_page(report: Report) -> str:
     )
 
 
-def _section(table: Table) -> Section:
+def _section(table: PaperTable) -> Section:
     laid = lay_out(table)
     numeric = [number for number, column in enumerate(laid.columns) if column in NUMBERS]
     rows = [[_cell(line, column) for column in laid.columns] for line in laid.lines]
