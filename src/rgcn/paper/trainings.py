@@ -183,8 +183,7 @@ def _train(
         return
     runs, folder = plan.runs_of(name), plan.folder_of(name)
     listener.begin(name, runs, config.training.epochs)
-    hears: dict[str, Any] = {"on_run": listener.ran, "on_epoch": listener.epoch}
-    series = run_series(config, runs, folder=folder, mirror=plan.mirror, team=team, **hears)
+    series = run_series(config, runs, folder=folder, mirror=plan.mirror, listener=listener, team=team)
     failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
     trainings.failures += failed
     note = f"{len(failed)} of {runs} runs failed" if failed else ""

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
@@ -52,8 +52,15 @@ class WorkerProcess:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
         self.line, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=_enter, args=(work, theirs, arguments), daemon=True)
-        with _environment_variables(thread_limits(threads)):  # libraries read them when they are loaded
+        limits = thread_limits(threads)
+        before = {name: os.environ[name] for name in limits if name in os.environ}
+        os.environ.update(limits)  # libraries read them when they are loaded
+        try:
             self.process.start()
+        finally:
+            for name in limits:
+                del os.environ[name]
+            os.environ.update(before)
         theirs.close()  # so that the line breaks when the process ends
 
     def send(self, message: Any) -> bool:
@@ -167,19 +174,6 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
             each.process.kill()
             each.process.join()
         each.line.close()
-
-
-@contextmanager
-def _environment_variables(values: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-            if name in before:
-                os.environ[name] = before[name]
 
 
 # -- in the other process ----------------------------------------------------------------------------------
