@@ -35,7 +35,7 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
     processes = [WorkerProcess(obey, threads=7) for _ in range(3)]
     raising, dying, sleeping = processes
     try:
-        assert raising.send("hello")
+        raising.send("hello")
         assert list(hear_from(processes)) == [(raising, {**dict.fromkeys(NUMBERS, "2"), WAITING: "PASSIVE"})]
         for process, word in ((raising, "raise"), (dying, "die"), (sleeping, "sleep")):
             process.send(word)
@@ -46,7 +46,8 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
             raising: Died("ValueError: told to"),
             dying: Died("its process ended without a word (exit code 3)"),
         }
-        assert not dying.send("are you there")
+        dying.send("are you there")
+        assert dying.hear() == deaths[dying]
     finally:
         stop(processes)
     assert not any(each.process.is_alive() for each in processes)

@@ -28,13 +28,7 @@ from rgcn.paper.published import (
     NODE_TIMES,
     Figure,
 )
-from rgcn.paper.quick_tables import (
-    SEEDS,
-    datasets_table,
-    parameters_table,
-    tensor_statistics,
-    tensors_table,
-)
+from rgcn.paper.quick_tables import SEEDS, datasets_table, parameters_table, tensor_statistics, tensors_table
 from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration

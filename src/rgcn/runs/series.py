@@ -15,7 +15,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
@@ -138,35 +138,29 @@ def run_series(
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"a series has at least one run and one job; got runs = {runs}, jobs = {jobs}")
-    hears, result = (
-        listener or SeriesListener(),
-        SeriesResult(with_whole_paths(config), runs, team.jobs if team else jobs),
-    )
-    with _claimed(folder), _saying_how_to_go_on(folder):
-        wanted = [_planned(result.config, config.seed + number, folder, mirror) for number in range(runs)]
-        found = [_found(training) for training in wanted]  # or refused, before anything is written
-        _keep(result, folder)  # so that `read_series` knows what to do, however soon this ends
-        left = [training for training, row in zip(wanted, found, strict=True) if row is None]
-        if left and result.jobs > 1 and config.data.dataset is not None:
-            get(config.data.dataset, mirror=mirror)  # before several processes ask for it at once
-        with nullcontext(team) if team else training_team(min(jobs, max(1, len(left)))) as trains:
-            for row in chain(found, trains.run(left, hears)):
-                if row is not None:
+    hears = listener or SeriesListener()
+    result = SeriesResult(with_whole_paths(config), runs, team.jobs if team else jobs)
+    wanted = [
+        SeedTraining(result.config.model_copy(update={"seed": seed}), folder and folder / f"seed-{seed}", mirror)
+        for seed in range(config.seed, config.seed + runs)
+    ]
+    try:
+        with nullcontext() if folder is None else _claimed(folder):
+            found = [training.found() for training in wanted]  # or refused, before anything is written
+            _keep(result, folder)  # so that `read_series` knows what to do, however soon this ends
+            left = [training for training, row in zip(wanted, found, strict=True) if row is None]
+            if left and result.jobs > 1 and config.data.dataset is not None:
+                get(config.data.dataset, mirror=mirror)  # before several processes ask for it at once
+            with nullcontext(team) if team else training_team(min(jobs, max(1, len(left)))) as trains:
+                for row in chain(filter(None, found), trains.run(left, hears)):
                     result.rows.append(row)
                     result.rows.sort(key=lambda row: row.seed)
                     _keep(result, folder)
                     hears.ran(row)
-    return result
-
-
-@contextmanager
-def _saying_how_to_go_on(folder: Path | None) -> Iterator[None]:
-    """A training that is stopped names its own folder; of a series it is the whole that goes on."""
-    try:
-        yield
-    except StoppedError as error:
+    except StoppedError as error:  # of one training, which names its own folder; here it is the whole that goes on
         how = "" if folder is None else f"finished runs stay, and `rgcn resume {folder}` goes on with the others"
         raise error.advising(how) from None
+    return result
 
 
 def read_series(folder: Path) -> tuple[RunConfig, int, int]:
@@ -178,33 +172,37 @@ def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     return config, kept["planned"], kept["jobs"]
 
 
-# -- the trainings -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SeedTraining:
-    """One training of a series: what to do, and the folder to keep it in (None: keep nothing).
-
-    goes_on: the folder holds a run that was interrupted.
-    """
+    """One training of a series: what to do, and the folder to keep it in (None: keep nothing)."""
 
     config: RunConfig
     folder: Path | None = None
     mirror: Path | None = None
-    goes_on: bool = False
+
+    def found(self) -> SeriesRow | None:
+        """The row of a seed that is finished in its folder; None where there is still something to do."""
+        run = None if self.folder is None else RunFolder(self.folder)
+        if run is None or not run.exists():
+            return None
+        other = differences(run.config(), self.config, ("seed", *WITHOUT_EFFECT))
+        if other:
+            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in other[:3])
+            more = "; ..." if len(other) > 3 else ""
+            raise DataError(f"{run.path} holds a run with other settings ({words}{more}): choose another folder")
+        result = run.result()
+        return None if result is None else SeriesRow(self.config.seed, "reused", result)
 
     def do(self, shelf: Shelf, on_epoch: Callable[[Any], None]) -> SeriesRow:
         """Train, from the beginning or from where it was interrupted."""
         from rgcn.runs.training import resume, train
 
-        seed, outcome = self.config.seed, "continued" if self.goes_on else "finished"
+        seed = self.config.seed
         try:
             graph = self.graph(shelf)
-            if self.goes_on and self.folder is not None:
-                result = resume(self.folder, on_epoch=on_epoch, graph=graph)
-            else:
-                result = train(self.config, graph, self.folder, on_epoch)
-            return SeriesRow(seed, outcome, result.as_dict())
+            if self.folder is not None and RunFolder(self.folder).exists():
+                return SeriesRow(seed, "continued", resume(self.folder, on_epoch=on_epoch, graph=graph).as_dict())
+            return SeriesRow(seed, "finished", train(self.config, graph, self.folder, on_epoch).as_dict())
         except StoppedError:
             raise
         except Exception as error:  # whatever it was, the other trainings go on and this one is named
@@ -289,37 +287,9 @@ def _work(line: Connection) -> None:
         line.send(Done(training.do(shelf, pass_on)))
 
 
-# -- the folder --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _claimed(folder: Path | None) -> Iterator[None]:
-    if folder is None:
-        yield
-        return
+def _claimed(folder: Path) -> AbstractContextManager[None]:
     known = (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
-    with sole_use(folder, "series", "process", ".series.lock", known):
-        yield
-
-
-def _planned(config: RunConfig, seed: int, folder: Path | None, mirror: Path | None) -> SeedTraining:
-    place = folder and folder / f"seed-{seed}"
-    goes_on = place is not None and RunFolder(place).exists() and not (place / "result.json").is_file()
-    return SeedTraining(config.model_copy(update={"seed": seed}), place, mirror, goes_on)
-
-
-def _found(training: SeedTraining) -> SeriesRow | None:
-    """The row of a seed that is finished in its folder; None where there is still something to do."""
-    run = None if training.folder is None else RunFolder(training.folder)
-    if run is None or not run.exists():
-        return None
-    other = differences(run.config(), training.config, ("seed", *WITHOUT_EFFECT))
-    if other:
-        words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in other[:3])
-        more = "; ..." if len(other) > 3 else ""
-        raise DataError(f"{run.path} holds a run with other settings ({words}{more}): choose another folder")
-    result = run.result()
-    return None if result is None else SeriesRow(training.config.seed, "reused", result)
+    return sole_use(folder, "series", "process", ".series.lock", known)
 
 
 def _keep(result: SeriesResult, folder: Path | None) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -63,13 +64,10 @@ class WorkerProcess:
             os.environ.update(before)
         theirs.close()  # so that the line breaks when the process ends
 
-    def send(self, message: Any) -> bool:
-        """Say something; whether the process is still there to hear it."""
-        try:
+    def send(self, message: Any) -> None:
+        """Say something; whether the process was still there to hear it shows when it is heard."""
+        with suppress(OSError):
             self.line.send(message)
-        except OSError:
-            return False
-        return True
 
     def hear(self) -> Any:
         """Wait for what the process says next, or for its end."""
@@ -97,6 +95,9 @@ class Crew(Generic[Task]):
     def __exit__(self, *failure: object) -> None:
         stop([*self._idle, *self._busy])
 
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs))
+
     def run(
         self, tasks: Iterator[Task], answer: Callable[[Task, Any], Any], most_deaths: float = math.inf
     ) -> Iterator[tuple[Task, Done | Died]]:
@@ -110,8 +111,11 @@ class Crew(Generic[Task]):
         taken: set[WorkerProcess] = set()
         deaths = 0
         while True:
-            while len(self._busy) < self.jobs and (task := _next(returned, tasks)) is not None:
-                self._begin(task)
+            while len(self._busy) < self.jobs and (task := next(chain(returned, tasks), None)) is not None:
+                returned = returned[1:]
+                process = self._idle.pop() if self._idle else self._start()
+                process.send(task)  # should it be gone already, that is heard as a death
+                self._busy[process] = task
             if not self._busy:
                 return
             for process, message in hear_from(self._busy):
@@ -136,22 +140,6 @@ class Crew(Generic[Task]):
                         raise DataError(f"{deaths} processes in a row died, the last with: {message.words}")
                 elif (said := answer(task, message)) is not None:
                     process.send(said)
-
-    def _begin(self, task: Task) -> None:
-        """Hand a task to an idle process, or to a new one where there is none or they died meanwhile."""
-        while self._idle:
-            process = self._idle.pop()
-            if process.send(task):
-                self._busy[process] = task
-                return
-            stop([process])
-        process = WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs))
-        process.send(task)  # should it be gone already, that is heard as a death
-        self._busy[process] = task
-
-
-def _next(returned: list[Task], tasks: Iterator[Task]) -> Task | None:
-    return returned.pop() if returned else next(tasks, None)
 
 
 def hear_from(processes: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProcess, Any]]:
