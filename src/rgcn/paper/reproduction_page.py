@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rgcn.pages.layout import page, parts
-from rgcn.paper.comparison import Report
+from rgcn.paper.judging import PaperReport
 from rgcn.paper.rendering import NUMBERS, about_text, below, headings, lay_out, title
 
 GOOD = ("agrees", "equal", "within")
 BAD = ("below", "differs", "outside")
 
 
-def html_page(report: Report) -> str:
+def html_page(report: PaperReport) -> str:
     """The whole report."""
     laid = [(table, lay_out(table)) for table in report.tables]
     tables = [(title(table), headings(made), made, below(table, made)) for table, made in laid]

@@ -6,11 +6,18 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from rgcn.data import load
+from rgcn.data.sources import NoSourceError
+from rgcn.errors import RgcnError
 from rgcn.paper.published import Figure
 from rgcn.runs.environment import environment
 from rgcn.words import times
+
+if TYPE_CHECKING:
+    from rgcn.graph import KnowledgeGraph
 
 Kind = Literal["number", "count", "percent", "time"]
 
@@ -31,7 +38,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """Something the paper states figures of.
 
     subject       what it is about: "AIFB, RGCN"
@@ -58,9 +65,13 @@ class Row:
     kind: Kind = "number"
     digits: int = 3
 
+    def without_figure(self, figures: Sequence[Figure], reason: str) -> PaperRow:
+        """The row of something we could not measure: it stays, with the reason."""
+        return replace(self, published=tuple(Judged(figure, NO_FIGURE) for figure in figures), note=reason)
+
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """Rows judged by one rule.
 
     changed: settings that differ from the shipped configurations, for a trial; such a table reproduces nothing.
@@ -68,34 +79,33 @@ class Table:
 
     name: str
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[PaperRow]
     rule: str
     notes: Sequence[str] = ()
     changed: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Table:
+    def from_dict(cls, values: dict[str, Any]) -> PaperTable:
         """What `as_dict` gave."""
-        rows = [
-            Row(**{**row, "published": tuple(Judged(Figure(**j["figure"]), j["verdict"]) for j in row["published"])})
-            for row in values["rows"]
-        ]
-        return replace(cls(**values), rows=rows)
+        rows = []
+        for row in values["rows"]:
+            judged = (Judged(Figure(**one["figure"]), one["verdict"]) for one in row["published"])
+            rows.append(PaperRow(**{**row, "published": tuple(judged)}))
+        return cls(**{**values, "rows": rows})
 
 
 @dataclass(frozen=True)
-class Report:
+class PaperReport:
     """Tables, and what they were made with: the command, the day, the machine."""
 
-    tables: Sequence[Table]
+    tables: Sequence[PaperTable]
     about: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def made_here(cls, tables: Sequence[Table]) -> Report:
+    def made_here(cls, tables: Sequence[PaperTable]) -> PaperReport:
         """Tables of today, of this command and this machine."""
         here = environment()
         machine = {key: here["hardware"][key] for key in ("cpu", "cores", "gpu", "system")}
@@ -103,12 +113,27 @@ class Report:
         return cls(tables, {**about, "machine": {**machine, **here["versions"]}})
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "format": "rgcn-reproduction",
-            "version": 1,
-            **self.about,
-            "tables": [table.as_dict() for table in self.tables],
-        }
+        tables = [table.as_dict() for table in self.tables]
+        return {"format": "rgcn-reproduction", "version": 1, **self.about, "tables": tables}
+
+
+def load_or_reason(name: str, mirror: Path | None) -> KnowledgeGraph | str:
+    """The graph, or the reason why there is none."""
+    try:
+        return load(name, mirror=mirror)
+    except RgcnError as error:
+        return reason(error)
+
+
+def reason(error: RgcnError) -> str:
+    """An error about data as a note in a table.
+
+    >>> reason(NoSourceError("the data set ..."))
+    'the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)'
+    """
+    if isinstance(error, NoSourceError):
+        return "the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)"
+    return str(error).splitlines()[0]
 
 
 def judge(figure: Figure, ours: float, error: float | None) -> Judged:
@@ -116,8 +141,6 @@ def judge(figure: Figure, ours: float, error: float | None) -> Judged:
 
     >>> judge(Figure(95.56, "Torch-RGCN", "Table 2", error=0.61), 96.67, 0.37).verdict
     'agrees'
-    >>> judge(Figure(0.814, "TF-RGCN", "Table 5"), 0.809, 0.001).verdict
-    'below'
     >>> judge(Figure(0.749, "Torch-RGCN", "Table 5"), 0.808, None).verdict
     'higher'
     """
@@ -126,18 +149,7 @@ def judge(figure: Figure, ours: float, error: float | None) -> Judged:
     if error is None:
         return Judged(figure, "higher" if difference > 0 else "lower" if difference < 0 else "equal")
     allowed = STANDARD_ERRORS * math.hypot(error, figure.error or 0.0)
-    if abs(difference) <= allowed:
-        return Judged(figure, "agrees")
-    return Judged(figure, "above" if difference > 0 else "below")
-
-
-def judge_count(figure: Figure, ours: float) -> Judged:
-    """Counts are the same or they are not.
-
-    >>> judge_count(Figure(176, "Torch-RGCN", "Table 1"), 176).verdict
-    'equal'
-    """
-    return Judged(figure, "equal" if ours == figure.value else "differs")
+    return Judged(figure, "agrees" if abs(difference) <= allowed else "above" if difference > 0 else "below")
 
 
 def judge_time(figure: Figure, seconds: float) -> Judged:
@@ -145,17 +157,8 @@ def judge_time(figure: Figure, seconds: float) -> Judged:
 
     >>> judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), 0.5).verdict
     '90 × faster'
-    >>> judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), 60.0).verdict
-    '1.33 × slower'
     """
     if figure.value is None:
         return Judged(figure, "")
-    ratio = max(seconds / figure.value, figure.value / seconds)
-    if times(ratio) == "1":
-        return Judged(figure, "equal")
-    return Judged(figure, f"{times(ratio)} × {'faster' if seconds < figure.value else 'slower'}")
-
-
-def without_figure(row: Row, figures: Sequence[Figure], reason: str) -> Row:
-    """The row of something we could not measure: it stays, with the reason."""
-    return replace(row, published=tuple(Judged(figure, NO_FIGURE) for figure in figures), note=reason)
+    ratio = times(max(seconds / figure.value, figure.value / seconds))
+    return Judged(figure, "equal" if ratio == "1" else f"{ratio} × {'faster' if seconds < figure.value else 'slower'}")
