@@ -9,9 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from rgcn.paper.comparison import Judged, judge, judge_time
-from rgcn.paper.datasets import datasets_table
-from rgcn.paper.parameters import parameters_table
 
 from rgcn.data.catalog import find
 from rgcn.errors import DataError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rgcn.axis_tables import ENCODERS
-from rgcn.data.registry import counts_of
+from rgcn.data.catalog import counts_of
 from rgcn.paper.judging import Judged, PaperRow, PaperTable, load_or_reason
 from rgcn.paper.published import (
     LINK_DATASETS,
