@@ -167,9 +167,7 @@ def _normalized(data: bytes, format: str) -> bytes:
 def _serialized(quads: Iterator[Any]) -> bytes:
     try:
         return serialize(quads, format=RdfFormat.N_QUADS) or b""
-    except (
-        MemoryError
-    ) as error:  # the parser holds a term of 16 MiB, and says of a longer one that memory is at its end
+    except MemoryError as error:  # what the parser says of a term that is longer than it holds
         if "buffer maximal size" not in str(error):
             raise
         raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None

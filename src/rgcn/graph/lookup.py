@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError
-from rgcn.graph.knowledge_graph import NodeKind
 from rgcn.graph.name_search import NameSearch, folded
 from rgcn.graph.titles import Titles, local_name
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 
 class Called:

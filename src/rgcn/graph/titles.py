@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from rgcn.errors import DataError
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.knowledge_graph import KnowledgeGraph
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
