@@ -220,7 +220,6 @@ class KnowledgeGraph:
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
-        """Triples as names."""
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
 

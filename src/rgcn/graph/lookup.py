@@ -61,7 +61,6 @@ class Called:
         return found
 
     def meant(self, text: str) -> int:
-        """The one that a text stands for."""
         found = self.candidates(text)
         if len(found) == 1:
             return found[0]

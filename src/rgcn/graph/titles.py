@@ -44,7 +44,6 @@ class Titles:
         return Titles(graph, self._given, self._descriptions)
 
     def of(self, node: int) -> str:
-        """What people call a node."""
         found = self._given.get(node) or self._in_graph.get(node)
         if found:
             return found
@@ -52,7 +51,6 @@ class Titles:
         return shortened(literal_text(name)) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
 
     def description(self, node: int) -> str | None:
-        """A sentence on what a node is, where the data set has one."""
         return self._descriptions.get(node)
 
     def relation(self, relation: int) -> str:
