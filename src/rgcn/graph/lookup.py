@@ -104,16 +104,11 @@ class NameLookup:
         self._titles, graph = titles, titles.graph
         self._nodes = Called(graph.nodes, titles.of, self._best_first, lambda n: graph.kind(n) is NodeKind.LITERAL)
         self._relations = Called(graph.relations, titles.relation)
+        self.node, self.relation = self._nodes.meant, self._relations.meant
 
     @cached_property
     def _classes(self) -> Called:
         return Called(self._titles.classes, self._titles.class_)
-
-    def node(self, text: str) -> int:
-        return self._nodes.meant(text)
-
-    def relation(self, text: str) -> int:
-        return self._relations.meant(text)
 
     def class_(self, text: str) -> int:
         return self._classes.meant(text)
