@@ -14,6 +14,7 @@ from torch import Tensor
 
 # Entries a piece of a row may have on a GPU. Longer rows are cut, so that one hub cannot stall the rest.
 PIECE = 64
+ROLES = ("target", "relation", "source")
 
 
 Thing = TypeVar("Thing")
@@ -208,9 +209,7 @@ def pointer_from_sorted(ids: Tensor, size: int) -> Tensor:
 class TripleIndex(Named):
     """Entries that each name a target, a relation and a source, seen from each of the three.
 
-    target, relation, source [E], sorted by target. A view is a pattern whose rows are the one role, whose columns are
-    the second, and the third's ids beside it: (by_target: source, relation), (by_source: target, relation),
-    (by_relation: target, source).
+    target, relation, source [E], sorted by target; sizes: how many there are of each.
     """
 
     target: Tensor
@@ -222,36 +221,24 @@ class TripleIndex(Named):
     def ends(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.target, self.relation, self.source
 
-    def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
-        view: tuple[SparsePattern, Tensor] = getattr(self, f"by_{role}")
-        return view
-
     def size_of(self, role: str) -> int:
-        return dict(zip(("target", "relation", "source"), self.sizes, strict=True))[role]
+        return self.sizes[ROLES.index(role)]
 
-    @cached_property
-    def by_target(self) -> tuple[SparsePattern, Tensor]:
-        targets, _, sources = self.sizes
-        return SparsePattern.from_sorted_rows(self.target, self.source, (targets, sources)), self.relation
-
-    @cached_property
-    def by_source(self) -> tuple[SparsePattern, Tensor]:
-        targets, _, sources = self.sizes
-        order = torch.argsort(self.source, stable=True)
-        shape = (sources, targets)
-        pattern = SparsePattern.from_sorted_rows(self.source[order], self.target[order], shape, order)
-        return pattern, self.relation[order]
-
-    @cached_property
-    def by_relation(self) -> tuple[SparsePattern, Tensor]:
-        targets, relations, _ = self.sizes
-        order = torch.argsort(self.relation, stable=True)
-        shape = (relations, targets)
-        pattern = SparsePattern.from_sorted_rows(self.relation[order], self.target[order], shape, order)
-        return pattern, self.source[order]
+    def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
+        """A pattern whose rows are the one role and whose columns are another; the third's ids beside it. Kept."""
+        views: dict[str, tuple[SparsePattern, Tensor]] = self.__dict__.setdefault("_views", {})
+        if role not in views:
+            other, third = {"target": (2, 1), "relation": (0, 2), "source": (0, 1)}[role]
+            row, column, beside = self.ends[ROLES.index(role)], self.ends[other], self.ends[third]
+            order, shape = None, (self.size_of(role), self.sizes[other])
+            if role != "target":
+                order = torch.argsort(row, stable=True)
+                row, column, beside = row[order], column[order], beside[order]
+            views[role] = SparsePattern.from_sorted_rows(row, column, shape, order), beside
+        return views[role]
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def make_ready(self) -> None:
         """As `SparsePattern.make_ready`."""
         if self.target.is_cuda:
-            _ = [view.pieces for view, _ in (self.by_target, self.by_relation, self.by_source)]
+            _ = [self.seen_from(role)[0].pieces for role in ROLES]

@@ -155,7 +155,7 @@ class RelationalAdjacency:
     ) -> RelationalAdjacency:
         weight = raw
         if normalization != "none":
-            groups = structure.groups[normalization]
+            groups = structure.groups(normalization)
             if unweighted:  # a sum of ones is a count
                 total = (groups.pointer[1:] - groups.pointer[:-1]).to(raw.dtype)
             else:
@@ -273,9 +273,9 @@ class RelationalAdjacency:
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
-    runs = structure.groups["relation"]
+    runs = structure.groups("relation")
     present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
-    return _group_sums(present.to(raw.dtype), structure.groups["node"])
+    return _group_sums(present.to(raw.dtype), structure.groups("node"))
 
 
 def _group_sums(values: Tensor, groups: SparsePattern) -> Tensor:
