@@ -113,22 +113,19 @@ class RelationalAdjacency:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
         subject, relation, object_ = triples.unbind(1)
         number = torch.arange(len(triples), device=triples.device)
-        node = torch.arange(num_nodes if self_loops else 0, device=triples.device)
         loop_relation = num_relations * (2 if inverse else 1)
-        # Three lists laid end to end, each edge in exactly one of them.
-        target = torch.cat([object_, *([subject] if inverse else []), node])
-        source = torch.cat([subject, *([object_] if inverse else []), node])
-        kind = torch.cat(
-            [relation, *([relation + num_relations] if inverse else []), torch.full_like(node, loop_relation)]
-        )
-        origin = torch.cat([number, *([number] if inverse else []), node + len(triples)])
+        # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
+        lists = [(object_, relation, subject, number)]
+        if inverse:
+            lists.append((subject, relation + num_relations, object_, number))
+        if self_loops:
+            node = torch.arange(num_nodes, device=triples.device)
+            lists.append((node, torch.full_like(node, loop_relation), node, node + len(triples)))
+        edges = [torch.cat(ends) for ends in zip(*lists, strict=True)]
         total_relations = loop_relation + int(self_loops)
-        order = edge_order(target, kind, source, num_nodes, total_relations)
+        order = edge_order(*edges[:3], num_nodes, total_relations)
         structure = EdgeStructure(
-            target=target[order],
-            relation=kind[order],
-            source=source[order],
-            origin=origin[order],
+            *(ends[order] for ends in edges),
             num_targets=num_nodes,
             num_sources=num_nodes,
             num_relations=total_relations,

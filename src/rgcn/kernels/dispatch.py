@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -36,23 +37,15 @@ def plain_kernels() -> Iterator[None]:
 
 
 @cache
-def _cpu() -> ModuleType | None:
-    """The numba kernels; None where numba does not run. The results differ by rounding only, the speed by more."""
+def _module(name: str) -> ModuleType | None:
+    """The kernels in numba ("cpu") or Triton ("gpu"); None where these do not run.
+
+    The results differ by rounding only, the speed by more.
+    """
     try:
-        from rgcn.kernels import cpu
+        return import_module(f"rgcn.kernels.{name}")
     except ImportError:
         return None
-    return cpu
-
-
-@cache
-def gpu_kernels() -> ModuleType | None:
-    """The Triton kernels; None where Triton does not run."""
-    try:
-        from rgcn.kernels import gpu
-    except ImportError:
-        return None
-    return gpu
 
 
 def kernels_for(x: Tensor) -> ModuleType:
@@ -60,9 +53,9 @@ def kernels_for(x: Tensor) -> ModuleType:
     if _plain:
         return reference
     if x.device.type == "cuda":
-        return gpu_kernels() or reference
+        return _module("gpu") or reference
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        return _cpu() or reference
+        return _module("cpu") or reference
     return reference
 
 
@@ -74,5 +67,5 @@ def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
 
 def own_threads() -> AbstractContextManager[None]:
     """Within, on a CPU, only these kernels run on several threads; see `cpu.own_threads`."""
-    kernels = _cpu()
+    kernels = _module("cpu")
     return nullcontext() if kernels is None else kernels.own_threads()

@@ -10,6 +10,7 @@ entries.
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
 
 import torch
@@ -59,22 +60,19 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
     """out[e] = ⟨left[i[e]], right[j[e]]⟩: the gradient of `gather_sum` with respect to its values. [entries]"""
-    chunk = max(1, CHUNK // max(1, left.shape[1]))
-    parts = [
-        (left.index_select(0, r) * right.index_select(0, c)).sum(-1)
-        for r, c in zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
-    ]
-    return torch.cat(parts)
+    return _products((i, left), (j, right))
 
 
 def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
     """out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w]. [entries]"""
-    chunk = max(1, CHUNK // max(1, left.shape[1]))
-    parts = [
-        (left.index_select(0, a) * middle.index_select(0, b) * right.index_select(0, c)).sum(-1)
-        for a, b, c in zip(torch.split(i, chunk), torch.split(j, chunk), torch.split(k, chunk), strict=True)
-    ]
-    return torch.cat(parts)
+    return _products((i, left), (j, middle), (k, right))
+
+
+def _products(*factors: tuple[Tensor, Tensor]) -> Tensor:
+    chunk = max(1, CHUNK // max(1, factors[0][1].shape[1]))
+    chunks = zip(*(torch.split(index, chunk) for index, _ in factors), strict=True)
+    rows = ([table.index_select(0, some) for some, (_, table) in zip(part, factors, strict=True)] for part in chunks)
+    return torch.cat([reduce(torch.mul, factors).sum(-1) for factors in rows])
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
