@@ -59,7 +59,7 @@ class Pairs(Named):
     @cached_property
     def tiles(self) -> RowPieces:
         """The groups of `pointer` cut for a GPU."""
-        return RowPieces.of(self.pointer, len(self))
+        return RowPieces.of(self.pointer)
 
     @cached_property
     def select(self) -> SparsePattern:

@@ -76,7 +76,7 @@ class RowPieces(NamedTuple):
     num_slots: int
 
     @classmethod
-    def of(cls, pointer: Tensor, num_entries: int, piece: int = PIECE) -> RowPieces:
+    def of(cls, pointer: Tensor, piece: int = PIECE) -> RowPieces:
         """From the rows' pointer [rows + 1]; longest pieces first, so that neighbors have about the same to do.
 
         Exact sizes are asked of the device, which is waited for: this is for patterns that last.
@@ -144,7 +144,7 @@ class SparsePattern(Named):
     @cached_property
     def pieces(self) -> RowPieces:
         """The rows cut for a GPU."""
-        return RowPieces.of(self.pointer, self.num_entries)
+        return RowPieces.of(self.pointer)
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def make_ready(self) -> None:

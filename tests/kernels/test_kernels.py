@@ -213,7 +213,7 @@ def test_arranged_values_follow_a_change_in_place():
 @settings(max_examples=40)
 def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(counts):
     pointer, row = groups(counts)
-    pieces = RowPieces.of(pointer, len(row))
+    pieces = RowPieces.of(pointer)
     seen, slots = torch.zeros(len(row), dtype=torch.int64), {}
     for i, begin, end, slot in zip(*(t.tolist() for t in pieces[:4]), strict=True):
         if i == len(counts):

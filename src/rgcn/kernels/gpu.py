@@ -28,19 +28,56 @@ WORTH_A_DOT = 256
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
-    return _gather(pattern, value, None, None, x)
+    return gather_product_sum(pattern, value, None, None, x)
 
 
-def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
-    return _gather(pattern, value, index, left, x)
+def gather_product_sum(
+    pattern: SparsePattern, value: Tensor | None, index: Tensor | None, left: Tensor | None, x: Tensor
+) -> Tensor:
+    """Without index and left: `gather_sum`."""
+    width = x.shape[1]
+    out = x.new_empty(pattern.num_rows, width)
+    if out.numel() == 0 or pattern.num_entries == 0:
+        return out.zero_()
+    x, pieces = x.contiguous(), pieces_of(pattern)
+    partial = _partial(pieces, width, out)
+    block = min(128, _power(width))
+    # Measured on graphs of AM's shape: many short rows want many side by side, longer ones more entries in flight.
+    short = pattern.num_entries < 2 * pattern.num_rows
+    rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
+    tensors = (
+        pattern.column,
+        x if value is None else value.contiguous(),
+        pattern.column if index is None else index.contiguous(),
+        x if left is None else left.contiguous(),
+        x,
+    )
+    arguments = (*pieces[:4], *tensors, out, partial, len(pieces.row), pattern.num_rows)
+    sizes = {"WIDTH": width, "ACC": _accumulator(out), "ROWS": rows, "BLOCK_W": block, "UNROLL": unroll}
+    which = {"HAS_VALUE": value is not None, "HAS_LEFT": left is not None}
+    grid = (cdiv(len(pieces.row), rows), cdiv(width, block))
+    _launch(triton_sums.gather_pieces, grid, out, *arguments, warps=warps, **sizes, **which)
+    _add_slots(pieces, partial, out, pattern.num_rows, width)
+    return out
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
-    return _entries(i, left, None, None, j, right)
+    return entry_product(i, left, None, None, j, right)
 
 
-def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
-    return _entries(i, left, j, middle, k, right)
+def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
+    """Without j and middle: `entry_dot`."""
+    width, entries = left.shape[1], i.numel()
+    out = left.new_empty(entries)
+    if entries == 0 or width == 0:
+        return out.zero_()
+    block = min(128, _power(width))
+    tile = max(1, 1024 // block)
+    given = (i, left, i if j is None else j, left if middle is None else middle, k, right)
+    sizes = {"WIDTH": width, "THREE": middle is not None, "ACC": _accumulator(out), "ENTRIES": tile, "BLOCK_W": block}
+    tensors = (tensor.contiguous() for tensor in given)
+    _launch(triton_sums.entry_products, (cdiv(entries, tile),), out, *tensors, out, entries, **sizes)
+    return out
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
@@ -191,49 +228,6 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
     return out
 
 
-def _gather(
-    pattern: SparsePattern, value: Tensor | None, index: Tensor | None, left: Tensor | None, x: Tensor
-) -> Tensor:
-    width = x.shape[1]
-    out = x.new_empty(pattern.num_rows, width)
-    if out.numel() == 0 or pattern.num_entries == 0:
-        return out.zero_()
-    x, pieces = x.contiguous(), pieces_of(pattern)
-    partial = _partial(pieces, width, out)
-    block = min(128, _power(width))
-    # Measured on graphs of AM's shape: many short rows want many side by side, longer ones more entries in flight.
-    short = pattern.num_entries < 2 * pattern.num_rows
-    rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
-    tensors = (
-        pattern.column,
-        x if value is None else value.contiguous(),
-        pattern.column if index is None else index.contiguous(),
-        x if left is None else left.contiguous(),
-        x,
-    )
-    arguments = (*pieces[:4], *tensors, out, partial, len(pieces.row), pattern.num_rows)
-    sizes = {"WIDTH": width, "ACC": _accumulator(out), "ROWS": rows, "BLOCK_W": block, "UNROLL": unroll}
-    which = {"HAS_VALUE": value is not None, "HAS_LEFT": left is not None}
-    grid = (cdiv(len(pieces.row), rows), cdiv(width, block))
-    _launch(triton_sums.gather_pieces, grid, out, *arguments, warps=warps, **sizes, **which)
-    _add_slots(pieces, partial, out, pattern.num_rows, width)
-    return out
-
-
-def _entries(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
-    width, entries = left.shape[1], i.numel()
-    out = left.new_empty(entries)
-    if entries == 0 or width == 0:
-        return out.zero_()
-    block = min(128, _power(width))
-    tile = max(1, 1024 // block)
-    given = (i, left, i if j is None else j, left if middle is None else middle, k, right)
-    sizes = {"WIDTH": width, "THREE": middle is not None, "ACC": _accumulator(out), "ENTRIES": tile, "BLOCK_W": block}
-    tensors = (tensor.contiguous() for tensor in given)
-    _launch(triton_sums.entry_products, (cdiv(entries, tile),), out, *tensors, out, entries, **sizes)
-    return out
-
-
 def pieces_of(pattern: SparsePattern) -> RowPieces:
     """The pattern's pieces: for a lasting pattern the ones it keeps, in an order that suits; else cut quickly."""
     if not pattern.transient or "pieces" in pattern.__dict__:
@@ -277,7 +271,7 @@ def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> RowPieces:
         return pairs.tiles
     known: dict[int, RowPieces] = pairs.__dict__.setdefault("_tiles_of", {})
     if piece not in known:
-        known[piece] = RowPieces.of(pairs.pointer, len(pairs), piece)
+        known[piece] = RowPieces.of(pairs.pointer, piece)
     return known[piece]
 
 

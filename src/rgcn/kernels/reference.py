@@ -72,7 +72,7 @@ def _products(*factors: tuple[Tensor, Tensor]) -> Tensor:
     chunk = max(1, CHUNK // max(1, factors[0][1].shape[1]))
     chunks = zip(*(torch.split(index, chunk) for index, _ in factors), strict=True)
     rows = ([table.index_select(0, some) for some, (_, table) in zip(part, factors, strict=True)] for part in chunks)
-    return torch.cat([reduce(torch.mul, factors).sum(-1) for factors in rows])
+    return torch.cat([reduce(torch.mul, gathered).sum(-1) for gathered in rows])
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
