@@ -300,7 +300,8 @@ def test_adam_on_bases_equals_torch_adam_on_the_written_gradient(width, weight_d
         dense.grad = reference.spread_bases(coefficients, rows, pairs)
         optimizer.step()
         for module, table in tables.items():
-            module.adam_bases(*table, torch.tensor(float(step)), coefficients, rows, pairs, **settings)
+            gradient = reference.FactoredGradient(coefficients, rows, pairs)
+            module.adam_bases(*table, torch.tensor(float(step)), gradient, reference.AdamSettings(**settings))
     rtol = 1e-4 if dtype == torch.float32 else 1e-10
     for table, *_ in tables.values():
         torch.testing.assert_close(table, dense.detach(), rtol=rtol, atol=rtol / 100)

@@ -121,11 +121,14 @@ class RelationalAdjacency:
         if self_loops:
             node = torch.arange(num_nodes, device=triples.device)
             lists.append((node, torch.full_like(node, loop_relation), node, node + len(triples)))
-        edges = [torch.cat(ends) for ends in zip(*lists, strict=True)]
+        target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
         total_relations = loop_relation + int(self_loops)
-        order = edge_order(*edges[:3], num_nodes, total_relations)
+        order = edge_order(target, kind, source, num_nodes, total_relations)
         structure = EdgeStructure(
-            *(ends[order] for ends in edges),
+            target[order],
+            kind[order],
+            source[order],
+            origin[order],
             num_targets=num_nodes,
             num_sources=num_nodes,
             num_relations=total_relations,

@@ -49,7 +49,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "combine_bases": (row, table, pairs),
         "spread_bases": (row, row, pairs),
         "coefficient_gradient": (table, row, pairs),
-        "adam_bases": (*tables, step, row, row, pairs, 0.1, (0.9, 0.999), 1e-8, 0.0),
+        "adam_bases": (*tables, step, (row, row, pairs), (0.1, (0.9, 0.999), 1e-8, 0.0)),
         "grouped_product": (table, matrices, pairs),
         "grouped_outer": (table, table, pairs),
         "gather_product_sum": (pattern, value, index, row, row),

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from rgcn.kernels import loops, reference
+from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern
 
@@ -42,7 +43,7 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     out = x.new_empty(pattern.num_rows, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else _array(value)
-    loops.gather_sum(host.pointer, host.index, values, _array(x), to)
+    loops.gather_sum(host.pointer, host.ids, values, _array(x), to)
     return out
 
 
@@ -54,7 +55,7 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
     out = x.new_zeros(pattern.num_rows + PIECES, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else value
-    arguments = (host.pointer, host.index, host.begins, values, index, left, x, to)
+    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
     _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
@@ -77,7 +78,7 @@ def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     out = bases.new_empty(len(pairs), bases.shape[2])
     work = out.numel() * bases.shape[1]
-    _in_pieces(loops.combine, host.cuts, work, coefficients, bases, host.pointer, host.index, out)
+    _in_pieces(loops.combine, host.cuts, work, coefficients, bases, host.pointer, host.ids, out)
     return out
 
 
@@ -85,7 +86,7 @@ def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     out = rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1])
     work = out.numel() + rows.numel() * coefficients.shape[1]
-    _in_pieces(loops.spread, host.cuts, work, coefficients, rows, host.pointer, host.index, out)
+    _in_pieces(loops.spread, host.cuts, work, coefficients, rows, host.pointer, host.ids, out)
     return out
 
 
@@ -93,7 +94,7 @@ def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     partial = bases.new_empty(PIECES, pairs.num_relations, bases.shape[1])
     work = rows.numel() * bases.shape[1]
-    _in_pieces(loops.coefficients, host.cuts, work, bases, rows, host.pointer, host.index, partial)
+    _in_pieces(loops.coefficients, host.cuts, work, bases, rows, host.pointer, host.ids, partial)
     return partial.sum(0)
 
 
@@ -113,23 +114,14 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
 
 
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
+    (coefficients, rows, pairs), (lr, betas, eps, weight_decay) = gradient, settings
     host, count = _host(pairs), float(step)
     number = np.float64 if table.dtype == torch.float64 else np.float32
     rate, correction = float(lr) / (1 - betas[0] ** count), (1 - betas[1] ** count) ** 0.5
-    settings = (rate, 1 - betas[0], betas[1], 1 - betas[1], correction, eps, weight_decay)
-    arguments = (coefficients, rows, host.pointer, host.index, table, first, second, tuple(map(number, settings)))
+    numbers = map(number, (rate, 1 - betas[0], betas[1], 1 - betas[1], correction, eps, weight_decay))
+    arguments = (coefficients, rows, host.pointer, host.ids, table, first, second, tuple(numbers))
     # Every row is read and written, whether it has pairs or not: the cut is by rows.
     _in_pieces(loops.adam_bases, _even(pairs.num_nodes), 10 * table.numel(), *arguments)
 
@@ -147,12 +139,12 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
 class _Host(NamedTuple):
     """The memory of pairs or a pattern as arrays, and where the work on them is cut.
 
-    index  the pairs' relations, or the entries' columns
+    ids    the pairs' relations, or the entries' columns
     cuts   of the pairs' groups, or of the entries; begins: the row of a pattern that each cut lies in
     """
 
     pointer: Array
-    index: Array
+    ids: Array
     cuts: Array
     begins: Array
 
@@ -161,10 +153,10 @@ def _host(of: Pairs | SparsePattern) -> _Host:
     """Kept with the pairs or the pattern, which never change."""
     known: _Host | None = of.__dict__.get("_host")
     if known is None:
-        pointer, index = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
-        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(index))
+        pointer, ids = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
+        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(ids))
         begins = np.searchsorted(pointer, cuts, side="right") - 1
-        known = of.__dict__["_host"] = _Host(pointer, index, cuts, begins)
+        known = of.__dict__["_host"] = _Host(pointer, ids, cuts, begins)
     return known
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from triton import cdiv
 
 from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums
+from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import PIECE, RowPieces, SparsePattern
 
@@ -126,6 +127,8 @@ def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
         product = bases.new_empty(len(pairs), some.shape[1], dtype=kind)
         block_b, block_w = _power(some.shape[1]), _power(width)
         sizes = {"NODE_STRIDE": num_bases * width, "WIDTH": width, "ACC": _accumulator(product)}
+        arguments: tuple[Any, ...]
+        grid: tuple[int, ...]
         if block_b * block_w <= HELD:
             arguments = (some, rows, pairs.pointer, product, some.shape[1])
             kernel, grid, warps = triton_bases.node_products, (pairs.num_nodes,), 1
@@ -189,18 +192,9 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
 
 
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
+    (coefficients, rows, pairs), (lr, betas, eps, weight_decay) = gradient, settings
     if table.numel() == 0:
         return
     # How far along training is, only the device knows: the corrections are computed there, in double precision.
@@ -242,7 +236,7 @@ def pieces_of(pattern: SparsePattern) -> RowPieces:
     counts = (num_rows, num_pieces, num_rows.bit_length() + 1)
     tensors = (pattern.pointer, torch.cumsum(packed, 0), *parts, *longs)
     _launch(triton_sums.cut_pieces, (cdiv(num_pieces, 256),), packed, *tensors, *counts, **sizes)
-    pieces = pattern.__dict__["pieces"] = RowPieces(*parts, *longs, num_slots)
+    pieces = pattern.__dict__["pieces"] = RowPieces._make((*parts, *longs, num_slots))
     return pieces
 
 

@@ -12,7 +12,7 @@ a millisecond made of four such operations, took 13 % longer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from rgcn.kernels import dispatch, primitives
+from rgcn.kernels.reference import FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import Named, SparsePattern, TripleIndex, named
 
@@ -104,6 +105,10 @@ def _word(thing: SparsePattern | Pairs | TripleIndex | str) -> str:
     return thing.word
 
 
+def _like_last(thing: Named, *tensors: Tensor) -> Tensor:
+    return torch.empty_like(tensors[-1])
+
+
 # -- a sparse matrix times a dense one ----------------------------------------------------------------------
 # remember: whether values may be kept in order for the next call. Not in a compiled graph, which may write others into
 # the same memory without saying so.
@@ -181,17 +186,17 @@ def _run_put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
     return primitives.gather_sum(pattern.transpose, None, x)
 
 
+_put_rows = _operator(
+    "put_rows(str pattern, Tensor x)",
+    _run_put_rows,
+    lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1]),
+)
 _take_rows = _operator(
     "take_rows(str pattern, Tensor x)",
     lambda pattern, x: x.index_select(0, pattern.column),
     lambda pattern, x: x.new_empty(pattern.num_rows, *x.shape[1:]),
     gradients=lambda ctx, gradient, for_x: (_put_rows(*ctx.words, gradient),),
     saved=lambda x: (),
-)
-_put_rows = _operator(
-    "put_rows(str pattern, Tensor x)",
-    _run_put_rows,
-    lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1]),
 )
 
 
@@ -232,7 +237,7 @@ _scaled_sum = _operator(
 _entry_product = _operator(
     "entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)",
     lambda edges, left, middle, right, value: primitives.entry_product(edges.ends, left, middle, right, value.dtype),
-    lambda edges, left, middle, right, value: torch.empty_like(value),
+    _like_last,
 )
 
 
@@ -245,14 +250,6 @@ def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tenso
 
 
 # -- bases combined into pairs and, its transpose, pairs spread over bases ---------------------------------------
-
-
-class FactoredGradient(NamedTuple):
-    """A gradient G[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p] that nobody has written out yet."""
-
-    coefficients: Tensor
-    rows: Tensor
-    pairs: Pairs
 
 
 def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_bases: bool) -> Gradients:
@@ -289,7 +286,7 @@ _spread_bases = _operator(
 _coefficient_gradient = _operator(
     "coefficient_gradient(str pairs, Tensor bases, Tensor rows, Tensor coefficients)",
     lambda pairs, bases, rows, coefficients: primitives.coefficient_gradient(bases, rows, pairs, coefficients.dtype),
-    lambda pairs, bases, rows, coefficients: torch.empty_like(coefficients),
+    _like_last,
 )
 
 
@@ -329,7 +326,7 @@ _grouped_product = _operator(
 _grouped_outer = _operator(
     "grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)",
     lambda pairs, x, gradient, weight: primitives.grouped_outer(x, gradient, pairs, weight),
-    lambda pairs, x, gradient, weight: torch.empty_like(weight),
+    _like_last,
 )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -137,29 +138,35 @@ def _groups(pairs: Pairs) -> list[tuple[int, tuple[int, int]]]:
     return [(r, (b, e)) for r, (b, e) in enumerate(pairwise(pairs.bounds)) if e > b]
 
 
+class FactoredGradient(NamedTuple):
+    """A gradient G[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p] that nobody has written out yet."""
+
+    coefficients: Tensor
+    rows: Tensor
+    pairs: Pairs
+
+
+class AdamSettings(NamedTuple):
+    lr: float | Tensor
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+
+
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
-    """One step of Adam on table [n, B, width], in place, for the gradient G = spread_bases(coefficients, rows, pairs).
+    """One step of Adam on table [n, B, width], in place, for the gradient G = spread_bases(*gradient).
 
     g = G + weight_decay · w;  m ← m + (1 − β₁)(g − m);  v ← β₂ v + (1 − β₂) g²
     w ← w − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + eps)
 
     first, second: m and v; step: t of this step, a scalar tensor. Other implementations never write G out.
     """
-    gradient = spread_bases(coefficients, rows, pairs).add_(table.detach(), alpha=weight_decay)
-    first.lerp_(gradient, 1 - betas[0])
-    second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+    lr, betas, eps, weight_decay = settings
+    written = spread_bases(*gradient).add_(table.detach(), alpha=weight_decay)
+    first.lerp_(written, 1 - betas[0])
+    second.mul_(betas[1]).addcmul_(written, written, value=1 - betas[1])
     step = step.to(table.dtype)
     size = lr / (1 - betas[0] ** step)
     root = (second / (1 - betas[1] ** step)).sqrt_().add_(eps)
