@@ -25,10 +25,9 @@ _numbers, _process = count(), uuid.uuid4().hex[:12]
 class Named:
     """A dataclass of tensors with a `word` that stands for it, in this process, as long as it lives.
 
-    An operator of PyTorch takes tensors, numbers and words: by its word it finds the object, and with it everything
-    that the object remembers (its transpose, its cut into pieces). A word and not a number, because a compiler may
-    treat a number as variable; never the same in two processes, so that a compiled graph kept on disk is not taken for
-    another graph's.
+    By the word an operator of PyTorch, which takes no objects, finds it and what it remembers: its transpose, its cut
+    into pieces. Not a number, which a compiler may take for variable; not the same in two processes, so that a compiled
+    graph kept on disk is not taken for another graph's.
     """
 
     word: str
@@ -148,10 +147,8 @@ class SparsePattern(Named):
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def make_ready(self) -> None:
-        """Make what a GPU's kernels keep with the pattern. Called when a graph is traced, for real.
-
-        With `mode="reduce-overhead"` a compiled graph is recorded as a CUDA graph: what would first be made then would
-        lie in the recording's memory, and be written over.
+        """Make what a GPU's kernels keep with the pattern, while a graph is traced: what would first be made while it
+        is recorded as a CUDA graph (`mode="reduce-overhead"`) would lie in the recording's memory, and be written over.
         """
         if self.column.is_cuda:
             _ = self.row, self.pieces, self.transpose.row, self.transpose.pieces

@@ -17,23 +17,18 @@ from rgcn.kernels import reference
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
 
-_plain = False
-
-
-def is_plain() -> bool:
-    """Whether within `plain_kernels`."""
-    return _plain
+plain = False  # whether within `plain_kernels`
 
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
     """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like."""
-    global _plain
-    before, _plain = _plain, True
+    global plain
+    before, plain = plain, True
     try:
         yield
     finally:
-        _plain = before
+        plain = before
 
 
 @cache
@@ -50,7 +45,7 @@ def _module(name: str) -> ModuleType | None:
 
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
-    if _plain:
+    if plain:
         return reference
     if x.device.type == "cuda":
         return _module("gpu") or reference

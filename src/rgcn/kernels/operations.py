@@ -32,9 +32,6 @@ Gradients = tuple[Tensor | None, ...]
 _library = torch.library.Library("rgcn", "DEF")  # type: ignore[no-untyped-call]
 
 
-# -- registering --------------------------------------------------------------------------------------------
-
-
 def _operator(
     schema: str,
     run: Callable[..., Tensor],
@@ -76,7 +73,7 @@ def _operator(
             return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
 
     def call(*inputs: Any, extra: Any = None) -> Any:
-        if dispatch.is_plain():
+        if dispatch.plain:
             return computed(*inputs)
         if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
             return operator(*inputs)
@@ -123,10 +120,6 @@ def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bo
     )
 
 
-def _only_for_values(value: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return value, x if value is not None and value.requires_grad else None
-
-
 def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: bool, for_value: bool) -> Gradients:
     (pattern,), (left, right, _) = ctx.words, ctx.saved_tensors
     return (
@@ -145,7 +138,7 @@ _gather_sum = _operator(
         pattern.num_columns if transposed else pattern.num_rows, x.shape[1]
     ),
     _gather_sum_gradients,
-    _only_for_values,
+    saved=lambda value, x: (value, x if value is not None and value.requires_grad else None),
 )
 _entry_dot = _operator(
     "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
@@ -187,9 +180,7 @@ def _run_put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
 
 
 _put_rows = _operator(
-    "put_rows(str pattern, Tensor x)",
-    _run_put_rows,
-    lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1]),
+    "put_rows(str pattern, Tensor x)", _run_put_rows, lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1])
 )
 _take_rows = _operator(
     "take_rows(str pattern, Tensor x)",
