@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.config.on_axis import introduced
+from rgcn.config.knobs import introduced
 
 
 class Head(nn.Module, ABC):

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import DECODERS
-from rgcn.config.on_axis import Description, introduced
+from rgcn.config.knobs import Description, introduced
 from rgcn.errors import ConfigError
 from rgcn.nn.inputs import EmbeddingInput
 

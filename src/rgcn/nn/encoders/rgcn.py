@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import HEADS
-from rgcn.config.on_axis import Description
+from rgcn.config.knobs import Description
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders.base import VectorEncoder
