@@ -12,13 +12,13 @@ ENCODERS = Axis(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
-        "none": "rgcn.nn.encoders.plain:PlainEncoder",
-        "rgcn": "rgcn.nn.encoders.rgcn:RgcnEncoder",
-        "c-rgcn": "rgcn.nn.encoders.c_rgcn:CompressionEncoder",
-        "e-rgcn": "rgcn.nn.encoders.e_rgcn:EmbeddingEncoder",
+        "none": "rgcn.nn.encoders:PlainEncoder",
+        "rgcn": "rgcn.nn.encoders:RgcnEncoder",
+        "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
+        "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
     },
 )
-DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders.distmult:DistMult"})
+DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
 HEADS = Axis(
     "head",
     "rgcn.nn.heads:Head",
@@ -38,7 +38,7 @@ TASKS = Axis(
     {
         "node-classification": "rgcn.tasks.node_classification:NodeClassification",
         "link-prediction": "rgcn.tasks.link_prediction:LinkPrediction",
-        "classification-by-links": "rgcn.tasks.classification_by_links:ClassificationByLinks",
+        "classification-by-links": "rgcn.tasks.node_classification:ClassificationByLinks",
     },
 )
 READERS = Axis(

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from rgcn.sparse import Named, Pieces, SparsePattern, narrow, pointer_from_sorted
+from rgcn.sparse import Named, RowPieces, SparsePattern, narrow, pointer_from_sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,9 @@ class Pairs(Named):
         return numbers
 
     @cached_property
-    def tiles(self) -> Pieces:
+    def tiles(self) -> RowPieces:
         """The groups of `pointer` cut for a GPU."""
-        return Pieces.of(self.pointer, len(self))
+        return RowPieces.of(self.pointer, len(self))
 
     @cached_property
     def select(self) -> SparsePattern:

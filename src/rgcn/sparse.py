@@ -54,7 +54,7 @@ def named(kind: type[Thing], word: str) -> Thing:
     return found
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """The rows of a pattern cut into pieces of at most `PIECE` entries: the unit of work on a GPU.
 
     row, begin, end  int32 [pieces]: the entries begin .. end of a row; the row is num_rows where there is no piece
@@ -75,7 +75,7 @@ class Pieces(NamedTuple):
     num_slots: int
 
     @classmethod
-    def of(cls, pointer: Tensor, num_entries: int, piece: int = PIECE) -> Pieces:
+    def of(cls, pointer: Tensor, num_entries: int, piece: int = PIECE) -> RowPieces:
         """From the rows' pointer [rows + 1]; longest pieces first, so that neighbors have about the same to do.
 
         Exact sizes are asked of the device, which is waited for: this is for patterns that last.
@@ -141,9 +141,9 @@ class SparsePattern(Named):
         return SparsePattern(pointer, row, self.num_rows, narrow(entry, max(self.num_entries, 1)), self.transient)
 
     @cached_property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> RowPieces:
         """The rows cut for a GPU."""
-        return Pieces.of(self.pointer, self.num_entries)
+        return RowPieces.of(self.pointer, self.num_entries)
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def make_ready(self) -> None:

@@ -20,7 +20,7 @@ from rgcn.kernels import (
     take_rows,
 )
 from rgcn.pairs import Pairs
-from rgcn.sparse import PIECE, Pieces, SparsePattern, TripleIndex, pointer_from_sorted
+from rgcn.sparse import PIECE, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 PAIR_KERNELS = ("combine_bases", "spread_bases", "coefficient_gradient", "grouped_product", "grouped_outer")
@@ -213,7 +213,7 @@ def test_arranged_values_follow_a_change_in_place():
 @settings(max_examples=40)
 def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(counts):
     pointer, row = groups(counts)
-    pieces = Pieces.of(pointer, len(row))
+    pieces = RowPieces.of(pointer, len(row))
     seen, slots = torch.zeros(len(row), dtype=torch.int64), {}
     for i, begin, end, slot in zip(*(t.tolist() for t in pieces[:4]), strict=True):
         if i == len(counts):

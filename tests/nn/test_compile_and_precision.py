@@ -16,7 +16,6 @@ from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.kernels import operations, primitives
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
-from rgcn.nn.inputs import OneHotInput
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern, named
 
@@ -179,7 +178,7 @@ def test_an_encoder_over_a_receptive_field_compiles():
     first = RelationalGraphConv.one_hot(
         adjacency, 6, decomposition=Basis(2), training=(field.layers[0], field.inputs), generator=generator
     )
-    encoder = RelationalEncoder(OneHotInput(), [first, RelationalGraphConv(6, 3, 3, generator=generator)])
+    encoder = RelationalEncoder(None, [first, RelationalGraphConv(6, 3, 3, generator=generator)])
     whole = ReceptiveField.whole(adjacency, 2)
     function = compiled_whole(encoder)
     for part in (field, whole, field):

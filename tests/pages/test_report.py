@@ -14,7 +14,7 @@ import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
-from rgcn.pages import PageSection, make_report, page, write_report
+from rgcn.pages import PageParts, PageSection, make_report, page, write_report
 from rgcn.pages.charts import (
     Bar,
     Mark,
@@ -236,7 +236,7 @@ def test_names_from_the_data_stay_text(node_run):
 
 
 def test_only_the_pages_own_script_may_run():
-    text = page("A page", [PageSection("One", "Words.", "content")])
+    text = page("A page", PageParts([PageSection("One", "Words.", "content")]))
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
     assert "default-src 'none'" in html.unescape(policy[1])

@@ -10,7 +10,7 @@ import pytest
 
 from rgcn.errors import DataError
 from rgcn.runs import load_configuration
-from rgcn.runs.series import SeedTraining, training_team
+from rgcn.runs.series import SeedTraining, SeriesListener, training_team
 from rgcn.runs.workers import Died, Done, WorkerProcess, hear_from, stop
 from rgcn.threads import NUMBERS, WAITING
 from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying, dies_at_once, dies_at_work
@@ -35,7 +35,7 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
     processes = [WorkerProcess(obey, threads=7) for _ in range(3)]
     raising, dying, sleeping = processes
     try:
-        assert raising.send("hello")
+        raising.send("hello")
         assert list(hear_from(processes)) == [(raising, {**dict.fromkeys(NUMBERS, "2"), WAITING: "PASSIVE"})]
         for process, word in ((raising, "raise"), (dying, "die"), (sleeping, "sleep")):
             process.send(word)
@@ -46,7 +46,8 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
             raising: Died("ValueError: told to"),
             dying: Died("its process ended without a word (exit code 3)"),
         }
-        assert not dying.send("are you there")
+        dying.send("are you there")
+        assert dying.hear() == deaths[dying]
     finally:
         stop(processes)
     assert not any(each.process.is_alive() for each in processes)
@@ -61,10 +62,10 @@ def training() -> SeedTraining:
 def test_a_process_that_died_while_idle_is_replaced(training: SeedTraining, monkeypatch: pytest.MonkeyPatch) -> None:
     workshop = Workshop(monkeypatch, [dies_after_saying(Done)])
     with training_team(2) as team:
-        (first,) = team.run([training])
+        (first,) = team.run([training], SeriesListener())
         workshop.started[0].process.join()
-        (second,) = team.run([training])
-        (third,) = team.run([training])
+        (second,) = team.run([training], SeriesListener())
+        (third,) = team.run([training], SeriesListener())
     assert (first.error, second.error, third.error) == (None, None, None)
     assert len(workshop.started) == 2  # the second one took the third training too
     assert not any(worker.process.is_alive() for worker in workshop.started)
@@ -75,7 +76,7 @@ def test_a_process_that_dies_at_work_costs_its_training(
 ) -> None:
     Workshop(monkeypatch, [dies_at_work])
     with training_team(2) as team:
-        rows = list(team.run([training] * 3))
+        rows = list(team.run([training] * 3, SeriesListener()))
     errors = [row.error for row in rows if row.error is not None]
     assert errors == ["its process ended without a word (exit code -9)"]
     assert len(rows) == 3
@@ -86,10 +87,10 @@ def test_every_training_may_lose_its_process_but_not_before_it_began(
 ) -> None:
     Workshop(monkeypatch, [dies_at_work] * 5)
     with training_team(2) as team:
-        assert len([row for row in team.run([training] * 5) if row.error is not None]) == 5
+        assert len([row for row in team.run([training] * 5, SeriesListener()) if row.error is not None]) == 5
     Workshop(monkeypatch, [dies_at_once, dies_after_hearing_something])
     with training_team(2) as team:
-        assert [row.error for row in team.run([training] * 2)] == [None, None]
+        assert [row.error for row in team.run([training] * 2, SeriesListener())] == [None, None]
     Workshop(monkeypatch, [dies_at_once] * 9)
     with training_team(2) as team, pytest.raises(DataError, match="3 processes in a row died"):
-        list(team.run([training] * 2))
+        list(team.run([training] * 2, SeriesListener()))

@@ -113,8 +113,7 @@ class _Counted:
 def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Counted:
     from rgcn.errors import ConfigError
     from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
-    from rgcn.nn.decompositions.diagonal import DiagonalWeights
-    from rgcn.nn.decompositions.full import BlockWeights, PairRows
+    from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, PairRows
 
     edges, weights = adjacency.num_edges, layer.weights
     source_pairs, target_pairs = num_pairs(adjacency)
@@ -122,7 +121,7 @@ def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Count
     bias = 0 if layer.bias is None else layer.bias.numel()
     if layer.self_loop is not None or layer.self_loop_rows is not None:
         raise ConfigError("no floor is known for a layer that holds its self-loop apart")
-    if isinstance(weights, PairRows):  # each edge has its row; backward does not read the rows
+    if isinstance(weights, PairRows) and weights.num_blocks == 1:  # each edge has its row, not read backward
         rows = source_pairs * width
         return _Counted(0, rows + bias, 0, 0, edges * width)
     if isinstance(weights, BasisRows):

@@ -82,7 +82,7 @@ def embed(
     """Write the vectors a model gives to nodes and relations, and a page to look at them."""
     _check(out, relations, plot)
     from rgcn.look import NodeVectors, check_method
-    from rgcn.look.confusion_section import split_looked_at
+    from rgcn.look.map_page import split_looked_at
     from rgcn.predict import open_model
 
     if plot is not None:
@@ -116,7 +116,7 @@ def _check(out: Path | None, relations: Path | None, plot: Path | None) -> None:
     if plot is not None and plot.is_dir():
         raise ConfigError(f"--plot {plot} is a folder; give the name of a file")
     if out is not None or relations is not None:
-        from rgcn.look.files import check_ending
+        from rgcn.look.vector_files import check_ending
 
         for path, option in ((out, "--out"), (relations, "--relations")):
             if path is not None:

@@ -76,8 +76,8 @@ class Client:
     def page(self, url: str, accept: str, max_bytes: int) -> tuple[str, str, str]:
         """(text, content type, final address) of a page."""
         with self._answer(url, accept) as response:
-            body = b"".join(_bounded(response, max_bytes))
-            return body.decode(errors="replace"), response.headers.get_content_type(), response.geturl()
+            text = b"".join(_bounded(response, max_bytes)).decode(errors="replace")
+            return text, response.headers.get_content_type(), response.geturl()
 
     def download(self, url: str, target: Path, *, description: str, max_bytes: int, sha256: str | None = None) -> str:
         """Fetch into `target` and return the sha256; on any failure `target` is not left behind.
@@ -136,12 +136,13 @@ class Client:
             raise FetchError("refused: plain http; name the host in pip's trusted-host to allow it")
         headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "rgcn"}
         request = urllib.request.Request(urllib.parse.urlunsplit(parts._replace(netloc=place)), headers=headers)
-        user, password = parts.username, urllib.parse.unquote(parts.password or "")
+        user, password = urllib.parse.unquote(parts.username or ""), urllib.parse.unquote(parts.password or "")
         if not user and host:
             with suppress(OSError, netrc.NetrcParseError):
-                user, _, password = netrc.netrc(os.environ.get("NETRC")).authenticators(host) or ("", "", "")
+                found = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
+                user, password = (found[0], found[2] or "") if found else ("", "")
         if user:
-            login = base64.b64encode(f"{urllib.parse.unquote(user)}:{password}".encode()).decode()
+            login = base64.b64encode(f"{user}:{password}".encode()).decode()
             request.add_unredirected_header("Authorization", f"Basic {login}")
         return request
 

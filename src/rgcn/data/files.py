@@ -23,9 +23,6 @@ SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test
 MAX_EXPANSION_RATIO = 250
 EXPANSION_ALWAYS_ALLOWED = 16 << 20
 MAX_LINE_BYTES = 64 << 20
-# Brackets or elements within each other. People's files stay below a few dozen; the parsers of RDF/XML and JSON-LD take
-# time or stack that grows with the depth for everything inside.
-MAX_NESTING = 500
 BLOCK_BYTES = 4 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -265,6 +262,21 @@ def line_blocks(source: ByteSource, quoted: bool = False) -> Iterator[LineBlock]
             held = held[cut:]
     if held:
         yield LineBlock(first_line, held)
+
+
+def decoded_lines(block: LineBlock, path: Path, bad_lines: BadLines) -> Iterator[tuple[int, str]]:
+    """The lines of a block and their numbers; one that is no text, or has a NUL byte in it, is a bad one."""
+    for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+        reason = "a NUL byte" if b"\0" in line else None
+        try:
+            text = line.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            text = line.decode(errors="replace")
+            reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
+        if reason is None:
+            yield number, text
+        else:
+            bad_lines.report(path, number, text, reason)
 
 
 class BadLines:

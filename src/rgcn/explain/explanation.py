@@ -9,7 +9,7 @@ from rgcn.explain.fidelity import Fidelity
 from rgcn.explain.phrases import Named, arrow, percent, sentence
 
 if TYPE_CHECKING:
-    from rgcn.pages.markup import Html
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Explanation:
 
         return text(self)
 
-    def as_svg(self) -> Html:
+    def as_svg(self) -> Markup:
         """The triples as a drawing, to be set into a page whose colors it takes."""
         from rgcn.explain.picture import drawing
 
@@ -138,6 +138,6 @@ class Explanation:
 
     def as_page(self) -> str:
         """One HTML file with everything, nothing loaded from elsewhere."""
-        from rgcn.explain.page import explanation_page
+        from rgcn.explain.explanation_page import explanation_page
 
         return explanation_page(self)

@@ -112,15 +112,12 @@ class NameLookup:
         return Called(self._titles.classes, self._titles.class_)
 
     def node(self, text: str) -> int:
-        """The node somebody means."""
         return self._nodes.meant(text)
 
     def relation(self, text: str) -> int:
-        """The relation somebody means."""
         return self._relations.meant(text)
 
     def class_(self, text: str) -> int:
-        """The class somebody means."""
         return self._classes.meant(text)
 
     def nodes(self, text: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,13 +74,6 @@ class GraphStatistics:
 
 def _degree_histogram(degree: np.ndarray[Any, Any]) -> dict[str, int]:
     """Nodes per degree, in bins that double: "0", "1", "2-3", "4-7", ..., "1024+"."""
-    histogram = {}
-    for i, low in enumerate(DEGREE_BINS):
-        last = i + 1 == len(DEGREE_BINS)
-        inside = degree >= low if last else (degree >= low) & (degree < DEGREE_BINS[i + 1])
-        if inside.any():
-            single = not last and DEGREE_BINS[i + 1] == low + 1
-            histogram[f"{low}+" if last else f"{low}" if single else f"{low}-{DEGREE_BINS[i + 1] - 1}"] = int(
-                inside.sum()
-            )
-    return histogram
+    counts, _ = np.histogram(degree, [*DEGREE_BINS, np.inf])
+    names = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(DEGREE_BINS)]
+    return {name: int(count) for name, count in zip([*names, f"{DEGREE_BINS[-1]}+"], counts, strict=True) if count}

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError, UnknownNameError
+
+
+class NodeKind(IntEnum):
+    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
+
+    IRI = 0
+    LITERAL = 1
+    BLANK = 2
 
 
 class Vocabulary(Sequence[str]):

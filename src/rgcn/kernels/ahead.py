@@ -29,6 +29,13 @@ def compile_ahead(*kernels: str) -> threading.Thread | None:
     return thread
 
 
+def finish_compiling() -> None:
+    """Wait for what `compile_ahead` has begun, before something that a compiler in the background would disturb."""
+    for thread in threading.enumerate():
+        if thread.name == "rgcn-compile":
+            thread.join()
+
+
 def _each(calls: Iterable[Callable[[], object]]) -> None:
     for call in calls:
         call()
@@ -57,6 +64,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "grouped_outer": lambda: kernels.grouped_outer(table, table, pairs),
         "gather_product_sum": lambda: kernels.gather_product_sum(pattern, value, index, row, row),
         "gather_sum": lambda: kernels.gather_sum(pattern, value, row),
+        "count_ranks": lambda: kernels.count_ranks(row, one, one, one, one, one),
         "entry_dot": lambda: kernels.entry_dot(index, row, index, row),
     }
 

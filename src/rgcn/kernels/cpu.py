@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,20 +25,6 @@ from torch import Tensor
 from rgcn.kernels import loops, reference
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern
-
-__all__ = [
-    "adam_bases",
-    "coefficient_gradient",
-    "combine_bases",
-    "entry_dot",
-    "entry_product",
-    "gather_product_sum",
-    "gather_sum",
-    "grouped_outer",
-    "grouped_product",
-    "own_threads",
-    "spread_bases",
-]
 
 Array = np.ndarray[Any, Any]
 
@@ -52,25 +38,25 @@ WORTH_A_THREAD = 2_000_000
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
     if pattern.num_entries * x.shape[1] > LARGEST_OWN_SUM or (value is not None and value.dtype != x.dtype):
         return reference.gather_sum(pattern, value, x)
-    host = _pattern_arrays(pattern)
+    host = _host(pattern)
     out = x.new_empty(pattern.num_rows, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else _array(value)
-    loops.gather_sum(host.pointer, host.column, values, _array(x), to)
+    loops.gather_sum(host.pointer, host.index, values, _array(x), to)
     return out
 
 
 def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
     if pattern.num_entries == 0:
         return x.new_zeros(pattern.num_rows, x.shape[1])
-    host = _pattern_arrays(pattern)
+    host = _host(pattern)
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
     out = x.new_zeros(pattern.num_rows + PIECES, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else _array(value)
-    arrays = (host.pointer, host.column, host.first_row, values, *_arrays(index, left, x), to)
+    arrays = (host.pointer, host.index, host.begins, values, *_arrays(index, left, x), to)
     _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arrays)
-    loops.add_continued(host.cuts, host.pointer, host.first_row, to)
+    loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
 
 
@@ -89,34 +75,34 @@ def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor,
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = bases.new_empty(len(pairs), bases.shape[2])
     work = out.numel() * bases.shape[1]
-    arrays = (*_arrays(coefficients, bases), host.pointer, host.relation, out.numpy())
+    arrays = (*_arrays(coefficients, bases), host.pointer, host.index, out.numpy())
     _in_pieces(loops.combine, host.cuts, work, *arrays)
     return out
 
 
 def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1])
     work = out.numel() + rows.numel() * coefficients.shape[1]
-    arrays = (*_arrays(coefficients, rows), host.pointer, host.relation, out.numpy())
+    arrays = (*_arrays(coefficients, rows), host.pointer, host.index, out.numpy())
     _in_pieces(loops.spread, host.cuts, work, *arrays)
     return out
 
 
 def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     partial = bases.new_empty(PIECES, pairs.num_relations, bases.shape[1])
     work = rows.numel() * bases.shape[1]
-    arrays = (*_arrays(bases, rows), host.pointer, host.relation, partial.numpy())
+    arrays = (*_arrays(bases, rows), host.pointer, host.index, partial.numpy())
     _in_pieces(loops.coefficients, host.cuts, work, *arrays)
     return partial.sum(0)
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
     arrays = (*_arrays(x, weight), host.pointer, out.numpy())
     _in_pieces(loops.grouped_product, _even(x.shape[0]), out.numel() * x.shape[2], *arrays)
@@ -124,7 +110,7 @@ def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
 
 
 def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = x.new_empty(pairs.num_relations, x.shape[1], x.shape[2], gradient.shape[2])
     arrays = (*_arrays(x, gradient), host.pointer, out.numpy())
     _in_pieces(loops.grouped_outer, host.cuts, x.numel() * gradient.shape[2], *arrays)
@@ -144,65 +130,48 @@ def adam_bases(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """See `reference.adam_bases`."""
-    host = _pair_arrays(pairs)
-    scalars = _adam_scalars(table, step, lr, betas, eps, weight_decay)
-    arrays = (*_arrays(coefficients, rows), host.pointer, host.relation, table.detach().numpy())
+    host, count = _host(pairs), float(step)
+    number = np.float64 if table.dtype == torch.float64 else np.float32
+    rate, correction = float(lr) / (1 - betas[0] ** count), (1 - betas[1] ** count) ** 0.5
+    settings = (rate, 1 - betas[0], betas[1], 1 - betas[1], correction, eps, weight_decay)
+    arrays = (*_arrays(coefficients, rows), host.pointer, host.index, table.detach().numpy())
+    moments = (first.numpy(), second.numpy())
     # Every row is read and written, whether it has pairs or not: the cut is by rows.
-    work = 10 * table.numel()
-    _in_pieces(loops.adam_bases, _even(pairs.num_nodes), work, *arrays, first.numpy(), second.numpy(), *scalars)
+    cuts, work = _even(pairs.num_nodes), 10 * table.numel()
+    _in_pieces(loops.adam_bases, cuts, work, *arrays, *moments, tuple(map(number, settings)))
 
 
-def _adam_scalars(
-    parameter: Tensor, step: Tensor, lr: float | Tensor, betas: tuple[float, float], eps: float, weight_decay: float
-) -> tuple[Any, ...]:
-    count, number = float(step), np.float64 if parameter.dtype == torch.float64 else np.float32
-    return (
-        number(float(lr) / (1 - betas[0] ** count)),
-        number(1 - betas[0]),
-        number(betas[1]),
-        number(1 - betas[1]),
-        number((1 - betas[1] ** count) ** 0.5),
-        number(eps),
-        number(weight_decay),
-    )
+def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+    out = torch.empty(len(row), 5, dtype=torch.int64)
+    arrays = _arrays(scores, row, target, begin, end, answers, out)
+    _in_pieces(loops.count_ranks, _even(len(row)), len(row) * scores.shape[1], *arrays)
+    return out
 
 
 # -- from tensors to arrays, once ------------------------------------------------------------------------
 
 
-class _PairArrays(NamedTuple):
-    pointer: Array
-    relation: Array
-    cuts: Array
+class _Host(NamedTuple):
+    """The memory of pairs or a pattern as arrays, and where the work on them is cut.
 
-
-def _pair_arrays(pairs: Pairs) -> _PairArrays:
-    """The pairs' memory as arrays, and cuts of their groups; kept with the pairs, which never change."""
-    known: _PairArrays | None = pairs.__dict__.get("_arrays")
-    if known is None:
-        pointer, relation = _arrays(pairs.pointer, pairs.relation)
-        known = pairs.__dict__["_arrays"] = _PairArrays(pointer, relation, _balanced(pointer))
-    return known
-
-
-class _PatternArrays(NamedTuple):
-    """cuts: of the entries; first_row: the row that each cut lies in."""
+    index  the pairs' relations, or the entries' columns
+    cuts   of the pairs' groups, or of the entries; begins: the row of a pattern that each cut lies in
+    """
 
     pointer: Array
-    column: Array
+    index: Array
     cuts: Array
-    first_row: Array
+    begins: Array
 
 
-def _pattern_arrays(pattern: SparsePattern) -> _PatternArrays:
-    """The pattern's memory as arrays; kept with the pattern, which never changes."""
-    known: _PatternArrays | None = pattern.__dict__.get("_arrays")
+def _host(of: Pairs | SparsePattern) -> _Host:
+    """Kept with the pairs or the pattern, which never change."""
+    known: _Host | None = of.__dict__.get("_host")
     if known is None:
-        pointer, column = _arrays(pattern.pointer, pattern.column)
-        cuts = _even(pattern.num_entries)
-        first_row = np.searchsorted(pointer, cuts, side="right") - 1
-        known = pattern.__dict__["_arrays"] = _PatternArrays(pointer, column, cuts, first_row)
+        pointer, index = _arrays(of.pointer, of.relation if isinstance(of, Pairs) else of.column)
+        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(index))
+        begins = np.searchsorted(pointer, cuts, side="right") - 1
+        known = of.__dict__["_host"] = _Host(pointer, index, cuts, begins)
     return known
 
 
@@ -228,7 +197,7 @@ def _balanced(pointer: Array) -> Array:
     return cuts
 
 
-@cache
+@lru_cache(1024)
 def _even(size: int) -> Array:
     """int64 [PIECES + 1]: cuts of 0 .. size into equal parts."""
     return np.arange(PIECES + 1, dtype=np.int64) * size // PIECES

@@ -166,3 +166,24 @@ def adam_bases(
     size = lr / (1 - betas[0] ** step)
     root = (second / (1 - betas[1] ** step)).sqrt_().add_(eps)
     table.detach().sub_(first / root * size)
+
+
+def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+    """int64 [c, 5]: scores greater than the triple's own, equal to it (itself among them), how many of either are
+    other known answers, and how many scores are NaN.
+
+    Triple i is scores[row[i], target[i]] of scores [u, N]; its query's known answers are answers[begin[i] : end[i]].
+    """
+    if len(scores) != len(row):
+        scores = scores.index_select(0, row)
+    own, count = scores.gather(1, target[:, None]), end - begin
+    counts = torch.zeros(len(row), 5, dtype=torch.int64, device=row.device)
+    counts[:, 0] = (scores > own).sum(1)
+    counts[:, 1] = (scores == own).sum(1)
+    counts[:, 4] = scores.isnan().sum(1)
+    of = torch.repeat_interleave(count)  # the triple that each known answer is for
+    node = answers[torch.arange(len(of), device=of.device) + (begin - torch.cumsum(count, 0) + count)[of]]
+    other, value, own = node != target[of], scores[of, node], own[of, 0]
+    counts[:, 2].index_add_(0, of, ((value > own) & other).long())
+    counts[:, 3].index_add_(0, of, ((value == own) & other).long())
+    return counts

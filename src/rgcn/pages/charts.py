@@ -21,8 +21,6 @@ from markupsafe import Markup
 from rgcn.pages.figures import compact, decimal
 from rgcn.pages.layout import render
 
-COLORS = 8
-DASHES = ("none", "6 3", "2 3", "8 3 2 3")
 DOTTED_BELOW, LISTED = 25, 12
 NAMED_COLUMNS, TALL, SHADES = 8, 16, 10
 
@@ -115,15 +113,6 @@ class Series:
         points = [(float(x), float(y)) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
         return replace(self, points=thinned(points), color=number if self.color is None else self.color)
 
-    @property
-    def color_number(self) -> int:
-        return (self.color or 0) % COLORS + 1
-
-    @property
-    def dash(self) -> str:
-        """Curves differ in their dashes too: not everyone sees every color."""
-        return DASHES[(self.color or 0) % len(DASHES)]
-
 
 @dataclass(frozen=True)
 class Mark:
@@ -144,7 +133,6 @@ def line_chart(
     y_range: tuple[float | None, float | None] = (None, None),
     y_format: Callable[[float], str] = compact,
     value_format: Callable[[float], str] = decimal,
-    height: int = 220,
 ) -> Markup:
     """Curves with thin grid lines, a legend, marks, and the numbers in a table below.
 
@@ -162,47 +150,33 @@ def line_chart(
     xs = sorted({x for one in drawn for x, _ in one.points})
     ys = [y for one in drawn for _, y in one.points] + [y for one in drawn for _, *ends in one.band for y in ends]
     low, high = (end if given is None else given for end, given in zip((min(ys), max(ys)), y_range, strict=True))
-    y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high, 5)
-    across = Scale.around(xs)
-    places = min(LISTED, len(xs))
+    y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high)
+    x_ticks = [x for x in nice_ticks(xs[0], xs[-1]) if x == round(x) and xs[0] <= x <= xs[-1]]
+    across, places = Scale.around(xs), min(LISTED, len(xs))
     pointed_at = [
         {"name": one.name, "points": [[x, across.place(x), value_format(y)] for x, y in one.points]} for one in drawn
     ]
-    lines: dict[str, list[float]] = {}
-    for mark in marks:
-        if mark.y is None:
-            lines.setdefault(mark.label, []).append(mark.x)
+    shown = {"title": title, "x_label": x_label, "y_label": y_label, "marks": marks}
     return render(
         "line_chart.html",
         series=drawn,
-        title=title,
-        x_label=x_label,
-        y_label=y_label,
-        height=height,
         across=across,
         up=Scale(y_ticks[0], y_ticks[-1]),
-        x_ticks=[x for x in nice_ticks(xs[0], xs[-1], 5) if x == round(x) and across.low <= x <= across.high] or xs[:1],
+        x_ticks=x_ticks or xs[:1],
         y_ticks=y_ticks,
         y_format=y_format,
         words=value_format,
         dotted=max(len(one.points) for one in drawn) <= DOTTED_BELOW,
-        rings=[mark for mark in marks if mark.y is not None],
-        lines=lines,
         pointed_at={"label": x_label, "series": pointed_at},
         listed=[xs[round(i * (len(xs) - 1) / max(1, places - 1))] for i in range(places)],
         by_x=[dict(one.points) for one in drawn],
         is_all=places == len(xs),
+        **shown,
     )
 
 
 def column_chart(
-    labels: Sequence[str],
-    series: Sequence[tuple[str, Sequence[float]]],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    height: int = 200,
+    labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], *, title: str, x_label: str, y_label: str
 ) -> Markup:
     """Columns over labels; several series, each (name, a value for each label), stand side by side.
 
@@ -212,8 +186,7 @@ def column_chart(
     if not labels or not series:
         return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
     ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
-    shown = {"title": title, "x_label": x_label, "y_label": y_label, "height": height}
-    up = Scale(ticks[0], ticks[-1])
+    up, shown = Scale(ticks[0], ticks[-1]), {"title": title, "x_label": x_label, "y_label": y_label}
     return render("column_chart.html", labels=labels, series=series, up=up, ticks=ticks, **shown)
 
 
@@ -242,13 +215,9 @@ def bar_chart(
     True
     """
     values = [value for bar in bars for value in bar.values if value is not None]
-    full = maximum if maximum is not None else max(values, default=1.0)
-
-    def share(value: float) -> str:
-        return f"{100 * min(max(value / full, 0.0), 1.0) if full > 0 else 0.0:.2f}"
-
+    full = max(values, default=1.0) if maximum is None else maximum
     shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
-    return render("bar_chart.html", bars=bars, share=share, **shown)
+    return render("bar_chart.html", bars=bars, full=full if full > 0 else 1.0, **shown)
 
 
 def heat_map(
@@ -269,13 +238,7 @@ def heat_map(
     >>> "2 of 3 of a in b" in heat_map(["a"], ["a", "b"], [[1, 2]], corner="truly")
     True
     """
-    return render(
-        "heat_map.html",
-        rows=list(zip(row_names, counts, strict=True)),
-        columns=column_names,
-        numbered=len(column_names) > NAMED_COLUMNS,
-        tall=len(row_names) > TALL,
-        shade=lambda value, total: min(SHADES - 1, int(value / total * SHADES)),
-        corner=corner,
-        said=said,
-    )
+    rows = list(zip(row_names, counts, strict=True))
+    numbered, tall = len(column_names) > NAMED_COLUMNS, len(row_names) > TALL
+    shown = {"columns": column_names, "corner": corner, "said": said, "shades": SHADES}
+    return render("heat_map.html", rows=rows, numbered=numbered, tall=tall, **shown)

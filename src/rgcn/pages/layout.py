@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,9 +20,10 @@ from markupsafe import Markup
 from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
-from rgcn.pages import escaping, figures
+from rgcn.pages.escaping import breakable, markdown_text, named, printable, prose, setting_words
+from rgcn.pages.figures import SPLIT_WORDS, compact, decimal, moment, percent, split_sizes
 from rgcn.version import __version__
-from rgcn.words import count, duration
+from rgcn.words import count, duration, memory
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -47,33 +48,51 @@ class Tile:
     note: str = ""
 
 
+@dataclass
+class PageParts:
+    """What stands between the title and the footer of a page, put there by a template:
+
+    {% call introduction() %} content {% endcall %}
+    {{ tile(name, value, note) }}
+    {% call section(heading, explanation) %} content {% endcall %}
+    """
+
+    sections: list[PageSection] = field(default_factory=list)
+    tiles: list[Tile] = field(default_factory=list)
+    introduction: str = ""
+
+    def introduce(self, *, caller: Callable[[], str]) -> str:
+        self.introduction = caller()
+        return ""
+
+    def add_tile(self, name: str, value: str, note: str = "") -> str:
+        self.tiles.append(Tile(name, value, note))
+        return ""
+
+    def add_section(self, heading: str, explanation: str = "", *, caller: Callable[[], str]) -> str:
+        self.sections.append(PageSection(heading, explanation, caller()))
+        return ""
+
+
 def render(template: str, **values: object) -> Markup:
     """What a template makes of some values.
 
     >>> print(render("empty.html", words="Nothing & nobody."), end="")
     <p class="empty">Nothing &amp; nobody.</p>
     """
-    return Markup(escaping.printable(_environment().get_template(template).render(values)))
+    return Markup(printable(_environment().get_template(template).render(values)))
 
 
-def sections(template: str, **values: object) -> list[PageSection]:
-    """The sections a template makes, each by {% call section(heading, explanation) %} its content {% endcall %}."""
-    made: list[PageSection] = []
-
-    def section(heading: str, explanation: str = "", *, caller: Callable[[], str]) -> str:
-        made.append(PageSection(heading, explanation, caller()))
-        return ""
-
-    render(template, section=section, **values)
+def parts(template: str, **values: object) -> PageParts:
+    """What a template puts on a page."""
+    made = PageParts()
+    render(template, introduction=made.introduce, tile=made.add_tile, section=made.add_section, **values)
     return made
 
 
 def page(
     title: str,
-    sections: Sequence[PageSection],
-    *,
-    introduction: str = "",
-    tiles: Sequence[Tile] = (),
+    content: PageParts,
     footer: str = f"Written by rgcn {__version__}. This page loads nothing from anywhere.",
     extras: Sequence[str] = (),
 ) -> str:
@@ -84,7 +103,7 @@ def page(
     The policy in its head lets a browser run the page's own script and nothing else, so that even a name from the data
     that got through the escaping could not do anything.
 
-    >>> text = page("A page", [PageSection("First", "What is seen here.", "Content")])
+    >>> text = page("A page", PageParts([PageSection("First", "What is seen here.", "Content")]))
     >>> text.startswith("<!DOCTYPE html>"), "http://" in text
     (True, False)
     """
@@ -94,7 +113,7 @@ def page(
         for kind in ("css", "js")
     )
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    shown = {"title": title, "introduction": introduction, "tiles": tiles, "sections": sections, "footer": footer}
+    shown = {"title": title, "content": content, "footer": footer}
     return str(render("layout.html", styles=styles, scripts=scripts, digests=digests, **shown))
 
 
@@ -113,9 +132,11 @@ def _environment() -> Environment:
     """Templates of .html and .svg escape what they show for these, those of .md for Markdown."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context, select_autoescape
 
+    from rgcn.pages.charts import bar_chart, column_chart  # which are templates themselves
+
     @pass_eval_context
     def finalize(context: EvalContext, value: Any) -> Any:
-        return value if context.autoescape or isinstance(value, Markup) else escaping.markdown_text(value)
+        return value if context.autoescape or isinstance(value, Markup) else markdown_text(value)
 
     made = Environment(
         loader=PackageLoader("rgcn.pages"),
@@ -128,16 +149,21 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    made.filters |= {
-        "breakable": escaping.breakable,
-        "compact": figures.compact,
-        "decimal": figures.decimal,
-        "duration": duration,
-        "named": escaping.named,
-        "number": "{:,}".format,
-        "percent": figures.percent,
-        "prose": escaping.prose,
-        "short": short_name,
-    }
-    made.globals |= {"count": count, "split_words": figures.SPLIT_WORDS}
+    words_for = [
+        breakable,
+        compact,
+        decimal,
+        duration,
+        memory,
+        moment,
+        named,
+        percent,
+        prose,
+        setting_words,
+        short_name,
+    ]
+    made.filters |= {function.__name__: function for function in (*words_for, split_sizes)}
+    made.filters |= {"g": "{:g}".format, "number": "{:,}".format}
+    made.globals |= {"bar_chart": bar_chart, "column_chart": column_chart, "count": count}
+    made.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_words": SPLIT_WORDS}
     return made

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from rgcn.answers.calibration import AnsweringModel
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
-from rgcn.pages.charts import Bar, bar_chart, column_chart
+from rgcn.pages.charts import Bar
 from rgcn.pages.escaping import named
-from rgcn.pages.figures import SPLIT_WORDS, decimal, percent
-from rgcn.pages.layout import Tile, sections
+from rgcn.pages.figures import SPLIT_WORDS, percent
+from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.ranking import RankingReport, Ranks, summarize
-from rgcn.ranking.metrics import Metrics
+from rgcn.ranking.metrics import RankMetrics
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.link_prediction import RANKING
 from rgcn.tasks.link_predictor import ScoredTriple
@@ -107,8 +106,10 @@ def evaluate_links(predictor: RankingModel, split: str, on_progress: OnProgress 
     order = np.argsort(-np.array([triple.score for triple in scored]), kind="stable")
 
     def at(positions: NDArray[np.int64]) -> list[RankedTriple]:
-        first = positions[:SHOWN_TRIPLES].tolist()
-        return [RankedTriple(*scored[i][:5], float(by_object[i]), float(by_subject[i])) for i in first]
+        return [
+            RankedTriple(*scored[int(i)][:5], float(by_object[i]), float(by_subject[i]))
+            for i in positions[:SHOWN_TRIPLES]
+        ]
 
     return LinkEvaluation(
         split,
@@ -155,32 +156,19 @@ class LinkReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_links(cast(RankingModel, model), split, on_progress)
-        both = found.report.both
-        asked = f"{count(both.count, 'question')} about {count(both.count // 2, 'triple')}"
-        tiles = [
-            Tile(f"{SPLIT_WORDS[split]} MRR", MRR.words(both.mrr), asked),
-            Tile("first answer is right", percent(both.hits[1]), "hits@1"),
-            Tile("among the first ten", percent(both.hits[10]), "hits@10"),
-            Tile("mean rank", decimal(both.mean_rank), f"of {count(found.candidates, 'node')}"),
-        ]
         labels, objects, subjects = zip(*found.bins, strict=True)
-        histogram = column_chart(
-            labels,
-            [("which object?", objects), ("which subject?", subjects)],
-            title="How many questions got which rank",
-            x_label="rank of the true node",
-            y_label="questions",
-        )
-        shown = sections(
-            "link_sections.html",
+        content = parts(
+            "link_report.html",
             found=found,
             calibration=model.calibration_,
-            histogram=histogram,
+            labels=labels,
+            objects=objects,
+            subjects=subjects,
             mrr=MRR.words,
-            relations=_relation_charts(found),
+            relations=_relation_lists(found),
         )
         cautions = ranking_cautions(found.known, found.reversed, found.repeated)
-        return Measured(split, found.as_dict(), tiles, shown, cautions)
+        return Measured(split, found.as_dict(), content.tiles, content.sections, cautions)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"triples": graph.statistics().triples_per_split}
@@ -248,12 +236,12 @@ def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int)
     return cautions
 
 
-def _relation_charts(found: LinkEvaluation) -> dict[str, Markup]:
-    """{heading: chart}: all relations under no heading where they are few, else the best, the worst, and a list."""
+def _relation_lists(found: LinkEvaluation) -> dict[str, list[Bar]]:
+    """{heading: bars}: all relations under no heading where they are few, else the best, the worst, and a list."""
     every = [(found.relations[r], metrics) for r, metrics in found.report.by_relation.items()]
     every.sort(key=lambda one: (-one[1].mrr, one[0]))
     if len(every) <= ALL_RELATIONS:
-        return {"": _relation_bars(every)}
+        return {"": _bars(every)}
     frequent = [one for one in every if one[1].count >= ENOUGH_QUERIES]
     if len(frequent) < 2 * BEST_AND_WORST:
         frequent = every
@@ -261,18 +249,14 @@ def _relation_charts(found: LinkEvaluation) -> dict[str, Markup]:
     listed = sorted(every, key=lambda one: (-one[1].count, one[0]))[:LISTED_RELATIONS]
     is_all = len(listed) == len(every)
     return {
-        f"The best {BEST_AND_WORST}{among}": _relation_bars(frequent[:BEST_AND_WORST]),
-        f"The worst {BEST_AND_WORST}{among}": _relation_bars(frequent[-BEST_AND_WORST:][::-1]),
-        f"All {len(every)} relations" if is_all else f"The {len(listed)} most frequent relations": _relation_bars(
-            listed
-        ),
+        f"The best {BEST_AND_WORST}{among}": _bars(frequent[:BEST_AND_WORST]),
+        f"The worst {BEST_AND_WORST}{among}": _bars(frequent[-BEST_AND_WORST:][::-1]),
+        f"All {len(every)} relations" if is_all else f"The {len(listed)} most frequent relations": _bars(listed),
     }
 
 
-def _relation_bars(relations: Sequence[tuple[str, Metrics]]) -> Markup:
-    bars = [
+def _bars(relations: Sequence[tuple[str, RankMetrics]]) -> list[Bar]:
+    return [
         Bar(named(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
         for name, metrics in relations
     ]
-    options = {"maximum": 1.0, "value_format": MRR.words, "sortable": len(relations) > 2}
-    return bar_chart(bars, ["MRR"], label="relation", notes=["hits@10", "triples"], **options)

@@ -13,17 +13,17 @@ import yaml
 
 from rgcn.data.catalog import CATALOG
 from rgcn.errors import RgcnError
-from rgcn.pages.figures import SPLIT_WORDS, decimal, moment
+from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import render
 from rgcn.pages.reporting import Reporting
-from rgcn.pages.run_report import STATE_WORDS, one_seed, split_sizes
+from rgcn.pages.run_report import STATE_WORDS, one_seed
 from rgcn.runs.assembly import load_trained
 from rgcn.runs.configuration import WITHOUT_EFFECT, changed_settings, flat_settings
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
-from rgcn.words import count, memory, setting
+from rgcn.words import count, setting
 
 
 def model_card(run: RunFolder, model: Estimator | None = None) -> str:
@@ -55,12 +55,11 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
             graph=graph,
             dataset=CATALOG.get((config.data.dataset or "").lower()),
             source=Path(config.data.title).name,
-            sizes=", ".join(
+            counts=", ".join(
                 count(sizes[f"{one}s"], one) for one in ("node", "relation", "triple") if f"{one}s" in sizes
             ),
-            splits={} if graph is None else {of: split_sizes(some) for of, some in reporting.splits(graph).items()},
-            moment=moment,
-            hardware=_hardware(session.get("hardware") or {}),
+            splits={} if graph is None else reporting.splits(graph),
+            hardware={"gpu": None, "cpu": None, "cores": None, "memory_bytes": None, **(session.get("hardware") or {})},
             versions={name: version for name, version in (session.get("versions") or {}).items() if version},
             settings={
                 key: setting(value)
@@ -68,7 +67,8 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
                     changed_settings(config), ("task", "seed", "data", *WITHOUT_EFFECT)
                 ).items()
             },
-            results=_results(record, model, reporting),
+            figures=(record.result or {}).get("metrics", {}),
+            best=record.best(),
             calibration=_calibration(run.path),
             one_seed=one_seed(record),
         )
@@ -94,26 +94,6 @@ def _front_matter(run: RunRecord) -> str:
         results = [{"task": task, "dataset": {"name": source, "type": source}, "metrics": figures}]
         about["model-index"] = [{"name": run.folder.resolve().name, "results": results}]
     return yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
-
-
-def _hardware(parts: dict[str, Any]) -> list[str]:
-    named = [
-        parts.get("gpu"),
-        parts.get("cpu"),
-        count(parts["cores"], "core") if parts.get("cores") else None,
-        memory(parts["memory_bytes"]) if parts.get("memory_bytes") else None,
-    ]
-    return [str(part) for part in named if part]
-
-
-def _results(run: RunRecord, model: Estimator | None, reporting: Reporting) -> list[str]:
-    figures, best = (run.result or {}).get("metrics", {}), run.best()
-    if figures:
-        return reporting.results(figures, None if model is None else model.graph_)
-    if run.result is not None or best is None:
-        return ["Nothing was measured: there was no held-out data, or the run has not come that far."]
-    so_far = f"So far {best.metric.best} is {decimal(best.value)}, at epoch {best.epoch:,}."
-    return [f"{so_far} The test split is read at the end, once."]
 
 
 def _calibration(folder: Path) -> str | None:

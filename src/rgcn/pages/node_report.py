@@ -15,10 +15,10 @@ from rgcn.answers.calibration import AnsweringModel
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import Titles, short_name
-from rgcn.pages.charts import Bar, bar_chart, heat_map
+from rgcn.pages.charts import Bar, heat_map
 from rgcn.pages.escaping import markdown_text, named
-from rgcn.pages.figures import SPLIT_WORDS, percent
-from rgcn.pages.layout import Tile, render, sections
+from rgcn.pages.figures import SPLIT_WORDS
+from rgcn.pages.layout import parts, render
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.tasks.estimator import Estimator
 from rgcn.words import count
@@ -94,16 +94,12 @@ class NodeEvaluation:
         return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
 
     def by_class(self) -> list[ClassFigures]:
-        rows, columns, hits = self.confusion.sum(1), self.confusion.sum(0), np.diag(self.confusion)
+        counted = (self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist(), np.diag(self.confusion).tolist())
         return [
             ClassFigures(
-                name,
-                float(hits[i] / columns[i]) if columns[i] else None,
-                float(hits[i] / rows[i]) if rows[i] else None,
-                int(rows[i]),
-                int(columns[i]),
+                name, hits / predicted if predicted else None, hits / nodes if nodes else None, nodes, predicted
             )
-            for i, name in enumerate(self.classes)
+            for name, nodes, predicted, hits in zip(self.classes, *counted, strict=True)
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -164,23 +160,19 @@ class NodeReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_nodes(model, split)
-        answered = Markup("always answering {}").format(named(found.majority))
-        tiles = [
-            Tile(
-                f"{SPLIT_WORDS[split]} accuracy",
-                percent(found.accuracy),
-                f"{found.right:,} of {count(found.count, 'node')} right",
-            ),
-            Tile("without learning", percent(found.majority_accuracy), answered),
+        by_class = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
+        bars = [
+            Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
+            for one in by_class
         ]
-        shown = sections(
-            "node_sections.html",
+        content = parts(
+            "node_report.html",
             found=found,
             calibration=model.calibration_,
             confusion=confusion_chart(found, found.classes),
-            classes=_class_chart(found),
+            bars=bars,
         )
-        return Measured(split, found.as_dict(), tiles, shown, node_cautions(found))
+        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found))
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"labelled nodes": graph.statistics().labels_per_split}
@@ -197,12 +189,7 @@ class NodeReporting(Reporting):
             Bar(named(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
             for c in order
         ]
-        notes = [SPLIT_WORDS[split] for split in splits]
-        first, every = (
-            bar_chart(some, ["labelled nodes"], label="class", notes=notes, value_format="{:,.0f}".format)
-            for some in (bars[:SHOWN_CLASSES], bars)
-        )
-        return [render("class_sizes.html", first=first, every=every if len(bars) > SHOWN_CLASSES else None, bars=bars)]
+        return [render("class_sizes.html", bars=bars, notes=[SPLIT_WORDS[one] for one in splits], most=SHOWN_CLASSES)]
 
     def uses(self, graph: KnowledgeGraph | None) -> str:
         words = "To say which class a node of its graph likely belongs to."
@@ -260,12 +247,3 @@ def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
     said = "{count} of {total} “{row}” taken for “{column}”"
     chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
     return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES)
-
-
-def _class_chart(found: NodeEvaluation) -> Markup:
-    figures = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
-    bars = [
-        Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"]) for one in figures
-    ]
-    options = {"notes": ["nodes", "predicted"], "maximum": 1.0, "value_format": percent, "sortable": True}
-    return bar_chart(bars, ["precision", "recall"], label="class", **options)

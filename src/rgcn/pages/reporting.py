@@ -54,16 +54,6 @@ class Panel:
         return f"Validation {self.metric.title}" if [of for _, of in self.columns] == ["validation"] else name
 
     @property
-    def words(self) -> str:
-        if self.metric == LOSS:
-            return "The loss says how wrong the model is; training lowers it."
-        if len(self.columns) > 1:
-            return (
-                "Where training improves and validation does not, the model learns by heart what does not carry over."
-            )
-        return f"{'Higher' if self.metric.higher else 'Lower'} is better."
-
-    @property
     def y_format(self) -> Callable[[float], str]:
         return "{:.0%}".format if self.metric.share else compact
 

@@ -8,16 +8,13 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from markupsafe import Markup
+from typing import Any, NamedTuple
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
 from rgcn.pages.charts import Series
-from rgcn.pages.layout import page, sections
+from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
-from rgcn.pages.run_report import setting_words
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.runs.run_record import RunRecord, Spread, read_run
 from rgcn.tasks.task import Metric, Task
@@ -41,19 +38,13 @@ class Entry:
         return self.runs[0]
 
     @property
-    def finished(self) -> list[RunRecord]:
-        return [run for run in self.runs if run.result is not None]
+    def finished(self) -> int:
+        return sum(run.result is not None for run in self.runs)
 
     @property
     def state(self) -> str:
         """How far it has come, in a word or two."""
-        return f"{len(self.finished)} of {len(self.runs)} finished" if self.is_series else self.first.status
-
-    @property
-    def seconds(self) -> float | None:
-        """The mean time of a run."""
-        times = [run.seconds for run in self.runs if run.seconds is not None]
-        return sum(times) / len(times) if times else None
+        return f"{self.finished} of {len(self.runs)} finished" if self.is_series else self.first.status
 
     def settings(self) -> dict[str, Any]:
         """Every setting under its dotted name; a series has a list of seeds."""
@@ -68,20 +59,18 @@ class Entry:
 
     def spread(self, split: str, metric: str) -> Spread | None:
         """A figure over the finished runs."""
-        results = [(run.result or {}).get("metrics", {}).get(split, {}) for run in self.finished]
+        results = [(run.result or {}).get("metrics", {}).get(split, {}) for run in self.runs]
         values = [float(figures[metric]) for figures in results if figures.get(metric) is not None]
         return Spread.of(values) if values else None
 
     def curve(self, column: str, color: int) -> Series:
         """A column of the metrics; of a series its mean, with a band of one standard error."""
-        curves = [dict(run.curve(column)) for run in self.runs]
-        curves = [curve for curve in curves if curve]
+        curves = [dict(curve) for run in self.runs if (curve := run.curve(column))]
         if len(curves) < 2:
             return Series(self.name, sorted(curves[0].items()) if curves else [], color=color)
-        shared = sorted(set.intersection(*(set(curve) for curve in curves)))
-        shared = shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]
+        shared = sorted(set.intersection(*map(set, curves)))
         points, band = [], []
-        for x in shared:
+        for x in shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]:
             spread = Spread.of([curve[x] for curve in curves])
             error = spread.standard_error or 0.0
             points.append((x, spread.mean))
@@ -108,21 +97,12 @@ class FigureRow:
         return "" if spread is None else self.metric.words(spread.mean, spread.standard_error)
 
 
-@dataclass(frozen=True)
-class ComparedCurves:
+class ComparedCurves(NamedTuple):
     """One column of the metrics of several entries: {letter: curve}."""
 
+    title: str
     panel: Panel
-    column: str
-    name: str
     curves: dict[str, Series]
-
-    @property
-    def title(self) -> str:
-        return self.panel.title if len(self.panel.columns) == 1 else f"{self.panel.title}, {self.name}"
-
-    def chart(self) -> Markup:
-        return self.panel.chart(self.title, list(self.curves.values()))
 
 
 @dataclass(frozen=True)
@@ -134,17 +114,6 @@ class Comparison:
     @property
     def tasks(self) -> list[Task]:
         return list(dict.fromkeys(entry.first.task for entry in self.entries))
-
-    @property
-    def same_metrics(self) -> bool:
-        """Whether all are judged by the same figures."""
-        return len({task.metrics for task in self.tasks}) == 1
-
-    @property
-    def same_data(self) -> bool:
-        """Whether all were trained on the very same graph; not known counts as no."""
-        prints = {entry.first.fingerprint for entry in self.entries}
-        return len(prints) == 1 and None not in prints
 
     def settings(self) -> dict[str, list[Any]]:
         """Settings that are not the same everywhere: {name: a value for each entry, None where it has no such}."""
@@ -179,35 +148,37 @@ class Comparison:
     def warnings(self) -> list[str]:
         """What cannot be compared, and what should not be made too much of."""
         words = []
-        if not self.same_metrics:
+        same_metrics = len({task.metrics for task in self.tasks}) == 1
+        if not same_metrics:
             words.append(
                 f"These runs do different tasks ({' and '.join(task.title for task in self.tasks)}): "
                 "their figures measure different things and cannot be compared."
             )
-        if not self.same_data:
-            words.append(self._about_data())
+        by_data: dict[str | None, list[Entry]] = {}
         for entry in self.entries:
-            done, every = len(entry.finished), len(entry.runs)
-            if entry.is_series and done < every:
-                words.append(f"{entry.letter}: {done} of {every} runs are finished; figures are of these.")
-            elif not entry.is_series and not done:
+            by_data.setdefault(entry.first.fingerprint, []).append(entry)
+        if None in by_data:
+            unknown = ", ".join(entry.letter for entry in by_data[None])
+            words.append(f"It is not known which data {unknown} learned from: no best is marked.")
+        elif len(by_data) > 1:
+            sides = "; ".join(
+                f"{', '.join(entry.letter for entry in some)}: {some[0].first.config.data.title} ({str(print_)[:8]})"
+                for print_, some in by_data.items()
+            )
+            words.append(
+                f"These runs learned from different data ({sides}): figures on different data cannot be compared."
+            )
+        for entry in self.entries:
+            if entry.is_series and entry.finished < len(entry.runs):
+                words.append(
+                    f"{entry.letter}: {entry.finished} of {len(entry.runs)} runs are finished; figures are of these."
+                )
+            elif not entry.is_series and not entry.finished:
                 words.append(
                     f"{entry.letter}: this run is not finished ({entry.first.status}); it has curves, no figures."
                 )
-        return [*words, *self._about_chance()] if self.same_metrics and self.same_data else words
-
-    def _about_data(self) -> str:
-        groups: dict[str | None, list[Entry]] = {}
-        for entry in self.entries:
-            groups.setdefault(entry.first.fingerprint, []).append(entry)
-        if None in groups:
-            unknown = ", ".join(entry.letter for entry in groups[None])
-            return f"It is not known which data {unknown} learned from: no best is marked."
-        sides = "; ".join(
-            f"{', '.join(entry.letter for entry in some)}: {some[0].first.config.data.title} ({str(print_)[:8]})"
-            for print_, some in groups.items()
-        )
-        return f"These runs learned from different data ({sides}): figures on different data cannot be compared."
+        comparable = same_metrics and len(by_data) == 1 and None not in by_data
+        return [*words, *self._about_chance()] if comparable else words
 
     def _about_chance(self) -> list[str]:
         """Whether the difference of the two best is more than seeds make."""
@@ -233,14 +204,16 @@ class Comparison:
         reported = {column for _, entry in entries for run in entry.runs for column in run.reported}
         watches = dict.fromkeys(task.watch(entry.first.config) for _, entry in entries)
         panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
+        columns = [(panel, column, of) for panel in panels for column, of in panel.columns]
+        columns.sort(key=lambda one: not one[1].startswith("valid_"))
         found = [
             ComparedCurves(
-                panel, column, name, {entry.letter: entry.curve(column, number) for number, entry in entries}
+                panel.title if len(panel.columns) == 1 else f"{panel.title}, {of}",
+                panel,
+                {entry.letter: entry.curve(column, number) for number, entry in entries},
             )
-            for panel in panels
-            for column, name in panel.columns
+            for panel, column, of in columns
         ]
-        found.sort(key=lambda picture: not picture.column.startswith("valid_"))
         return [picture for picture in found if any(curve.points for curve in picture.curves.values())]
 
     def as_dict(self) -> dict[str, Any]:
@@ -282,12 +255,9 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
     names = [folder.absolute().name for folder in folders]
     entries = []
     for letter, folder, name in zip(string.ascii_lowercase, folders, names, strict=False):
-        shown = name if names.count(name) == 1 else str(folder)
         seeds = seed_folders(folder)
-        if seeds:
-            entries.append(Entry(letter, shown, [read_run(seed) for seed in seeds], True))
-        else:
-            entries.append(Entry(letter, shown, [read_run(folder)]))
+        runs = [read_run(one) for one in seeds or [folder]]
+        entries.append(Entry(letter, name if names.count(name) == 1 else str(folder), runs, bool(seeds)))
     return Comparison(entries)
 
 
@@ -295,17 +265,10 @@ def comparison_page(comparison: Comparison) -> str:
     """The comparison as one page, in the manner of a report."""
     names = [entry.name for entry in comparison.entries]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    shown = sections(
-        "comparison.html",
-        entries=comparison.entries,
-        warnings=comparison.warnings(),
-        figures=comparison.figures(),
-        pictures=[picture for task in comparison.tasks for picture in comparison.pictures(task)],
-        settings=comparison.settings(),
-        setting_words=setting_words,
-    )
+    pictures = [picture for task in comparison.tasks for picture in comparison.pictures(task)]
+    content = parts("comparison.html", comparison=comparison, pictures=pictures)
     footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
-    return page(f"Comparison of {', '.join(names[:4])}{more}", shown, footer=footer)
+    return page(f"Comparison of {', '.join(names[:4])}{more}", content, footer=footer)
 
 
 def seed_folders(folder: Path) -> list[Path]:

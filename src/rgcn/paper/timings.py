@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from rgcn.config import RunConfig
-from rgcn.paper.availability import load_or_reason
-from rgcn.paper.comparison import Row, Table, judge_time, without_figure
+from rgcn.paper.judging import PaperRow, PaperTable, judge_time, load_or_reason
 from rgcn.paper.published import (
     CPU,
     DISTMULT_TIME,
@@ -28,19 +28,33 @@ from rgcn.paper.published import (
     NODE_TIMES,
     Figure,
 )
+from rgcn.paper.quick_tables import SEEDS, datasets_table, parameters_table, tensor_statistics, tensors_table
 from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.tasks.devices import choose_device
-from rgcn.tasks.estimator import Estimator
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
 
-NAMES = ("aifb", "am", "wn18")
+TIMED = ("aifb", "am", "wn18")
 STEPS, WARM_STEPS = 20, 3
-OnMeasure = Callable[[str], None]
+Say = Callable[[str], None]
+
+
+def quick_tables(mirror: Path | None, device: str | None, say: Say) -> list[PaperTable]:
+    """All but the tables of trainings: data sets, parameters, intermediate tensors, times; `say` hears what is next."""
+    say("data sets")
+    tables = [datasets_table(mirror=mirror)]
+    say("parameters")
+    tables.append(parameters_table(mirror=mirror))
+    say("intermediate tensors")
+    graph = load_or_reason("fb-toy", mirror)
+    if not isinstance(graph, str):
+        tables.append(tensors_table(tensor_statistics(graph), SEEDS))
+    say("times")
+    return [*tables, timings_table(mirror=mirror, device=device, on_measure=say)]
 
 
 def timings_table(
@@ -49,106 +63,75 @@ def timings_table(
     mirror: Path | None = None,
     device: str | None = None,
     steps: int = STEPS,
-    on_measure: OnMeasure | None = None,
-) -> Table:
+    on_measure: Say | None = None,
+) -> PaperTable:
     """Every time the paper states; `names`: data sets to measure on, None for all."""
-    clock = _Clock(names, mirror, choose_device(device or "auto").type, steps, on_measure)
-    rows = [clock.node(name, figure, "cpu") for name, figure in NODE_TIMES.items()]
-    rows += [clock.node("rgcn/nc-aifb", NODE_TIME_ON_GPU, "cuda"), clock.node("rgcn/nc-am", NODE_TIME_ON_GPU, "cuda")]
-    rows += [clock.link(name, figure, LINK_EPOCHS_TIMED) for name, figure in LINK_TIMES.items()]
-    rows.append(clock.link("distmult/lp-wn18", DISTMULT_TIME, None))
-    freebase = Row("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
-    why = "not measured: the paper does not say how many epochs these runs had"
-    found = [row for row in rows if row is not None]
-    return Table(
+    here = choose_device(device or "auto").type
+    wanted: list[tuple[str, Figure, str, int | None]] = [  # configuration, published, device, epochs of the paper
+        *((name, figure, "cpu", None) for name, figure in NODE_TIMES.items()),
+        *((name, NODE_TIME_ON_GPU, "cuda", None) for name in NODE_TIMES),
+        *((name, figure, here, LINK_EPOCHS_TIMED) for name, figure in LINK_TIMES.items()),
+        ("distmult/lp-wn18", DISTMULT_TIME, here, None),
+    ]
+    graph_of = lru_cache(maxsize=1)(partial(load_or_reason, mirror=mirror))  # rows on the same data follow each other
+    rows = []
+    for name, figure, place, epochs in wanted:
+        whole = name in NODE_TIMES
+        config = load_configuration(name, [] if whole else ["training.evaluate_every=null"], {"training.device": place})
+        if names is not None and config.data.dataset not in names:
+            continue
+        quantity = f"training, {'GPU' if place == 'cuda' else 'CPU'}" if whole else "training and inference"
+        row = PaperRow(subject(name), quantity, kind="time")
+        no_gpu = place == "cuda" and not torch.cuda.is_available()
+        graph = "there is no GPU here" if no_gpu else graph_of(config.data.dataset)
+        if isinstance(graph, str):
+            rows.append(row.without_figure([figure], graph))
+            continue
+        if on_measure is not None:
+            on_measure(name)
+        seconds, note = _whole_training(config, graph) if whole else _steps_and_ranking(config, graph, steps, epochs)
+        judged = (judge_time(figure, seconds),)
+        rows.append(replace(row, published=judged, ours=seconds, extrapolated=not whole, note=note))
+    if names is None:
+        freebase = PaperRow("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
+        why = "not measured: the paper does not say how many epochs these runs had"
+        rows.append(freebase.without_figure([FREEBASE_TIME], why))
+    return PaperTable(
         "timings",
         "Times",
-        [*found, *([without_figure(freebase, [FREEBASE_TIME], why)] if names is None else [])],
+        rows,
         rule=f"Times on different machines: the paper's are from {CPU} (CPU) and {GPU} (GPU), ours from this one. "
         "≈ marks a time computed from fewer steps than the paper took; the note says how many were measured.",
     )
 
 
-class _Clock:
-    """Measures one row after another; a data set is read once for rows that follow each other."""
+def _whole_training(config: RunConfig, graph: KnowledgeGraph) -> tuple[float, str]:
+    """Seconds of training a node classifier, after one epoch to warm up, and what was measured."""
+    warm = config.model_copy(update={"training": config.training.model_copy(update={"epochs": 1})})
+    make_model(warm).fit(graph)
+    seconds = _seconds(lambda: make_model(config).fit(graph), config.training.device)
+    return seconds, f"measured: a whole training, {config.training.epochs} epochs, once"
 
-    def __init__(
-        self,
-        names: Sequence[str] | None,
-        mirror: Path | None,
-        device: str,
-        steps: int,
-        on_measure: OnMeasure | None,
-    ) -> None:
-        self.names, self.mirror, self.device, self.steps, self.on_measure = names, mirror, device, steps, on_measure
-        self._loaded: tuple[str, KnowledgeGraph | str] | None = None
 
-    def node(self, configuration: str, figure: Figure, device: str) -> Row | None:
-        """A whole training of node classification, after one epoch to warm up."""
-        config = load_configuration(configuration, (), {"training.device": device})
-        row = Row(
-            subject(configuration), f"training, {device.replace('cuda', 'GPU').replace('cpu', 'CPU')}", kind="time"
-        )
-        if not self._wanted(config):
-            return None
-        if device == "cuda" and not torch.cuda.is_available():
-            return without_figure(row, [figure], "there is no GPU here")
-        graph = self._graph(config)
-        if isinstance(graph, str):
-            return without_figure(row, [figure], graph)
-        self._say(configuration)
-        make_model(load_configuration(configuration, ["training.epochs=1"], {"training.device": device})).fit(graph)
-        seconds = _seconds(lambda: make_model(config).fit(graph), device)
-        note = f"measured: a whole training, {config.training.epochs} epochs, once"
-        return replace(row, published=(judge_time(figure, seconds),), ours=seconds, note=note)
+def _steps_and_ranking(config: RunConfig, graph: KnowledgeGraph, steps: int, epochs: int | None) -> tuple[float, str]:
+    """Seconds computed of some steps and one filtered ranking (of the validation triples, as many as test triples)."""
+    predictor, device = make_model(config), config.training.device
+    with predictor.fitting(graph) as fitting:
 
-    def link(self, configuration: str, figure: Figure, epochs: int | None) -> Row | None:
-        """Some steps and one filtered ranking (of the validation triples, which are as many as the test triples)."""
-        config = load_configuration(configuration, ["training.evaluate_every=null"], {"training.device": self.device})
-        row = Row(subject(configuration), "training and inference", kind="time")
-        if not self._wanted(config):
-            return None
-        graph = self._graph(config)
-        if isinstance(graph, str):
-            return without_figure(row, [figure], graph)
-        self._say(configuration)
-        predictor = make_model(config)
-        step = self._step_seconds(predictor, graph)
-        ranking = _seconds(lambda: predictor.evaluate(split="valid"), self.device)
-        total = epochs or config.training.epochs
-        seconds = total * step + ranking
-        note = (
-            f"computed: {duration(step)} a step (mean of {self.steps} measured) × {total:,} + {duration(ranking)} "
-            f"for one filtered ranking (measured), {self._place()}"
-        )
-        return replace(row, published=(judge_time(figure, seconds),), ours=seconds, extrapolated=True, note=note)
+        def take(number: int) -> None:
+            for _ in range(number):
+                fitting.trainer.step()
 
-    def _step_seconds(self, predictor: Estimator, graph: KnowledgeGraph) -> float:
-        with predictor.fitting(graph) as fitting:
-
-            def take(steps: int) -> None:
-                for _ in range(steps):
-                    fitting.trainer.step()
-
-            take(WARM_STEPS)
-            return _seconds(lambda: take(self.steps), self.device) / self.steps
-
-    def _wanted(self, config: RunConfig) -> bool:
-        return self.names is None or config.data.dataset in self.names
-
-    def _graph(self, config: RunConfig) -> KnowledgeGraph | str:
-        name = config.data.dataset
-        assert name is not None
-        if self._loaded is None or self._loaded[0] != name:
-            self._loaded = name, load_or_reason(name, self.mirror)
-        return self._loaded[1]
-
-    def _say(self, what: str) -> None:
-        if self.on_measure is not None:
-            self.on_measure(what)
-
-    def _place(self) -> str:
-        return "on the GPU" if self.device == "cuda" else f"on {count(torch.get_num_threads(), 'CPU thread')}"
+        take(WARM_STEPS)
+        step = _seconds(lambda: take(steps), device) / steps
+    ranking = _seconds(lambda: predictor.evaluate(split="valid"), device)
+    total = epochs or config.training.epochs
+    place = "on the GPU" if device == "cuda" else f"on {count(torch.get_num_threads(), 'CPU thread')}"
+    note = (
+        f"computed: {duration(step)} a step (mean of {steps} measured) × {total:,} + {duration(ranking)} for one "
+        f"filtered ranking (measured), {place}"
+    )
+    return total * step + ranking, note
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:

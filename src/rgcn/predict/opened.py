@@ -15,7 +15,6 @@ import torch
 
 from rgcn.answers.calibration import Calibration
 from rgcn.atomic import write_atomically
-from rgcn.data.naming import names_outside
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.lookup import NameLookup
@@ -162,6 +161,8 @@ def open_model(
 
 def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> Titles:
     """Readable names: those of the data set, where it has some."""
+    from rgcn.data.wordnet import names_outside
+
     outside = names_outside(dataset or graph.name, graph, mirror)
     return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
 

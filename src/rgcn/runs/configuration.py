@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,7 @@ from rgcn.config import RunConfig, validated
 from rgcn.config.knobs import choices
 from rgcn.config.section import Origin, Problem, Section, listed, origin_of
 from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
-from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
+from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
 
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
@@ -93,21 +93,18 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
     return {"task": config.task, **config.model_dump(mode="json", exclude_defaults=True)}
 
 
-def flat_settings(config: RunConfig | Mapping[str, Any], besides: Iterable[str] = ()) -> dict[str, Any]:
+def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str] = ()) -> dict[str, Any]:
     """Every setting by its key; `besides`: sections and knobs to leave out.
 
     >>> flat_settings({"seed": 0, "training": {"epochs": 50}})
     {'seed': 0, 'training.epochs': 50}
     """
     values = config if isinstance(config, Mapping) else config.model_dump(mode="json")
-    left_out = set(besides)
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if name in left_out:
-            continue
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and name not in besides:
             settings |= {f"{name}.{key}": setting for key, setting in flat_settings(value).items()}
-        else:
+        elif name not in besides:
             settings[name] = value
     return settings
 
@@ -122,12 +119,15 @@ class Difference(NamedTuple):
     in_b: bool
 
 
-def differences(a: RunConfig, b: RunConfig, besides: Iterable[str] = ()) -> list[Difference]:
+def differences(a: RunConfig, b: RunConfig, besides: Collection[str] = ()) -> list[Difference]:
     """Where two configurations differ, in the order of the knobs; `besides`: sections and knobs to pass over."""
     first, second = flat_settings(a, besides), flat_settings(b, besides)
-    sections = list(dict.fromkeys(key.split(".")[0] for key in [*first, *second]))
-    keys = sorted(dict.fromkeys([*first, *second]), key=lambda key: sections.index(key.split(".")[0]))
-    sides = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
+    keys = dict.fromkeys([*first, *second])
+    sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
+    sides = [
+        Difference(key, first.get(key), second.get(key), key in first, key in second)
+        for key in sorted(keys, key=lambda key: sections.index(key.split(".")[0]))
+    ]
     return [side for side in sides if side.a != side.b or side.in_a != side.in_b]
 
 
@@ -229,13 +229,10 @@ class _Layers:
 
 
 def _read(name: str) -> _Layers:
-    path, shown = _find(name)
+    file, shown = _find(name)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ConfigError(f"{shown}: too large: a configuration has at most {MAX_BYTES:,} bytes")
-        read = parse_yaml(content.decode("utf-8-sig"))
+        with file.open("rb") as content:
+            read = parse_yaml(content.read(4 * MAX_BYTES + 4).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -247,10 +244,14 @@ def _read(name: str) -> _Layers:
             f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
             "sections, such as data, model and training"
         )
-    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
-    if not (path.parent / "run.json").is_file():
-        return _Layers(read.values, origins, _given_twice(read, shown))
-    return _Layers(_without_missing_trackers(read.values, shown), origins, _given_twice(read, shown), shown)
+    problems = [
+        Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
+        for path, first, line in read.duplicates
+    ]
+    layers = _Layers(read.values, {place: Origin(shown, line) for place, line in read.lines.items()}, problems)
+    if (file.parent / "run.json").is_file():
+        layers.values, layers.of_run = _without_missing_trackers(read.values, shown), shown
+    return layers
 
 
 def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
@@ -275,17 +276,6 @@ def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, 
     return {**values, "trackers": [name for name in named if name not in gone]}
 
 
-def _given_twice(read: YamlText, shown: str) -> list[Problem]:
-    return [
-        Problem(
-            ".".join(map(str, twice.path)),
-            f"already given on line {twice.first_line}: keep one",
-            Origin(shown, twice.line),
-        )
-        for twice in read.duplicates
-    ]
-
-
 def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
     task = layers.values.get("task", DEFAULT_TASK)
@@ -296,10 +286,10 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
         except RgcnError as error:
             return None, Problem("task", str(error), origin)
         return task, None
-    close = close_matches(task, TASKS.names()) if isinstance(task, str) else []
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = close_matches(task, TASKS.names(), 1) if isinstance(task, str) else []
+    hint = "".join(f"; did you mean {name!r}?" for name in close)
     words = f"unknown task {task!r}; there are {', '.join(TASKS.names())}{hint}"
-    return (close[0] if close else None), Problem("task", words, origin)
+    return next(iter(close), None), Problem("task", words, origin)
 
 
 def _find(name: str) -> tuple[Path, str]:

@@ -21,15 +21,18 @@ def environment() -> dict[str, Any]:
     """Versions, hardware, git state of the working folder and the command; plain values, ready for JSON."""
     import torch
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions,
         "hardware": {
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "memory_bytes": _memory(),
-            "gpu": gpu,
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
         "git": git_state(Path.cwd()),
@@ -59,18 +62,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _versions() -> dict[str, str]:
-    found = {name: _version(name) for name in PACKAGES}
-    return {name: version for name, version in found.items() if version is not None}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu() -> str:

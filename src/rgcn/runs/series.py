@@ -15,8 +15,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -24,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.config import DataConfig, RunConfig
+from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
+from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "rgcn-series", 1
 SECONDS_BETWEEN_REPORTS = 0.2
 
-OnSeedEpoch = Callable[[int, Any], None]
+Shelf = dict[tuple[str, Path | None], "KnowledgeGraph"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,9 @@ class SeriesResult:
     """Every run of a series, by seed, and what they say together."""
 
     config: RunConfig
+    planned: int
+    jobs: int
     rows: list[SeriesRow] = field(default_factory=list)
-    planned: int = 0
-    jobs: int = 1
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -121,59 +124,43 @@ def run_series(
     folder: Path | None,
     jobs: int = 1,
     mirror: Path | None = None,
-    on_run: Callable[[SeriesRow], None] | None = None,
-    on_epoch: OnSeedEpoch | None = None,
+    listener: SeriesListener | None = None,
     team: TrainingTeam | None = None,
 ) -> SeriesResult:
     """Train with seeds config.seed, config.seed + 1, ... and keep each run in a folder of its own.
 
     folder    None keeps nothing; else finished seeds found there are not run again, and unfinished ones go on
     jobs      trainings at a time; with more than one, each in a process of its own with its share of the cores
-    on_run    called with a row as soon as a seed is done (or found done)
-    on_epoch  called with (seed, epoch) now and then while a seed trains
+    listener  hears of epochs now and then while a seed trains, and of a seed as soon as it is done, or found done
     team      does the trainings instead of `jobs` new processes; for several series one after another
 
     A seed that fails is a row with its error. Ctrl-C stops whatever runs; what is finished stays.
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"a series has at least one run and one job; got runs = {runs}, jobs = {jobs}")
-    config = with_whole_paths(config)
-    jobs = jobs if team is None else team.jobs
-    rows: dict[int, SeriesRow] = {}
-
-    def so_far() -> SeriesResult:
-        return SeriesResult(config, [rows[seed] for seed in sorted(rows)], runs, jobs)
-
-    def add(row: SeriesRow) -> None:
-        rows[row.seed] = row
-        _keep(so_far(), folder)
-        if on_run is not None:
-            on_run(row)
-
-    with _claimed(folder), _saying_how_to_go_on(folder):
-        wanted = [_planned(config, seed, folder, mirror) for seed in range(config.seed, config.seed + runs)]
-        found = [_found(seed) for seed in wanted]  # or refused, before anything is written
-        _keep(so_far(), folder)  # so that `read_series` knows what to do, however soon this ends
-        for row in found:
-            if row is not None:
-                add(row)
-        left = [seed for seed, row in zip(wanted, found, strict=True) if row is None]
-        if left and jobs > 1:
-            _fetch(config, mirror)
-        with nullcontext(team) if team is not None else training_team(min(jobs, max(1, len(left)))) as workers:
-            for row in workers.run(left, on_epoch):
-                add(row)
-    return so_far()
-
-
-@contextmanager
-def _saying_how_to_go_on(folder: Path | None) -> Iterator[None]:
-    """A training that is stopped names its own folder; of a series it is the whole that goes on."""
+    hears = listener or SeriesListener()
+    result = SeriesResult(with_whole_paths(config), runs, team.jobs if team else jobs)
+    wanted = [
+        SeedTraining(result.config.model_copy(update={"seed": seed}), folder and folder / f"seed-{seed}", mirror)
+        for seed in range(config.seed, config.seed + runs)
+    ]
     try:
-        yield
-    except StoppedError as error:
+        with nullcontext() if folder is None else _claimed(folder):
+            found = [training.found() for training in wanted]  # or refused, before anything is written
+            _keep(result, folder)  # so that `read_series` knows what to do, however soon this ends
+            left = [training for training, row in zip(wanted, found, strict=True) if row is None]
+            if left and result.jobs > 1 and config.data.dataset is not None:
+                get(config.data.dataset, mirror=mirror)  # before several processes ask for it at once
+            with nullcontext(team) if team else training_team(min(jobs, max(1, len(left)))) as trains:
+                for row in chain(filter(None, found), trains.run(left, hears)):
+                    result.rows.append(row)
+                    result.rows.sort(key=lambda row: row.seed)
+                    _keep(result, folder)
+                    hears.ran(row)
+    except StoppedError as error:  # of one training, which names its own folder; here it is the whole that goes on
         how = "" if folder is None else f"finished runs stay, and `rgcn resume {folder}` goes on with the others"
         raise error.advising(how) from None
+    return result
 
 
 def read_series(folder: Path) -> tuple[RunConfig, int, int]:
@@ -185,80 +172,72 @@ def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     return config, kept["planned"], kept["jobs"]
 
 
-# -- the trainings -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SeedTraining:
-    """One training of a series: what to do, and the folder to keep it in (None: keep nothing).
-
-    goes_on: the folder holds a run that was interrupted.
-    """
+    """One training of a series: what to do, and the folder to keep it in (None: keep nothing)."""
 
     config: RunConfig
     folder: Path | None = None
     mirror: Path | None = None
-    goes_on: bool = False
 
-    def do(self, graphs: GraphShelf, on_epoch: OnSeedEpoch | None = None) -> SeriesRow:
+    def found(self) -> SeriesRow | None:
+        """The row of a seed that is finished in its folder; None where there is still something to do."""
+        run = None if self.folder is None else RunFolder(self.folder)
+        if run is None or not run.exists():
+            return None
+        other = differences(run.config(), self.config, ("seed", *WITHOUT_EFFECT))
+        if other:
+            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in other[:3])
+            more = "; ..." if len(other) > 3 else ""
+            raise DataError(f"{run.path} holds a run with other settings ({words}{more}): choose another folder")
+        result = run.result()
+        return None if result is None else SeriesRow(self.config.seed, "reused", result)
+
+    def do(self, shelf: Shelf, on_epoch: Callable[[Any], None]) -> SeriesRow:
         """Train, from the beginning or from where it was interrupted."""
         from rgcn.runs.training import resume, train
 
         seed = self.config.seed
-
-        def tell(epoch: Any) -> None:
-            if on_epoch is not None:
-                on_epoch(seed, epoch)
-
         try:
-            graph = graphs.get(self.config.data, self.mirror)
-            if self.goes_on and self.folder is not None:
-                return SeriesRow(seed, "continued", resume(self.folder, on_epoch=tell, graph=graph).as_dict())
-            return SeriesRow(seed, "finished", train(self.config, graph, self.folder, tell).as_dict())
+            graph = self.graph(shelf)
+            if self.folder is not None and RunFolder(self.folder).exists():
+                return SeriesRow(seed, "continued", resume(self.folder, on_epoch=on_epoch, graph=graph).as_dict())
+            return SeriesRow(seed, "finished", train(self.config, graph, self.folder, on_epoch).as_dict())
         except StoppedError:
             raise
         except Exception as error:  # whatever it was, the other trainings go on and this one is named
             words = str(error) if isinstance(error, RgcnError) else f"{type(error).__name__}: {error}"
             return SeriesRow(seed, "failed", error=words)
 
-
-class GraphShelf:
-    """The graph that was used last, so that trainings on the same data read it once."""
-
-    def __init__(self) -> None:
-        self._key: tuple[str, Path | None] | None = None
-        self._graph: KnowledgeGraph | None = None
-
-    def get(self, data: DataConfig, mirror: Path | None) -> KnowledgeGraph:
+    def graph(self, shelf: Shelf) -> KnowledgeGraph:
+        """Its data; `shelf` holds those that were used last, so that trainings on the same data read them once."""
         from rgcn.runs.assembly import load_data
 
-        key = data.model_dump_json(), mirror
-        if self._graph is None or key != self._key:
-            self._graph = None  # let go of the old one first: two large graphs may not fit
-            self._graph = load_data(data, mirror)
-            self._key = key
-        return self._graph
+        key = self.config.data.model_dump_json(), self.mirror
+        if key not in shelf:
+            shelf.clear()  # first: two large graphs may not fit
+            shelf[key] = load_data(self.config.data, self.mirror)
+        return shelf[key]
 
 
 class TrainingTeam:
     """Takes trainings, `jobs` at a time: with one, in this process, else in a crew's. Use `training_team`."""
 
     def __init__(self, crew: Crew[SeedTraining]) -> None:
-        self.jobs, self._crew, self._graphs = crew.jobs, crew, GraphShelf()
+        self.jobs, self._crew = crew.jobs, crew
+        self._shelf: Shelf = {}
 
-    def run(self, trainings: Sequence[SeedTraining], on_epoch: OnSeedEpoch | None = None) -> Iterator[SeriesRow]:
+    def run(self, trainings: Sequence[SeedTraining], listener: SeriesListener) -> Iterator[SeriesRow]:
         """Rows of all trainings in the order they are done; one that fails does not stop the others."""
-        if self.jobs == 1:
-            for training in trainings:
-                # Data that cannot be had are no seed's failure: they stop the series at once.
-                self._graphs.get(training.config.data, training.mirror)
-                yield training.do(self._graphs, on_epoch)
-            return
 
         def tell(training: SeedTraining, epoch: Any) -> None:
-            if on_epoch is not None:
-                on_epoch(training.config.seed, epoch)
+            listener.epoch(training.config.seed, epoch)
 
+        if self.jobs == 1:
+            for training in trainings:
+                training.graph(self._shelf)  # data that cannot be had are no seed's failure: they stop the series
+                yield training.do(self._shelf, partial(tell, training))
+            return
         for training, end in self._crew.run(iter(trainings), tell):
             yield end.value if isinstance(end, Done) else SeriesRow(training.config.seed, "failed", error=end.words)
 
@@ -292,9 +271,10 @@ def _told_of_termination() -> Iterator[None]:
 
 def _work(line: Connection) -> None:
     """In another process: one training after another; epochs are passed on, but not so often that it costs time."""
-    graphs, last = GraphShelf(), 0.0
+    shelf: Shelf = {}
+    last = 0.0
 
-    def pass_on(seed: int, epoch: Any) -> None:
+    def pass_on(epoch: Any) -> None:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
             last = time.monotonic()
@@ -304,48 +284,12 @@ def _work(line: Connection) -> None:
     while True:
         training = line.recv()
         line.send(TAKEN)
-        line.send(Done(training.do(graphs, pass_on)))
+        line.send(Done(training.do(shelf, pass_on)))
 
 
-# -- the folder --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _claimed(folder: Path | None) -> Iterator[None]:
-    if folder is None:
-        yield
-        return
+def _claimed(folder: Path) -> AbstractContextManager[None]:
     known = (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
-    with sole_use(folder, "series", "process", ".series.lock", known):
-        yield
-
-
-def _planned(config: RunConfig, seed: int, folder: Path | None, mirror: Path | None) -> SeedTraining:
-    place = folder and folder / f"seed-{seed}"
-    goes_on = place is not None and RunFolder(place).exists() and not (place / "result.json").is_file()
-    return SeedTraining(config.model_copy(update={"seed": seed}), place, mirror, goes_on)
-
-
-def _found(training: SeedTraining) -> SeriesRow | None:
-    """The row of a seed that is finished in its folder; None where there is still something to do."""
-    run = None if training.folder is None else RunFolder(training.folder)
-    if run is None or not run.exists():
-        return None
-    other = differences(run.config(), training.config, ("seed", *WITHOUT_EFFECT))
-    if other:
-        words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in other[:3])
-        more = "; ..." if len(other) > 3 else ""
-        raise DataError(f"{run.path} holds a run with other settings ({words}{more}): choose another folder")
-    result = run.result()
-    return None if result is None else SeriesRow(training.config.seed, "reused", result)
-
-
-def _fetch(config: RunConfig, mirror: Path | None) -> None:
-    """Have the data on this machine before several processes ask for them at once."""
-    if config.data.dataset is not None:
-        from rgcn.data.registry import get
-
-        get(config.data.dataset, mirror=mirror)
+    return sole_use(folder, "series", "process", ".series.lock", known)
 
 
 def _keep(result: SeriesResult, folder: Path | None) -> None:

@@ -11,8 +11,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -52,17 +53,21 @@ class WorkerProcess:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
         self.line, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=_enter, args=(work, theirs, arguments), daemon=True)
-        with _environment_variables(thread_limits(threads)):  # libraries read them when they are loaded
+        limits = thread_limits(threads)
+        before = {name: os.environ[name] for name in limits if name in os.environ}
+        os.environ.update(limits)  # libraries read them when they are loaded
+        try:
             self.process.start()
+        finally:
+            for name in limits:
+                del os.environ[name]
+            os.environ.update(before)
         theirs.close()  # so that the line breaks when the process ends
 
-    def send(self, message: Any) -> bool:
-        """Say something; whether the process is still there to hear it."""
-        try:
+    def send(self, message: Any) -> None:
+        """Say something; whether the process was still there to hear it shows when it is heard."""
+        with suppress(OSError):
             self.line.send(message)
-        except OSError:
-            return False
-        return True
 
     def hear(self) -> Any:
         """Wait for what the process says next, or for its end."""
@@ -90,6 +95,9 @@ class Crew(Generic[Task]):
     def __exit__(self, *failure: object) -> None:
         stop([*self._idle, *self._busy])
 
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs))
+
     def run(
         self, tasks: Iterator[Task], answer: Callable[[Task, Any], Any], most_deaths: float = math.inf
     ) -> Iterator[tuple[Task, Done | Died]]:
@@ -103,8 +111,11 @@ class Crew(Generic[Task]):
         taken: set[WorkerProcess] = set()
         deaths = 0
         while True:
-            while len(self._busy) < self.jobs and (task := _next(returned, tasks)) is not None:
-                self._begin(task)
+            while len(self._busy) < self.jobs and (task := next(chain(returned, tasks), None)) is not None:
+                returned = returned[1:]
+                process = self._idle.pop() if self._idle else self._start()
+                process.send(task)  # should it be gone already, that is heard as a death
+                self._busy[process] = task
             if not self._busy:
                 return
             for process, message in hear_from(self._busy):
@@ -130,22 +141,6 @@ class Crew(Generic[Task]):
                 elif (said := answer(task, message)) is not None:
                     process.send(said)
 
-    def _begin(self, task: Task) -> None:
-        """Hand a task to an idle process, or to a new one where there is none or they died meanwhile."""
-        while self._idle:
-            process = self._idle.pop()
-            if process.send(task):
-                self._busy[process] = task
-                return
-            stop([process])
-        process = WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs))
-        process.send(task)  # should it be gone already, that is heard as a death
-        self._busy[process] = task
-
-
-def _next(returned: list[Task], tasks: Iterator[Task]) -> Task | None:
-    return returned.pop() if returned else next(tasks, None)
-
 
 def hear_from(processes: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProcess, Any]]:
     """Wait until some process has something to say, and hear all that have."""
@@ -167,19 +162,6 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
             each.process.kill()
             each.process.join()
         each.line.close()
-
-
-@contextmanager
-def _environment_variables(values: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-            if name in before:
-                os.environ[name] = before[name]
 
 
 # -- in the other process ----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.tasks.devices import choose_device
 from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.fitting import Fitting
+from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.task import Task, task_of
 
 if TYPE_CHECKING:
@@ -56,20 +56,20 @@ class Estimator(ABC):
 
         trusted  the settings are the user's own: classes they name by their dotted names may be imported
         """
-        owner = type(self).__name__
-        given = dict(settings)
-        name = given.pop("model", None)
-        in_model, in_training = self.model_section.model_fields, self.training_section.model_fields
-        unknown = [key for key in given if key not in {**in_model, **in_training, **self.own_settings} or key == "name"]
-        if unknown:
-            known = sorted({"model", *in_model, *in_training, *self.own_settings} - {"name"})
-            close = close_matches(unknown[0], known)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"{owner} has no setting {unknown[0]!r}; {hint}")
-        of_model = {key: value for key, value in given.items() if key in in_model}
-        self.model = validated(self.model_section, of_model if name is None else {"name": name, **of_model}, owner)
-        of_training = {key: value for key, value in given.items() if key in in_training}
-        self.training = validated(self.training_section, of_training, owner)
+        owner, sections = type(self).__name__, (self.model_section, self.training_section)
+        given = {key: value for key, value in settings.items() if key != "model"}
+        known = {*sections[0].model_fields, *sections[1].model_fields, *self.own_settings} - {"name"}
+        unknown = next((key for key in given if key not in known), None)
+        if unknown is not None:
+            close = close_matches(unknown, sorted(known | {"model"}))
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known | {'model'}))}"
+            raise ConfigError(f"{owner} has no setting {unknown!r}; {hint}")
+        if settings.get("model") is not None:
+            given["name"] = settings["model"]
+        self.model, self.training = (
+            validated(section, {key: value for key, value in given.items() if key in section.model_fields}, owner)
+            for section in sections
+        )
         if trusted:
             for _, axis, choice in (*choices(self.model), *choices(self.training)):
                 axis.find(choice, trusted=True)
@@ -105,8 +105,6 @@ class Estimator(ABC):
                 kept = {key: value for key, value in kept.items() if key not in meant}
         self._configure({**kept, **settings}, trusted=True)
         return self
-
-    # -- what was fitted ---------------------------------------------------------------------------------
 
     def _fitted(self, part: Part | None) -> Part:
         if part is None:
@@ -160,21 +158,40 @@ class Estimator(ABC):
             fitting.finish()
         return self
 
-    @abstractmethod
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
+        trainer, training = self.prepare(kg).trainer(), self.training
+        watch = self.task_().watching(training.watch)
+        schedule = Schedule(
+            training.epochs,
+            watch,
+            **self._measuring(trainer),
+            keep_best=training.keeps_best,
+            patience=training.patience,
+        )
+        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod
     def prepare(self, kg: KnowledgeGraph) -> Self:
         """Everything before the first step: check the graph, build the operator and the untrained network."""
+
+    @abstractmethod
+    def trainer(self) -> Any:
+        """What takes the steps, for loops of one's own; after `prepare`."""
+
+    @abstractmethod
+    def _measuring(self, trainer: Any) -> dict[str, Any]:
+        """When a training reports and measures, as `Schedule` takes it."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Figures that a report of the training may have, besides the loss."""
 
-    def _operator(self, graph: KnowledgeGraph, split: str = "all") -> RelationalAdjacency:
-        return RelationalAdjacency.from_graph(
+    def _begin(self, graph: KnowledgeGraph, split: str = "all") -> tuple[RelationalAdjacency, torch.Generator]:
+        """A fresh start on this graph: the operator of a split's triples, and where initial weights come from."""
+        self._graph, self._network, self.history_, self._calibration = graph, None, [], None
+        self._adjacency = RelationalAdjacency.from_graph(
             graph,
             split=split,
             inverse=self.model.inverse,
@@ -183,6 +200,7 @@ class Estimator(ABC):
             aggregation=self.model.aggregation,
             device=choose_device(self.training.device),
         )
+        return self._adjacency, torch.Generator().manual_seed(self.seed)
 
     # -- measuring ---------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
@@ -16,10 +16,11 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.sampling import EdgeSampler, prefetched
+from rgcn.tasks.fitting import Trainer
 from rgcn.tasks.recording import StepRecording
 
 
-class LinkTrainer:
+class LinkTrainer(Trainer):
     """Draws batches and takes steps. All randomness follows from the seed; nothing waits for the device in a step."""
 
     def __init__(
@@ -32,13 +33,17 @@ class LinkTrainer:
         seed: int,
     ) -> None:
         """triples int64 [T, 3]: the training triples, on the device; adjacency: their operator."""
-        self.network, self.triples, self.adjacency = network, triples, adjacency
-        self.model, self.training = model, training
+        self.network: LinkNetwork = network
+        self.triples, self.adjacency, self.model, self.training = triples, adjacency, model, training
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.generator = torch.Generator(device=triples.device).manual_seed(seed)
+        plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
-        self.objective = objective.build(ObjectivePlan(training, triples, self.num_nodes, self.num_relations))
-        self.sampler = _sampler(training, triples, self.num_nodes, seed)
+        self.objective = objective.build(plan)
+        self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
+        if training.batch_edges is not None:
+            sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
+            self.sampler = sampler(triples.cpu().numpy(), self.num_nodes, training.batch_edges, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
         # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
@@ -51,7 +56,6 @@ class LinkTrainer:
             fused=True,
             capturable=on_gpu,
         )
-        self.factor = learning_rate_factor(training)
         self.steps_taken = 0
         recordable = on_gpu and network.recordable
         self.recording = StepRecording(self._step, self.generator, triples.device) if recordable else None
@@ -72,9 +76,6 @@ class LinkTrainer:
         if self._batches is None:
             self._batches = self.batches()
         return self.step_on(next(self._batches))
-
-    def figures(self) -> dict[str, float]:
-        return {}
 
     def state(self) -> dict[str, Any]:
         return dict(self.sampler_state)
@@ -102,7 +103,7 @@ class LinkTrainer:
 
     def step_on(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""
-        rate = self.training.learning_rate * self.factor(self.steps_taken)
+        rate = self.training.learning_rate * learning_rate_factor(self.training, self.steps_taken)
         if self.learning_rate is None:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
@@ -153,30 +154,18 @@ class LinkTrainer:
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
 
 
-def learning_rate_factor(training: LinkTrainingConfig) -> Callable[[int], float]:
-    """Factor on the learning rate at each step (from 0).
+def learning_rate_factor(training: LinkTrainingConfig, step: int) -> float:
+    """Factor on the learning rate at a step (from 0).
 
-    >>> cosine = learning_rate_factor(LinkTrainingConfig(epochs=100, schedule="cosine", warmup=10))
-    >>> [round(cosine(step), 3) for step in (0, 9, 10, 55, 99)]
+    >>> cosine = LinkTrainingConfig(epochs=100, schedule="cosine", warmup=10)
+    >>> [round(learning_rate_factor(cosine, step), 3) for step in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
     """
-
-    def factor(step: int) -> float:
-        if step < training.warmup:
-            return (step + 1) / training.warmup
-        if training.schedule == "cosine":
-            done = (step - training.warmup) / max(1, training.epochs - training.warmup)
-            return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
-        if training.schedule == "step":
-            return float(training.step_factor ** ((step - training.warmup) // training.step_every))
-        return 1.0
-
-    return factor
-
-
-def _sampler(training: LinkTrainingConfig, triples: Tensor, num_nodes: int, seed: int) -> EdgeSampler | None:
-    """None where every step sees the whole graph."""
-    if training.batch_edges is None:
-        return None
-    kind: type[EdgeSampler] = SAMPLERS.find(training.sampler)
-    return kind(triples.cpu().numpy(), num_nodes, training.batch_edges, seed)
+    if step < training.warmup:
+        return (step + 1) / training.warmup
+    if training.schedule == "cosine":
+        done = (step - training.warmup) / max(1, training.epochs - training.warmup)
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+    if training.schedule == "step":
+        return float(training.step_factor ** ((step - training.warmup) // training.step_every))
+    return 1.0

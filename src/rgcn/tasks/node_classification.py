@@ -1,10 +1,11 @@
-"""Node classification as a task."""
+"""Node classification as a task: by a classifier of nodes, or by a link model."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import DataError
+from rgcn.tasks.link_prediction import LinkPrediction
 from rgcn.tasks.task import Metric, Task
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 ACCURACY = Metric("accuracy", "accuracy", share=True)
 LOSS = Metric("loss", "loss", higher=False)
 HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
+MEASURED = LinkPrediction()  # how a link model is measured while it trains
 
 
 class NodeClassification(Task):
@@ -60,3 +62,22 @@ class NodeClassification(Task):
         if epoch is not None and epoch >= config.training.epochs:
             lines.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
         return lines
+
+
+class ClassificationByLinks(NodeClassification):
+    """The same, learned otherwise: labels are triples, and a node's class is the object that is missing."""
+
+    name = "classification-by-links"
+    watched = (ACCURACY,)
+    run = "rgcn.config:ClassificationByLinksRun"
+    estimator = "rgcn.tasks.link_classifier:LinkClassifier"
+    folds = 1
+
+    def for_trials(self, config: RunConfig) -> dict[str, Any]:
+        return {**MEASURED.for_trials(config), "training.validation": config.training.validation or HELD_OUT}
+
+    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        return self.for_trials(config)
+
+    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+        return MEASURED.words_on_trials(config, epoch)

@@ -53,17 +53,6 @@ class Evaluation:
         return statistics.stdev(self.folds) if len(self.folds) > 1 else 0.0
 
 
-@dataclass
-class _Curve:
-    """A fold's course: the epochs measured, and at each the metric with what breaks ties behind it."""
-
-    epochs: list[int] = field(default_factory=list)
-    figures: list[list[float]] = field(default_factory=list)
-
-    def at(self, index: int) -> list[float]:
-        return self.figures[min(index, len(self.figures) - 1)]  # a fold that lost patience stays where it was
-
-
 def for_trials(config: RunConfig) -> RunConfig:
     """The configuration as trials run it: measured on validation often enough, and reporting to nobody."""
     return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
@@ -89,49 +78,50 @@ def evaluate(config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective
     # Of equally good places the one where the other figures are best, then the earliest.
     order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
     curves: list[_Curve] = []
+
+    def hear(epoch: Epoch) -> None:
+        if epoch[f"valid_{objective.metric.name}"] is None:
+            return
+        curves[-1].add(epoch, order)
+        point = epoch.number * POINTS // config.training.epochs
+        if point > curves[-1].point:
+            curves[-1].point = point
+            best = max if objective.metric.higher else min
+            so_far = statistics.fmean(best(figures[0] for figures in curve.figures) for curve in curves)
+            reached((len(curves) - 1) * POINTS + point, so_far)
+
     for fold in range(objective.folds):
-        model = make_model(changed(config, {"seed": objective.seed + fold}))
         curves.append(_Curve())
-        model.fit(graph, _Watcher(config.training.epochs, order, curves, reached))
+        make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
         if not curves[-1].epochs:
             raise DataError(f"the training reported no validation {objective.metric.title}")
-    index = _best_index(curves, order)
-    folds = [curve.at(index)[0] for curve in curves]
     longest = max(curves, key=lambda curve: len(curve.epochs))
+    index = max(range(len(longest.epochs)), key=lambda index: _goodness(curves, order, index))
+    folds = [curve.at(index)[0] for curve in curves]
     return Evaluation(statistics.fmean(folds), longest.epochs[index], folds, time.perf_counter() - start)
 
 
-class _Watcher:
-    """Hears every epoch of a fold, keeps its curve, and says how the trial stands now and then."""
+@dataclass
+class _Curve:
+    """A fold's course: the epochs measured, and at each the metric with what breaks ties behind it."""
 
-    def __init__(self, epochs: int, order: Sequence[Metric], curves: list[_Curve], reached: Reached) -> None:
-        self.epochs, self.order, self.curves, self.reached = epochs, order, curves, reached
-        self.point = 0
+    epochs: list[int] = field(default_factory=list)
+    figures: list[list[float]] = field(default_factory=list)
+    point: int = 0  # at which the study was last told
 
-    def __call__(self, epoch: Epoch) -> None:
-        metric, figures = self.order[0], [epoch[f"valid_{one.name}"] for one in self.order]
-        if figures[0] is None:
-            return
-        for one, value in zip(self.order, figures, strict=True):
+    def add(self, epoch: Epoch, order: Sequence[Metric]) -> None:
+        figures = [epoch[f"valid_{metric.name}"] for metric in order]
+        for metric, value in zip(order, figures, strict=True):
             if value is not None and not math.isfinite(value):
-                raise DataError(f"the validation {one.title} is not finite in epoch {epoch.number}")
-        curve = self.curves[-1]
-        curve.epochs.append(epoch.number)
-        curve.figures.append([0.0 if value is None else value for value in figures])
-        point = epoch.number * POINTS // self.epochs
-        if point > self.point:
-            self.point = point
-            best = max if metric.higher else min
-            so_far = statistics.fmean(best(figures[0] for figures in one.figures) for one in self.curves)
-            self.reached((len(self.curves) - 1) * POINTS + point, so_far)
+                raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
+        self.epochs.append(epoch.number)
+        self.figures.append([0.0 if value is None else value for value in figures])
+
+    def at(self, index: int) -> list[float]:
+        return self.figures[min(index, len(self.figures) - 1)]  # a fold that lost patience stays where it was
 
 
-def _best_index(curves: Sequence[_Curve], order: Sequence[Metric]) -> int:
-    """Where the mean over folds is best."""
-
-    def goodness(index: int) -> list[float]:
-        means = [statistics.fmean(values) for values in zip(*(curve.at(index) for curve in curves), strict=True)]
-        # Rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same.
-        return [round(mean if one.higher else -mean, 12) for one, mean in zip(order, means, strict=True)]
-
-    return max(range(max(len(curve.figures) for curve in curves)), key=goodness)
+def _goodness(curves: Sequence[_Curve], order: Sequence[Metric], index: int) -> list[float]:
+    """The means over folds, higher is better; rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same."""
+    means = [statistics.fmean(values) for values in zip(*(curve.at(index) for curve in curves), strict=True)]
+    return [round(mean if metric.higher else -mean, 12) for metric, mean in zip(order, means, strict=True)]

@@ -71,6 +71,9 @@ class TrialRecord:
     error: str | None = None
     own: bool = False
 
+    def figures(self) -> dict[str, Any]:
+        return {"value": self.value, "deviation": self.deviation, "epoch": self.epoch}
+
 
 def optuna() -> Any:
     """Optuna, silent; or words that say how to get it."""
@@ -151,17 +154,8 @@ def _record(trial: FrozenTrial) -> TrialRecord | None:
         return None
     so_far = trial.intermediate_values
     value = trial.value if state == "finished" else so_far[max(so_far)] if so_far and state == "stopped" else None
-    return TrialRecord(
-        number=trial.number,
-        state=state,
-        value=value,
-        epoch=said.get("epoch"),
-        deviation=said.get("deviation"),
-        seconds=said.get("seconds"),
-        values=dict(trial.params),
-        error=said.get("error"),
-        own=bool(said.get("own")),
-    )
+    kept = {key: said.get(key) for key in ("epoch", "deviation", "seconds", "error")}
+    return TrialRecord(trial.number, state, value, values=dict(trial.params), own=bool(said.get("own")), **kept)
 
 
 def _sampler(seed: int) -> Any:

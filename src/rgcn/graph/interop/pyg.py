@@ -21,49 +21,92 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.extras import import_extra
-from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.labels import SPLITS, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import torch
 
-PYG_SPLITS = {"train": "train", "valid": "val", "test": "test"}
+    from rgcn.graph.knowledge_graph import KnowledgeGraph
+
+PYG_SPLITS = ("train", "val", "test")  # in the order of SPLITS
 
 
-def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
-    """A `torch_geometric.data.Data`; `inverse` adds every triple's inverse behind them all, its type r + R.
+class PygForm:
+    """A `KnowledgeGraph` as PyG's data, and from it."""
 
-    data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
-    RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
-    """
-    import torch
+    def to_pyg(self: KnowledgeGraph, inverse: bool = False) -> Any:
+        """A `torch_geometric.data.Data`; `inverse` adds every triple's inverse behind them all, its type r + R.
 
-    subject, relation, object_ = graph.triples.T
-    if inverse:
-        subject, object_ = np.concatenate([subject, object_]), np.concatenate([object_, subject])
-        relation = np.concatenate([relation, relation + graph.num_relations])
-    attributes: dict[str, Any] = {
-        "edge_index": _tensor(np.stack([subject, object_])),
-        "edge_type": _tensor(relation),
-        "num_nodes": graph.num_nodes,
-        "num_relations": graph.num_relations * (2 if inverse else 1),
-        "node_names": list(graph.nodes),
-        "relation_names": list(graph.relations),
-        "has_inverse": inverse,
-        "graph_name": graph.name,
-        "graph_metadata": dict(graph.metadata),
-    }
-    of_edges = {"edge_weight": graph.edge_weights, "edge_split": graph.triple_splits}
-    for name, values in of_edges.items():
-        if values is not None:
-            once = _tensor(values)
-            attributes[name] = torch.cat([once, once]) if inverse else once
-    of_nodes = {"x": graph.features, "node_kind": graph.node_kinds}
-    attributes |= {name: _tensor(values) for name, values in of_nodes.items() if values is not None}
-    if graph.labels is not None:
-        attributes |= _label_attributes(graph.labels, graph.num_nodes)
-    return import_extra("torch-geometric", "interop", "torch_geometric.data").Data(**attributes)
+        data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
+        RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
+        """
+        subject, relation, object_ = self.triples.T
+        if inverse:
+            subject, object_ = np.concatenate([subject, object_]), np.concatenate([object_, subject])
+            relation = np.concatenate([relation, relation + self.num_relations])
+        attributes: dict[str, Any] = {
+            "edge_index": _tensor(np.stack([subject, object_])),
+            "edge_type": _tensor(relation),
+            "num_nodes": self.num_nodes,
+            "num_relations": self.num_relations * (2 if inverse else 1),
+            "node_names": list(self.nodes),
+            "relation_names": list(self.relations),
+            "has_inverse": inverse,
+            "graph_name": self.name,
+            "graph_metadata": dict(self.metadata),
+        }
+        doubled = {"edge_weight": self.edge_weights, "edge_split": self.triple_splits}
+        of_nodes: dict[str, Any] = {"x": self.features, "node_kind": self.node_kinds}
+        for name, values in (of_nodes | doubled).items():
+            if values is not None:
+                attributes[name] = _tensor(np.concatenate([values, values]) if inverse and name in doubled else values)
+        if self.labels is not None:
+            attributes |= _label_attributes(self.labels, self.num_nodes)
+        return import_extra("torch-geometric", "interop", "torch_geometric.data").Data(**attributes)
+
+    @classmethod
+    def from_pyg(
+        cls: type[KnowledgeGraph],  # type: ignore[misc]
+        data: Any,
+        *,
+        nodes: Sequence[str] | None = None,
+        relations: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> KnowledgeGraph:
+        """A graph from a `Data` or `HeteroData`.
+
+        What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those given,
+        or "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
+
+        Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with
+        train_mask, val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as
+        long as the edges split the triples.
+        """
+        is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
+        found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
+        found = {key: _array(value) for key, value in found.items()}
+        if found.get("edge_index") is None:
+            raise DataError("the data has no edge_index: a graph is made of edges")
+        num_nodes = int(found["num_nodes"] or 0)
+        edge_type = found.get("edge_type", np.zeros(found["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
+        own = len(found["relation_names"]) if found.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
+        keep = edge_type < own
+        edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
+        weights = found.get("edge_weight")
+        return cls(
+            np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
+            _names(nodes, found.get("node_names"), num_nodes, "node"),
+            _names(relations, found.get("relation_names"), own, "relation"),
+            node_kinds=found.get("node_kind"),
+            labels=_labels(found, num_nodes, classes),
+            triple_splits=None if edge_splits is None else edge_splits[keep],
+            features=found.get("x"),
+            edge_weights=None if weights is None else weights.reshape(-1)[keep],
+            name=found.get("graph_name", "") if name is None else name,
+            metadata=found.get("graph_metadata", {}),
+        )
 
 
 def _label_attributes(labels: NodeLabels, num_nodes: int) -> dict[str, Any]:
@@ -75,7 +118,7 @@ def _label_attributes(labels: NodeLabels, num_nodes: int) -> dict[str, Any]:
         "class_names": list(labels.names),
         "label_order": _tensor(labels.nodes),
     }
-    for split, word in PYG_SPLITS.items():
+    for split, word in zip(SPLITS, PYG_SPLITS, strict=True):
         nodes, its_classes = labels.of(split)
         mask = np.zeros(num_nodes, dtype=bool)
         mask[nodes] = True
@@ -88,51 +131,6 @@ def _tensor(values: NDArray[Any]) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(np.array(values))  # a copy: a graph's arrays cannot be written, a tensor's can
-
-
-# -- and back --------------------------------------------------------------------------------------------
-
-
-def from_pyg(
-    data: Any,
-    *,
-    nodes: Sequence[str] | None = None,
-    relations: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
-    name: str | None = None,
-) -> KnowledgeGraph:
-    """A graph from a `Data` or `HeteroData`.
-
-    What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those given, or
-    "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
-
-    Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with train_mask,
-    val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as long as the
-    edges split the triples.
-    """
-    is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
-    found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
-    found = {key: _array(value) for key, value in found.items()}
-    if found.get("edge_index") is None:
-        raise DataError("the data has no edge_index: a graph is made of edges")
-    num_nodes = int(found["num_nodes"] or 0)
-    edge_type = found.get("edge_type", np.zeros(found["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
-    own = len(found["relation_names"]) if found.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
-    keep = edge_type < own
-    edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
-    weights = found.get("edge_weight")
-    return KnowledgeGraph(
-        np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
-        _names(nodes, found.get("node_names"), num_nodes, "node"),
-        _names(relations, found.get("relation_names"), own, "relation"),
-        node_kinds=found.get("node_kind"),
-        labels=_labels(found, num_nodes, classes),
-        triple_splits=None if edge_splits is None else edge_splits[keep],
-        features=found.get("x"),
-        edge_weights=None if weights is None else weights.reshape(-1)[keep],
-        name=found.get("graph_name", "") if name is None else name,
-        metadata=found.get("graph_metadata", {}),
-    )
 
 
 def _array(value: Any) -> Any:
@@ -151,13 +149,13 @@ def _names(given: Sequence[str] | None, found: Sequence[str] | None, count: int,
 
 def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDArray[np.int8] | None:
     """Splits of edges, as PyG's WordNet18 has them: masks that are as long as the edges."""
-    masks = {split: found.get(f"{word}_mask") for split, word in PYG_SPLITS.items()}
-    if masks["train"] is None or masks["train"].shape != (num_edges,) or num_edges == num_nodes:
+    masks = [found.get(f"{word}_mask") for word in PYG_SPLITS]
+    if masks[0] is None or masks[0].shape != (num_edges,) or num_edges == num_nodes:
         return None
     splits = np.zeros(num_edges, dtype=np.int8)
-    for number, split in enumerate(SPLITS):
-        if masks[split] is not None:
-            splits[masks[split]] = number
+    for number, mask in enumerate(masks):
+        if mask is not None:
+            splits[mask] = number
     return splits
 
 
@@ -169,38 +167,37 @@ def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | Non
             warnings.warn(f"y of shape {list(y.shape)} and type {y.dtype} is no class a node: left out", stacklevel=3)
             y = None
     members = list(_members(found, y, num_nodes))
-    if not members and y is None:
+    if not members and y is not None:  # no mask: all are for training
+        members = [(np.flatnonzero(y >= 0), y[y >= 0], 0)]
+    if not members:
         return None
-    rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *members])
+    nodes = np.concatenate([nodes for nodes, _, _ in members]).astype(np.int64)
+    classes = np.concatenate([classes for _, classes, _ in members]).astype(np.int64)
+    splits = np.repeat([split for _, _, split in members], [len(nodes) for nodes, _, _ in members]).astype(np.int8)
     order = found.get("label_order")
-    if order is not None and np.array_equal(np.sort(order), np.sort(rows[:, 0])):
-        rows = rows[np.argsort(rows[:, 0])][np.searchsorted(np.sort(order), order)]
-    elif len(np.unique(rows[:, 0])) != len(rows):
+    if order is not None and np.array_equal(np.sort(order), np.sort(nodes)):
+        back = np.argsort(nodes)[np.searchsorted(np.sort(order), order)]
+        nodes, classes, splits = nodes[back], classes[back], splits[back]
+    elif len(np.unique(nodes)) != len(nodes):
         raise DataError("a node stands in two of train_mask, val_mask and test_mask")
-    names = _names(given, found.get("class_names"), int(rows[:, 1].max(initial=-1)) + 1, "class")
-    return NodeLabels(rows[:, 0], rows[:, 1], names, rows[:, 2].astype(np.int8))
+    return NodeLabels(
+        nodes, classes, _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class"), splits
+    )
 
 
-def _members(found: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int) -> Iterator[NDArray[np.int64]]:
-    """For each split [n, 3]: node, class, split."""
-    masked = False
-    for number, split in enumerate(SPLITS):
-        mask = found.get(f"{PYG_SPLITS[split]}_mask")
-        nodes = found.get(f"{PYG_SPLITS[split]}_idx")
+def _members(
+    found: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
+    """(nodes, their classes, number) of each split that the data tell."""
+    for number, word in enumerate(PYG_SPLITS):
+        mask, nodes = found.get(f"{word}_mask"), found.get(f"{word}_idx")
         if y is not None and mask is not None:
             if mask.shape != (num_nodes,):
-                raise DataError(f"{PYG_SPLITS[split]}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
-            masked = True
+                raise DataError(f"{word}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
             nodes = np.flatnonzero(mask & (y >= 0))
-            classes = y[nodes]
+            yield nodes, y[nodes], number
         elif y is None and nodes is not None:
-            classes = found[f"{PYG_SPLITS[split]}_y"]
-        else:
-            continue
-        yield np.stack([nodes, classes, np.full(len(nodes), number)], axis=1).astype(np.int64)
-    if y is not None and not masked:
-        nodes = np.flatnonzero(y >= 0)
-        yield np.stack([nodes, y[nodes], np.zeros(len(nodes))], axis=1).astype(np.int64)
+            yield nodes, found[f"{word}_y"], number
 
 
 # -- nodes and edges of several types ---------------------------------------------------------------------
@@ -235,26 +232,19 @@ def _of_hetero(data: Any) -> dict[str, Any]:
 
 def _hetero_labels(data: Any, sizes: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, Any]:
     """Labels of the one type of nodes that has any."""
-    keys = ["y", *(f"{word}_{part}" for word in PYG_SPLITS.values() for part in ("mask", "idx", "y"))]
     labelled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
-    if not labelled:
-        return {}
     if len(labelled) > 1:
         raise DataError(
             f"nodes of the types {', '.join(labelled)} have labels: classes of which one? Keep y of one type only"
         )
-    kind, total = labelled[0], sum(sizes.values())
     found: dict[str, Any] = {}
-    for key in keys:
-        value = _array(data[kind].get(key))
-        if value is None:
-            continue
-        if key.endswith("_idx"):
-            found[key] = value + starts[kind]
-        elif key == "y" or key.endswith("_mask"):
-            whole = np.full((total, *value.shape[1:]), -1 if key == "y" else False, dtype=value.dtype)
-            whole[starts[kind] : starts[kind] + sizes[kind]] = value
-            found[key] = whole
-        else:
-            found[key] = value
+    for kind in labelled:
+        for key in ["y", *(f"{word}_{part}" for word in PYG_SPLITS for part in ("mask", "idx", "y"))]:
+            value = _array(data[kind].get(key))
+            if value is not None and (key == "y" or key.endswith("_mask")):
+                before, after = starts[kind], sum(sizes.values()) - starts[kind] - sizes[kind]
+                around = [(before, after), *[(0, 0)] * (value.ndim - 1)]
+                found[key] = np.pad(value, around, constant_values=-1 if key == "y" else False)
+            elif value is not None:
+                found[key] = value + starts[kind] if key.endswith("_idx") else value
     return found

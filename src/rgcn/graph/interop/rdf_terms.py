@@ -9,14 +9,16 @@ stands for, and the name percent-encoded, so that a node and a relation of the s
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
+from pyoxigraph import BlankNode, Literal, NamedNode, Quad, RdfFormat, Triple, parse, serialize
 
 from rgcn.atomic import replace_atomically
 from rgcn.compression import compressing, compression_of, without_compression
@@ -24,12 +26,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
 from rgcn.graph.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
-
-    Term: TypeAlias = NamedNode | Literal | BlankNode
+Term: TypeAlias = NamedNode | Literal | BlankNode
 
 BASE = "urn:rgcn:"
 RDF_ENDINGS = {
@@ -75,8 +72,6 @@ def rdf_class(name: str) -> NamedNode | Literal:
     >>> str(rdf_class("http://example.org/Person")), str(rdf_class("low income")), str(rdf_class('"faible"@fr'))
     ('<http://example.org/Person>', '"low income"', '"faible"@fr')
     """
-    from pyoxigraph import Literal
-
     if _LITERAL.fullmatch(name):
         return _literal(name)
     return _absolute_iri(name) or Literal(_encodable(name))
@@ -87,7 +82,7 @@ def rdf_class(name: str) -> NamedNode | Literal:
 
 def to_rdf(
     graph: KnowledgeGraph,
-    path: str | PathLike[str],
+    path: str | os.PathLike[str],
     *,
     format: str | None = None,
     base: str = BASE,
@@ -106,77 +101,56 @@ def to_rdf(
     ...     print(Path(folder, "graph.nt").read_text(), end="")
     <urn:rgcn:node:Bern> <urn:rgcn:relation:capital%20of> <urn:rgcn:node:Switzerland> .
     """
-    from pyoxigraph import serialize
-
     target = Path(path)
     chosen = _serializer(target, format)
     triples = graph.split_triples(split)
-    terms = _Terms(graph, triples, base)
+    nodes = _terms(graph.nodes, triples[:, [0, 2]], lambda node: rdf_node(graph, node, base))
+    relations = _terms(graph.relations, triples[:, 1], lambda relation: rdf_relation(graph, relation, base))
+    literals = triples[graph.is_literal[triples[:, 0]], 0]
+    if len(literals):
+        name = graph.nodes[int(literals.min())]
+        raise DataError(f"the literal {name} is the subject of a triple, which RDF does not allow")
     if chosen.name == "RDF/XML":
-        terms.refuse_what_xml_cannot_hold()
+        _refuse_what_xml_cannot_hold(nodes.values(), relations.values())
+    statement: Any = Quad if chosen.supports_datasets else Triple
+
+    def statements() -> Iterator[Any]:
+        for block in np.array_split(triples, len(triples) // 50_000 + 1):  # lists of ids are large
+            for s, r, o in block.tolist():
+                yield statement(nodes[s], relations[r], nodes[o])
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as raw, compressing(raw, compression_of(target)) as output:
-            serialize(terms.statements(quads=chosen.supports_datasets), output, chosen)
+            serialize(statements(), output, chosen)
 
     replace_atomically(target, write)
     return len(triples)
 
 
-class _Terms:
-    """The terms of all nodes and relations that some triples use, each made once."""
-
-    def __init__(self, graph: KnowledgeGraph, triples: NDArray[np.int64], base: str) -> None:
-        self.triples = triples
-        used_nodes = np.unique(triples[:, [0, 2]]).tolist()
-        used_relations = np.unique(triples[:, 1]).tolist()
-        self.nodes: dict[int, Any] = {node: rdf_node(graph, node, base) for node in used_nodes}
-        self.relations = {relation: rdf_relation(graph, relation, base) for relation in used_relations}
-        _refuse_clash(self.nodes, graph.nodes)
-        _refuse_clash(self.relations, graph.relations)
-        subjects = np.unique(triples[:, 0])
-        literals = subjects[graph.is_literal[subjects]]
-        if len(literals):
-            name = graph.nodes[int(literals[0])]
-            raise DataError(f"the literal {name} is the subject of a triple, which RDF does not allow")
-
-    def statements(self, quads: bool) -> Iterator[Any]:
-        """Every triple as a statement; formats that know named graphs take quads."""
-        from pyoxigraph import Quad, Triple
-
-        statement = Quad if quads else Triple
-        nodes, relations = self.nodes, self.relations
-        for block in np.array_split(self.triples, len(self.triples) // 50_000 + 1):  # lists of ids are large
-            for subject, relation, object_ in block.tolist():
-                yield statement(nodes[subject], relations[relation], nodes[object_])
-
-    def refuse_what_xml_cannot_hold(self) -> None:
-        """The serializer would write a file that only itself can read."""
-        from pyoxigraph import Literal
-
-        for relation in self.relations.values():
-            if not _ENDS_IN_XML_NAME.search(relation.value):
-                raise DataError(f"RDF/XML cannot name the relation {relation}: use nt or ttl")
-        for node in self.nodes.values():
-            if isinstance(node, Literal) and _NOT_IN_XML.search(node.value):
-                raise DataError(f"XML cannot hold a control character of the literal {node}: use nt or ttl")
-
-
-def _refuse_clash(terms: dict[int, Any], names: Vocabulary) -> None:
-    """Two names with one term would become one thing."""
+def _terms(names: Vocabulary, used: NDArray[np.int64], term_of: Callable[[int], Any]) -> dict[int, Any]:
+    """The terms of those that are used, each made once; two names with one term would become one thing."""
+    terms: dict[int, Any] = {}
     first: dict[Any, int] = {}
-    for number, term in terms.items():
-        other = first.setdefault(term, number)
+    for number in np.unique(used).tolist():
+        terms[number] = term_of(number)
+        other = first.setdefault(terms[number], number)
         if other != number:
-            raise DataError(
-                f"the {names.kind}s {names[other]!r} and {names[number]!r} would both be written as {term}; "
-                "choose another base"
-            )
+            both = f"the {names.kind}s {names[other]!r} and {names[number]!r}"
+            raise DataError(f"{both} would both be written as {terms[number]}; choose another base")
+    return terms
+
+
+def _refuse_what_xml_cannot_hold(nodes: Iterable[Any], relations: Iterable[Any]) -> None:
+    """The serializer would write a file that only itself can read."""
+    for relation in relations:
+        if not _ENDS_IN_XML_NAME.search(relation.value):
+            raise DataError(f"RDF/XML cannot name the relation {relation}: use nt or ttl")
+    for node in nodes:
+        if isinstance(node, Literal) and _NOT_IN_XML.search(node.value):
+            raise DataError(f"XML cannot hold a control character of the literal {node}: use nt or ttl")
 
 
 def _serializer(path: Path, format: str | None) -> RdfFormat:
-    from pyoxigraph import RdfFormat
-
     ending = Path(without_compression(path.name)).suffix if format is None else format
     word = ending.lower().lstrip(".").replace("-", "").replace("/", "")
     name = next((name for name, endings in RDF_ENDINGS.items() if word in endings), None)
@@ -185,7 +159,7 @@ def _serializer(path: Path, format: str | None) -> RdfFormat:
             f"{path.name if format is None else repr(format)} names no RDF format; give format=, one of "
             f"{', '.join(RDF_ENDINGS)}"
         )
-    return RdfFormat.from_extension(name)
+    return cast(RdfFormat, RdfFormat.from_extension(name))
 
 
 # -- names as terms ---------------------------------------------------------------------------------------
@@ -193,8 +167,6 @@ def _serializer(path: Path, format: str | None) -> RdfFormat:
 
 def _iri(name: str, base: str, what: str) -> NamedNode:
     """The name itself where it is an absolute IRI, else the base, `what` and the name percent-encoded."""
-    from pyoxigraph import NamedNode
-
     if (iri := _absolute_iri(name)) is not None:
         return iri
     separator = ":" if base.endswith(":") else "/"
@@ -205,8 +177,6 @@ def _iri(name: str, base: str, what: str) -> NamedNode:
 
 
 def _absolute_iri(name: str) -> NamedNode | None:
-    from pyoxigraph import NamedNode
-
     text = _encodable(name)
     try:
         return NamedNode(text)
@@ -216,8 +186,6 @@ def _absolute_iri(name: str) -> NamedNode | None:
 
 def _literal(name: str) -> Literal:
     """The literal that a name in N-Triples form stands for."""
-    from pyoxigraph import Literal, RdfFormat, parse
-
     if _LITERAL.fullmatch(_encodable(name)):
         try:
             [quad] = parse(f"<urn:s> <urn:p> {name} .".encode(), format=RdfFormat.N_TRIPLES)
@@ -229,8 +197,6 @@ def _literal(name: str) -> Literal:
 
 
 def _blank_node(name: str) -> BlankNode:
-    from pyoxigraph import BlankNode
-
     label = _encodable(name).removeprefix("_:")
     try:
         return BlankNode(label)

@@ -2,15 +2,14 @@
 
 from rgcn.nn.decompositions.base import Decomposition, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
 from rgcn.nn.decompositions.basis import Basis, BasisRows
-from rgcn.nn.decompositions.block_diagonal import BlockDiagonal
 from rgcn.nn.decompositions.cost import Cost
-from rgcn.nn.decompositions.diagonal import Diagonal
-from rgcn.nn.decompositions.full import Full
+from rgcn.nn.decompositions.matrices import BlockDiagonal, BlockWeights, Diagonal, Full
 
 __all__ = [
     "Basis",
     "BasisRows",
     "BlockDiagonal",
+    "BlockWeights",
     "Cost",
     "Decomposition",
     "Diagonal",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import RowTable
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern, named, narrow
 
@@ -27,8 +26,7 @@ PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
 LARGEST_EDGEWISE = 6 << 30
 
 
-@dataclass(frozen=True)
-class WeightShape:
+class WeightShape(NamedTuple):
     """Sizes of a stack of weight matrices W_r: [relations, in, out]."""
 
     relations: int
@@ -39,7 +37,7 @@ class WeightShape:
 class RelationWeights(nn.Module, ABC):
     """The matrices W_r of one layer, in whatever form they are held.
 
-    All orders compute the same Σ_r A_r X W_r:
+    All orders compute the same Σ_r A_r X W_r, x [sources, in] → [targets, out]:
       horizontal  project each (relation, source) pair that occurs, then mix:  [A_1 … A_R] · [X W_1; …; X W_R]
       vertical    mix into each (relation, target) pair that occurs, then project:  Σ_r (A_r X) W_r
       edgewise    treat each edge as a pair of its own: nothing to sort or count first, for edges used only once
@@ -47,16 +45,13 @@ class RelationWeights(nn.Module, ABC):
     """
 
     @abstractmethod
-    def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """x [sources, in] → [targets, out]."""
+    def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
 
     @abstractmethod
-    def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """x [sources, in] → [targets, out]."""
+    def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
 
     @abstractmethod
-    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """x [sources, in] → [targets, out]."""
+    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
 
     @abstractmethod
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
@@ -119,67 +114,46 @@ class Lookup(NamedTuple):
         return rows.trained if self.trained else rows.whole()
 
 
-class Lookups:
-    """What was found for each structure, kept as long as the structure lives; a copy begins empty.
-
-    A structure belongs to one list of nodes nearly always: the last list is remembered.
-    """
-
-    def __init__(self) -> None:
-        self._found: weakref.WeakKeyDictionary[EdgeStructure, tuple[Tensor | None, Lookup]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def __reduce__(self) -> tuple[type[Lookups], tuple[()]]:
-        return Lookups, ()
-
-    def find(
-        self, structure: EdgeStructure, nodes: Tensor | None, look: Callable[[EdgeStructure, Tensor], Lookup]
-    ) -> Lookup:
-        """What `look` found for these edges and nodes (None: source i is node i)."""
-        known = self._found.get(structure)
-        if known is not None and _same(known[0], nodes):
-            return known[1]
-        every = torch.arange(structure.num_sources, device=structure.source.device) if nodes is None else nodes
-        found = look(structure, every)
-        self._found[structure] = (nodes, found)
-        return found
-
-
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
-
-
 class LooksUp(nn.Module, ABC):
     """A module that reads rows of a table which follow from a structure and which node each source is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lookups = Lookups()
 
     @abstractmethod
     def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """Where the rows of these edges stand; nodes int64 [sources]: which node each source is."""
 
     def lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
-        """What `look` found for these edges and nodes, once."""
+        """What `look` found for these edges and nodes (None: source i is node i), once."""
         if not torch.compiler.is_compiling():
-            return self._lookups.find(structure, nodes, self.look)
+            return self._found(structure, nodes)
         # The id of the nodes, so that the graph is compiled again for others: the rows follow from which they are.
-        word = structure.word
         number = 0 if nodes is None else id(nodes)
-        trained = self.looked_up("trained", word, nodes, number) == "yes"
-        pattern, pairs = (self.looked_up(part, word, nodes, number) for part in ("pattern", "pairs"))
-        return Lookup(trained, pattern, pairs or None)
+        trained, pattern, pairs = (
+            self.looked_up(part, structure.word, nodes, number) for part in ("trained", "pattern", "pairs")
+        )
+        return Lookup(trained == "yes", pattern, pairs or None)
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def looked_up(self, part: str, structure_word: str, nodes: Tensor | None, number: int) -> str:
         """A part of a lookup, in a word, found while a graph is traced."""
-        found = self._lookups.find(named(EdgeStructure, structure_word), nodes, self.look)
+        found = self._found(named(EdgeStructure, structure_word), nodes)
         if part == "trained":
             return "yes" if found.trained else "no"
         thing = getattr(found, part)
         return "" if thing is None else thing.word
+
+    def _found(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
+        # Kept with the structure, which belongs to one list of nodes nearly always: the last list is remembered.
+        kept: WeakKeyDictionary[LooksUp, tuple[Tensor | None, Lookup]]
+        kept = structure.__dict__.setdefault("_lookups", WeakKeyDictionary())
+        known = kept.get(self)
+        if known is not None:
+            before, found = known
+            if before is nodes or (before is not None and nodes is not None and torch.equal(before, nodes)):
+                return found
+        every = torch.arange(structure.num_sources, device=structure.source.device) if nodes is None else nodes
+        found = self.look(structure, every)
+        kept[self] = nodes, found
+        return found
 
 
 class OneHotWeights(LooksUp):
@@ -248,10 +222,10 @@ class OneHotSpace:
         shifted = self.relation[keep] - (self.relation[keep] > relation).long()
         return OneHotSpace(shifted, self.node[keep], self.reached[keep], self.num_relations - 1, self.num_nodes)
 
-    def reached_nodes(self) -> Tensor:
-        """bool [nodes]: those with a pair that training reaches."""
+    def reached_nodes(self, relation: int | None = None) -> Tensor:
+        """bool [nodes]: those with a pair, of this relation if given, that training reaches."""
         out = torch.zeros(self.num_nodes, dtype=torch.bool)
-        out[self.node[self.reached]] = True
+        out[self.node[self.reached if relation is None else self.reached & (self.relation == relation)]] = True
         return out
 
 
@@ -260,6 +234,10 @@ class Decomposition(ABC):
 
     self_loop_apart: bool = False
     """Whether the self-loop has a full matrix of its own, outside the decomposition."""
+
+    @abstractmethod
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        """How many numbers stand for `relations` matrices [in, out]."""
 
     @abstractmethod
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights:

@@ -22,7 +22,7 @@ from rgcn.nn.decompositions.base import (
 )
 from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import RowTable
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ class Basis(Decomposition):
     def __post_init__(self) -> None:
         if self.num_bases < 1:
             raise ConfigError(f"a basis decomposition needs at least one basis, not {self.num_bases}")
+
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        return self.num_bases * width_in * width_out * (1 + self.separate_inverse) + relations * self.num_bases
 
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BasisWeights:
         sets = 2 if self.separate_inverse else 1

@@ -7,11 +7,12 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TRACKERS
 from rgcn.errors import ConfigError, DataError
+from rgcn.extras import import_extra
 
 Value = float | int | None
 
@@ -29,12 +30,16 @@ class RunTracker(ABC):
     from_step  the step of the checkpoint the run goes on from; 0 for a new run. Later ones, if heard before, come again
     """
 
+    extra: ClassVar[str | None] = None  # the package it needs, where an extra of the same name brings it
+
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         self.folder, self.name, self.config, self.from_step = folder, name, config, from_step
 
-    @classmethod  # noqa: B027
+    @classmethod
     def check(cls) -> None:
-        """Raise a ConfigError where something is missing, a package say: asked before the data are read."""
+        """Raise a ConfigError where something is missing, such as a package: asked before the data are read."""
+        if cls.extra is not None:
+            import_extra(cls.extra, cls.extra)
 
     @abstractmethod
     def report(self, step: int, values: Mapping[str, Value]) -> None:

@@ -80,14 +80,29 @@ def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
     A missing file is an empty one: a run that has not reported yet. keep_damage: where something cannot be read, the
     file as it was is put aside, for whoever is about to write it anew.
     """
-    rows, damaged = _parse(path)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    rows = {number: _row(line) for number, line in enumerate(lines, start=1) if line.strip()}
+    damaged = [str(number) for number, row in rows.items() if row is None]
     if damaged:
-        shown = ", ".join(map(str, damaged[:5])) + (" and more" if len(damaged) > 5 else "")
+        shown = ", ".join(damaged[:5]) + (" and more" if len(damaged) > 5 else "")
         words = f"{path}: line{'s' if len(damaged) > 1 else ''} {shown} cannot be read, so left out"
         if keep_damage:
             words += f" (cut off by a kill, probably); the file as it was is kept as {_put_aside(path)}"
         warnings.warn(words, stacklevel=2)
-    return rows
+    return [row for row in rows.values() if row is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:  # not JSON, or not even text
+        return None
+    return row if isinstance(row, dict) and type(row.get(STEP)) is int else None
 
 
 def _put_aside_what_only_the_table_has(table: Path, kept: Sequence[Mapping[str, Any]], from_step: int) -> None:
@@ -103,29 +118,6 @@ def _put_aside_what_only_the_table_has(table: Path, kept: Sequence[Mapping[str, 
         f"{_put_aside(table)}",
         stacklevel=4,
     )
-
-
-def _parse(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """(rows, numbers of the lines that are none)."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return [], []
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    rows, damaged = [], []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:  # not JSON, or not even text
-            row = None
-        if isinstance(row, dict) and type(row.get(STEP)) is int:
-            rows.append(row)
-        else:
-            damaged.append(number)
-    return rows, damaged
 
 
 def _put_aside(path: Path) -> str:

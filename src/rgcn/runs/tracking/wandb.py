@@ -17,6 +17,8 @@ EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 
 class WandbTracker(RunTracker):
     """A run of the project "rgcn" (or WANDB_PROJECT), which a resumed training goes on with."""
 
+    extra = "wandb"
+
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         wandb = import_extra("wandb", "wandb")
         run_id = remembered_id(folder, "wandb") or uuid.uuid4().hex[:12]
@@ -34,10 +36,6 @@ class WandbTracker(RunTracker):
         except Exception as error:
             raise cannot_start("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
         remember_id(folder, "wandb", run_id)
-
-    @classmethod
-    def check(cls) -> None:
-        import_extra("wandb", "wandb")
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         self._run.log({key: value for key, value in values.items() if value is not None}, step=step)
