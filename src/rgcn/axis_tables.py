@@ -24,9 +24,7 @@ HEADS = Axis(
     "rgcn.nn.heads:Head",
     {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
 )
-OBJECTIVES = Axis(
-    "objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"}
-)
+OBJECTIVES = Axis("objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives:SampledCrossEntropy"})
 SAMPLERS = Axis(
     "sampler",
     "rgcn.sampling:EdgeSampler",

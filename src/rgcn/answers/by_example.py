@@ -126,20 +126,15 @@ def is_ruled_out(graph: KnowledgeGraph, index: KnownTriples, triples: Tensor) ->
 
 
 class Marks(NamedTuple):
-    """What is known of the answers to q questions.
+    """What is known of the answers to q questions: those of question i are known.node[known_begin[i] : known_end[i]]"""
 
-    known          answers in the graph; those of question i are known.node[known_begin[i] : known_end[i]]
-    turned         nodes that are ruled out, since the triple is there the other way round and its relation goes one way
-    own            int64 [q]: a node that is ruled out, since the relation links no node to itself; -1 for none
-    """
-
-    known: Answers
+    known: Answers  # in the graph
     known_begin: Tensor
     known_end: Tensor
-    turned: Answers
+    turned: Answers  # ruled out, since the triple is there the other way round and its relation goes one way
     turned_begin: Tensor
     turned_end: Tensor
-    own: Tensor
+    own: Tensor  # int64 [q]: a node that is ruled out, since the relation links no node to itself; -1 for none
 
     @classmethod
     def of(

@@ -45,28 +45,21 @@ MEANING = {
 class Calibration:
     """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for links.
 
-    fitted            whether on validation data; else there are no probabilities
-    words             how it was fitted, or why it was not
-    examples          validation nodes, or triples, it was fitted on
-    before, after     how well probabilities agreed with the validation data, as trained and as calibrated
-    reliability       the same in bins of probability, as calibrated
-    ruled_out_share   of unknown answers that examples rule out (`by_example`), the share in the validation split
-
     >>> Calibration("links", True, "on nothing").link_probabilities(torch.tensor([0.0]))
     tensor([0.5000])
     """
 
     kind: Literal["classes", "links", "completion"]
-    fitted: bool
-    words: str
+    fitted: bool  # on validation data; else there are no probabilities
+    words: str  # how it was fitted, or why it was not
     temperature: float = 1.0
     bias: float = 0.0
     ceiling: float = 1.0
-    ruled_out_share: float | None = None
-    examples: int = 0
-    before: Fit | None = None
-    after: Fit | None = None
-    reliability: tuple[Bin, ...] = ()
+    ruled_out_share: float | None = None  # of unknown answers that examples rule out, those in the validation split
+    examples: int = 0  # validation nodes, or triples, it was fitted on
+    before: Fit | None = None  # how well probabilities agreed with the validation data, as trained
+    after: Fit | None = None  # and as calibrated
+    reliability: tuple[Bin, ...] = ()  # the same in bins of probability
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""

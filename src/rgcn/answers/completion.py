@@ -33,19 +33,12 @@ TOO_FEW_MET = (
 
 @dataclass(frozen=True, eq=False)
 class Completion(ScoredTriples):
-    """Triples the graph does not have, best first; equal ones by subject, relation, object.
+    """Triples the graph does not have, best first; equal ones by subject, relation, object."""
 
-    probability  calibrated on this completion, where it had validation triples enough
-    calibration  how scores became probabilities
-    pairs        (subject, relation) pairs that were asked
-    found        how many were good enough; more than there are here where a limit cut them
-    best         the best score of any unknown triple that was looked at, good enough or not; -inf without any
-    """
-
-    calibration: Calibration
-    pairs: int
-    found: int
-    best: float
+    calibration: Calibration  # how scores became probabilities: on this completion, where it met enough to do so
+    pairs: int  # (subject, relation) that were asked
+    found: int  # how many were good enough; more than there are here where a limit cut them
+    best: float  # score of any unknown triple that was looked at, good enough or not; -inf without any
 
 
 class _Question(NamedTuple):

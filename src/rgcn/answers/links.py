@@ -36,20 +36,12 @@ WORTH_A_THREAD = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class LinkAnswers:
-    """The best answers to q questions, best first, on the CPU.
+    """The best answers to q questions, best first, on the CPU; k as asked for, or all nodes if they are fewer."""
 
-    node        int64 [q, k]    node ids; -1 where a question has fewer than k answers
-    score       float [q, k]    the model's own numbers; -inf there
-    probability float [q, k]    calibrated; 0 there. None where there was nothing to calibrate on
-    known       bool [q, k]     whether it is a training triple
-
-    k is the number asked for, or the number of nodes where there are fewer.
-    """
-
-    node: Tensor
-    score: Tensor
-    probability: Tensor | None
-    known: Tensor
+    node: Tensor  # int64 [q, k]: -1 where a question has fewer than k answers
+    score: Tensor  # float [q, k]: the model's own numbers; -inf there
+    probability: Tensor | None  # float [q, k]: calibrated; 0 there. None where there was nothing to calibrate on
+    known: Tensor  # bool [q, k]: whether it is a training triple
 
     def __len__(self) -> int:
         return len(self.node)
@@ -57,18 +49,12 @@ class LinkAnswers:
 
 @dataclass(frozen=True, eq=False)
 class ScoredTriples:
-    """Triples with what a model says of them.
+    """Triples with what a model says of them."""
 
-    triples      int64 [n, 3]
-    score        float32 [n]   the model's own number
-    probability  float32 [n]   calibrated; None where there was nothing to calibrate on
-    known        bool [n]      whether it is a training triple
-    """
-
-    triples: NDArray[np.int64]
-    score: NDArray[np.float32]
-    probability: NDArray[np.float32] | None
-    known: NDArray[np.bool_]
+    triples: NDArray[np.int64]  # [n, 3]
+    score: NDArray[np.float32]  # [n]: the model's own number
+    probability: NDArray[np.float32] | None  # [n]: calibrated; None where there was nothing to calibrate on
+    known: NDArray[np.bool_]  # [n]: whether it is a training triple
 
     def __len__(self) -> int:
         return len(self.triples)

@@ -143,18 +143,13 @@ def _golden_section(function: Callable[[float], float], low: float, high: float,
 
 
 class ScoreCounts(NamedTuple):
-    """Unknown answers to validation questions, counted by score, float64 [n] each.
-
-    true, false                how many answers of about this score are in the validation split, and are not
-    ruled_out, ruled_out_true  how many answers the training triples rule out by example, and how many of them are in
-                               the validation split; they are not among the others
-    """
+    """Unknown answers to validation questions, counted by score, [n] each."""
 
     score: Floats
-    true: Floats
-    false: Floats
-    ruled_out: int = 0
-    ruled_out_true: int = 0
+    true: Floats  # how many answers of about this score are in the validation split
+    false: Floats  # and are not
+    ruled_out: int = 0  # answers that the training triples rule out by example; they are not among the others
+    ruled_out_true: int = 0  # how many of these are in the validation split
 
     @classmethod
     def of(cls, true: Floats, false: Floats, count: Floats, ruled_out: int = 0, ruled_out_true: int = 0) -> ScoreCounts:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rgcn.axis_tables import READERS
-from rgcn.config.on_axis import OnAxis
+from rgcn.config.knobs import OnAxis
 from rgcn.config.section import Section, impossible
 
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rgcn.axis_tables import DECODERS, ENCODERS, HEADS
-from rgcn.config.on_axis import Description, OnAxis, described
-from rgcn.config.search_space import search
+from rgcn.config.knobs import Description, OnAxis, described, search
 from rgcn.config.section import Rule, Section, impossible
 
 Scheme = Literal[

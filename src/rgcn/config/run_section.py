@@ -10,8 +10,8 @@ from pydantic import Field
 from rgcn.axis_tables import TRACKERS
 from rgcn.config.checkpoint_section import CheckpointConfig
 from rgcn.config.data_section import DataConfig
+from rgcn.config.knobs import OnAxis
 from rgcn.config.model_section import LinkModelConfig, NodeModelConfig
-from rgcn.config.on_axis import OnAxis
 from rgcn.config.section import Section, impossible
 from rgcn.config.training_section import ClassLinkTrainingConfig, LinkTrainingConfig, NodeTrainingConfig
 

@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from rgcn.axis_tables import OBJECTIVES, SAMPLERS
+from rgcn.config.knobs import OnAxis, search
 from rgcn.config.model_section import CONVOLVES
-from rgcn.config.on_axis import OnAxis
-from rgcn.config.search_space import search
 from rgcn.config.section import Section, impossible
 
 Objective = Annotated[str, OnAxis(OBJECTIVES)]

@@ -23,15 +23,11 @@ MOST_PARTS = 200  # edges that are looked at on each side: a path is no more imp
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What a method found.
-
-    edges  for each layer [E]: the importance of its edges, signed; zero for self-loops
-    own    what the asked nodes bring themselves, or None where the method does not say
-    """
+    """What a method found."""
 
     reach: Reach
-    edges: tuple[Numbers, ...]
-    own: float | None
+    edges: tuple[Numbers, ...]  # for each layer [E]: the importance of its edges, signed; zero for self-loops
+    own: float | None  # what the asked nodes bring themselves; None where the method does not say
 
     @cached_property
     def triples(self) -> Numbers:

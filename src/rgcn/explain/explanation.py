@@ -14,21 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExplainedEdge:
-    """A triple and what it did.
-
-    importance  positive where it speaks for the answer
-    share       of the importance of all triples in reach, signs left aside
-    hop         1 where it touches an asked node, 2 where it touches a neighbor
-    itself      whether it is the very triple that was asked about
-    """
+    """A triple and what it did."""
 
     subject: Named
     relation: Named
     object: Named
-    importance: float
-    share: float
-    hop: int
-    itself: bool
+    importance: float  # positive where it speaks for the answer
+    share: float  # of the importance of all triples in reach, signs left aside
+    hop: int  # 1 where it touches an asked node, 2 where it touches a neighbor
+    itself: bool  # whether it is the very triple that was asked about
 
     @property
     def text(self) -> str:
@@ -78,37 +72,23 @@ class ExplainedPath:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a model answers as it does.
+    """Why a model answers as it does."""
 
-    question     what was asked: {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
-    method       how the importances were found
-    model        the name of the run
-    score        the network's own number: a logit, or a triple's score
-    probability  of the answer, calibrated; None where there was nothing to calibrate on
-    own_share    how much the asked nodes brought themselves; None where the method does not say
-    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
-    added        asked nodes that were added after training
-    edges        triples that speak for the answer, most important first
-    against      triples that speak against it, likewise
-    connections  triples that join those to the asked nodes, for the picture
-    considered   how many triples could have had a say
-    """
-
-    question: dict[str, Any]
-    method: str
-    model: str
-    probability: float | None
-    score: float
-    own_share: float | None
-    ruled_out: bool
-    added: tuple[Named, ...]
-    edges: tuple[ExplainedEdge, ...]
-    against: tuple[ExplainedEdge, ...]
-    connections: tuple[ExplainedEdge, ...]
+    question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
+    method: str  # how the importances were found
+    model: str  # the name of the run
+    probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
+    score: float  # the network's own number: a logit, or a triple's score
+    own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
+    ruled_out: bool  # whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
+    added: tuple[Named, ...]  # asked nodes that were added after training
+    edges: tuple[ExplainedEdge, ...]  # triples that speak for the answer, most important first
+    against: tuple[ExplainedEdge, ...]  # triples that speak against it, likewise
+    connections: tuple[ExplainedEdge, ...]  # triples that join those to the asked nodes, for the picture
     neighbors: tuple[ExplainedNeighbor, ...]
     paths: tuple[ExplainedPath, ...]
     fidelity: Fidelity
-    considered: int
+    considered: int  # how many triples could have had a say
 
     @property
     def title(self) -> str:

@@ -19,32 +19,21 @@ PROBABILITY = "the probability"
 
 @dataclass(frozen=True)
 class Change:
-    """How far the answer falls when triples go; negative where it rises.
+    """How far the answer falls when triples go; negative where it rises."""
 
-    named        the triples of the explanation
-    random       as many, drawn from all in reach
-    random_near  as many, drawn from those that touch an asked node: harder to beat
-    """
-
-    named: float
-    random: float
-    random_near: float
+    named: float  # the triples of the explanation
+    random: float  # as many, drawn from all in reach
+    random_near: float  # as many, drawn from those that touch an asked node: harder to beat
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that tells how sure the answer is, and what becomes of it.
+    """A number that tells how sure the answer is, and what becomes of it."""
 
-    name     what it is called: the probability, the score, the log-odds
-    full     of the full answer, where the changes begin
-    without  the full answer less the one without the named triples: large where they were needed
-    only     the full answer less the one with only them: small where they suffice
-    """
-
-    name: str
-    full: float
-    without: Change
-    only: Change
+    name: str  # the probability, the score, the log-odds
+    full: float  # of the full answer, where the changes begin
+    without: Change  # the full answer less the one without the named triples: large where they were needed
+    only: Change  # the full answer less the one with only them: small where they suffice
 
     def left(self, change: float) -> float:
         return self.full - change
@@ -59,18 +48,15 @@ class Fidelity:
     """What the named triples change, in what the network itself counts and, where it is calibrated, in probability.
 
     The graph is normalized again as if the other triples had never been; self-loops stay.
-
-    probability  None where there was nothing to calibrate on
-    evidence     the strength all triples bring together
-    by_score     whether the answer itself is given another probability, since examples rule it out: no triple that is
-                 left out changes that, so that here it is the one its score alone would have
     """
 
     edges: int
     draws: int
     strength: Measure
-    probability: Measure | None
-    evidence: float
+    probability: Measure | None  # None where there was nothing to calibrate on
+    evidence: float  # the strength all triples bring together
+    # Whether the answer itself is given another probability, since examples rule it out: no triple that is left out
+    # changes that, so that here it is the one its score alone would have.
     by_score: bool = False
 
     @property

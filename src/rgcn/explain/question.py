@@ -29,20 +29,14 @@ SELF_LOOP = 2  # as `EdgeStructure.direction` has it
 class Reach:
     """Everything L layers read to answer for some nodes, seen as triples.
 
-    asked    the nodes the answer is about
-    field    the edges of each layer, in the layer's own numbering
-    triples  int64 [T, 3]: the triples in reach (subject, relation, object)
-    numbers  int64 [T]: their numbers in the operator
-    place    for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
-
     A triple and its inverse are one thing to keep or to drop, in all layers alike.
     """
 
-    asked: tuple[int, ...]
-    field: ReceptiveField
-    triples: Ids
-    numbers: Ids
-    place: tuple[Tensor, ...]
+    asked: tuple[int, ...]  # the nodes the answer is about
+    field: ReceptiveField  # the edges of each layer, in the layer's own numbering
+    triples: Ids  # [T, 3]: subject, relation, object of those in reach
+    numbers: Ids  # [T]: theirs in the operator
+    place: tuple[Tensor, ...]  # for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
 
     @classmethod
     def of(cls, adjacency: RelationalAdjacency, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
-from rgcn.config.on_axis import Description, introduced
+from rgcn.config.knobs import Description, introduced
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Diagonal
 from rgcn.nn.heads import NodeNetwork, NodePlan

@@ -16,8 +16,7 @@ from rgcn.pages.charts import Series
 from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.runs.run_record import RunRecord, read_run
-from rgcn.runs.run_record import Spread
+from rgcn.runs.run_record import RunRecord, Spread, read_run
 from rgcn.tasks.task import Metric, Task
 from rgcn.version import __version__
 

@@ -129,7 +129,7 @@ def _parameters(configuration: str, graph: KnowledgeGraph | str) -> int:
     assert config.data.dataset is not None
     counts, encoder = NODE_DATASETS[config.data.dataset], ENCODERS.find(config.model.encoder)
     counted = encoder.published_parameters(config.model, counts["entities"], counts["relations"], counts["classes"])
-    assert counted is not None
+    assert isinstance(counted, int)
     return counted
 
 

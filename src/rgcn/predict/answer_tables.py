@@ -41,22 +41,14 @@ WORDS = ("subject", "relation", "object", "subject_title", "relation_title", "ob
 
 @dataclass(frozen=True, eq=False)
 class ClassAnswers:
-    """The classes of n nodes.
+    """The classes of n nodes."""
 
-    node          int64 [n]
-    class_        int64 [n]        the most likely class
-    scores        float32 [n, C]   the model's own number for every class
-    probabilities float32 [n, C]   calibrated; None where there was nothing to calibrate on
-    label         int64 [n]        the class that the graph knows; -1 where it knows none
-    split         int8 [n]         index into ("train", "valid", "test") of that label; -1 without one
-    """
-
-    node: Ids
-    class_: Ids
-    scores: Numbers
-    probabilities: Numbers | None
-    label: Ids
-    split: NDArray[np.int8]
+    node: Ids  # [n]
+    class_: Ids  # [n]: the most likely
+    scores: Numbers  # [n, C]: the model's own number for every class
+    probabilities: Numbers | None  # [n, C]: calibrated; None where there was nothing to calibrate on
+    label: Ids  # [n]: the class that the graph knows; -1 where it knows none
+    split: NDArray[np.int8]  # [n]: index into ("train", "valid", "test") of that label; -1 without one
 
     def __len__(self) -> int:
         return len(self.node)

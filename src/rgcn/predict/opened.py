@@ -38,24 +38,16 @@ CALIBRATION_VERSION = 3
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
-    """A model, the graph it knows, and the names people use for what is in it.
+    """A model, the graph it knows, and the names people use for what is in it."""
 
-    path       folder of the run, or of a saved model
-    name       the folder's name
-    about      what run.json says; empty for a model saved outside a run
-    result     the run's figures, once it is finished
-    config     the run's configuration
-    new_nodes  nodes that were added after training (`unseen.with_new_triples`)
-    """
-
-    path: Path
-    name: str
+    path: Path  # folder of the run, or of a saved model
+    name: str  # the folder's name
     model: Estimator
     titles: Titles
-    about: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] | None = None
-    config: RunConfig | None = None
-    new_nodes: tuple[int, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)  # what run.json says; empty for a model saved outside a run
+    result: dict[str, Any] | None = None  # the run's figures, once it is finished
+    config: RunConfig | None = None  # the run's
+    new_nodes: tuple[int, ...] = ()  # added after training (`unseen.with_new_triples`)
 
     @property
     def graph(self) -> KnowledgeGraph:

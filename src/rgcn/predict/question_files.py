@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,8 +53,7 @@ def read_table(path: Path) -> NameTable:
     if suffix == ".parquet":
         header, rows = _parquet_rows(path)
     else:
-        text = _text(path, source)
-        rows = list(_csv_rows(text, source) if suffix == ".csv" else _plain_rows(text))
+        rows = list(_rows(_text(path, source), source, suffix == ".csv"))
         if suffix in (".csv", ".tsv") and rows and rows[0].cells[0].casefold() in HEADERS:
             header, rows = tuple(cell.casefold() for cell in rows[0].cells), rows[1:]
     if not rows:
@@ -77,21 +76,15 @@ def _text(path: Path, source: str) -> str:
         raise ParseError(source, line, shown, reason) from None
 
 
-def _plain_rows(text: str) -> Iterator[NameRow]:
-    # Only these end a line; `splitlines` would also cut at characters that may stand in a name.
-    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
-        if line.strip():
-            yield NameRow(number, tuple(cell.strip() for cell in line.split("\t")))
-
-
-def _csv_rows(text: str, source: str) -> Iterator[NameRow]:
-    reader = csv.reader(io.StringIO(text, newline=""))
+def _rows(text: str, source: str, is_csv: bool) -> Iterator[NameRow]:
+    tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}  # quotes are letters like others there
+    reader = csv.reader(io.StringIO(text, newline=""), **({} if is_csv else tabs))
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
                 yield NameRow(reader.line_num, tuple(cell.strip() for cell in cells))
     except csv.Error as error:
-        raise ParseError(source, reader.line_num, "", f"no CSV: {error}") from None
+        raise ParseError(source, reader.line_num, "", f"no {'CSV' if is_csv else 'lines of names'}: {error}") from None
 
 
 def _parquet_rows(path: Path) -> tuple[tuple[str, ...], list[NameRow]]:

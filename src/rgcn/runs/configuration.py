@@ -14,7 +14,7 @@ import yaml
 
 from rgcn.axis_tables import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
-from rgcn.config.on_axis import choices
+from rgcn.config.knobs import choices
 from rgcn.config.section import Origin, Problem, Section, listed, origin_of
 from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml

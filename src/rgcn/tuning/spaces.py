@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from rgcn.config import RunConfig, validated
-from rgcn.config.search_space import SearchSpace, search_spaces
+from rgcn.config.knobs import SearchSpace, search_spaces
 from rgcn.config.section import FIELDS_ONLY, Section, find_problems
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs.configuration import flat_settings
