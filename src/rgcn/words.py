@@ -100,8 +100,15 @@ def short_name(name: str) -> str:
         shown = name[1 : name.rindex('"')]
     else:
         shown = local_name(name)
-    shown = " ".join(shown.split()) or name
-    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
+    return shortened(" ".join(shown.split()) or name, LONGEST_NAME)
+
+
+def shortened(text: str, letters: int) -> str:
+    """
+    >>> shortened("Switzerland", 6)
+    'Switz…'
+    """
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
 
 
 def _rounded(value: float) -> float:
