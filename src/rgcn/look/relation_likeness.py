@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.look.coloring import path_end
-from rgcn.look.vectors import Floats, Integers, relation_counts, relation_vectors
+from rgcn.look.neighborhoods import Floats, Integers
+from rgcn.look.vectors import relation_counts, relation_vectors
 from rgcn.pages.escaping import named
 from rgcn.predict import OpenModel
 
