@@ -106,8 +106,7 @@ def short_name(name: str) -> str:
     ('ada', '42')
     """
     shown = literal_text(name) if name.startswith('"') else local_name(name)
-    shown = " ".join(shown.split()) or name
-    return shown if len(shown) <= LONGEST_SHORT_NAME else shown[: LONGEST_SHORT_NAME - 1] + "…"
+    return shortened(" ".join(shown.split()) or name, LONGEST_SHORT_NAME)
 
 
 def literal_text(name: str) -> str:
