@@ -24,9 +24,8 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.blind import without_test_labels, without_test_triples
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
-from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.node_classification import ACCURACY, LOSS
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
 from rgcn.tuning.objective import Evaluation, Objective, evaluate, for_trials
