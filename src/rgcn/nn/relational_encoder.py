@@ -51,15 +51,13 @@ class RelationalEncoder(nn.Module):
         return self.source is None
 
     def forward(self, over: Over) -> Tensor:
-        x = self.brought(over)
-        return x if x is not None and not self.layers else self.convolved(x, over)[-1]
+        return self.states(over)[-1] if self.layers else self._brought(over)  # type: ignore[return-value]
 
     def states(self, over: Over, depth: int | None = None) -> list[Tensor]:
         """The output of each layer, activated but for a last one that is not; only the first `depth`, if given."""
-        return self.convolved(self.brought(over), over, depth)
+        return self.convolved(self._brought(over), over, depth)
 
-    def brought(self, over: Over) -> Tensor | None:
-        """What the nodes bring that the first layer reads."""
+    def _brought(self, over: Over) -> Tensor | None:
         nodes = over.inputs if isinstance(over, ReceptiveField) else None
         return None if self.source is None else self.source(nodes)
 
