@@ -144,6 +144,27 @@ def test_states_gives_each_layers_output_and_stops_at_the_depth_asked_for():
     assert torch.equal(alone, first)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@given(graph=small_graphs())
+@settings(max_examples=3)
+def test_a_whole_graph_is_the_receptive_field_of_every_node(kind, graph):
+    adjacency = operator_of(graph)
+    network = encoder_of(kind, 2, graph, adjacency)
+    every = torch.arange(graph.num_nodes)
+    whole, field = ReceptiveField.whole(adjacency, 2), ReceptiveField.of(adjacency, every, 2)
+    assert torch.equal(field.outputs, whole.outputs)
+    assert torch.equal(network(adjacency), network(whole))
+    torch.testing.assert_close(network(adjacency), network(field), rtol=1e-10, atol=1e-10)
+
+
+def test_without_layers_nodes_keep_what_they_bring():
+    network = RelationalEncoder(EmbeddingInput(4, 3, Initializer(), torch.Generator()), [])
+    some = torch.tensor([2, 0])
+    assert network.width == 3
+    assert torch.equal(network(None), network.source.rows.values())
+    assert torch.equal(network(ReceptiveField((), some, some)), network(None)[some])
+
+
 def test_dropout_acts_while_training_only():
     adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [1, 0, 2]]), 3, 1)
     layers = [RelationalGraphConv.one_hot(adjacency, 64), RelationalGraphConv(64, 2, 1)]

@@ -57,7 +57,7 @@ def test_compression_is_the_embedding_plus_what_came_through_the_bottleneck():
     encoder, dense = network.encoder, naive_adjacency(GRAPH)
     with torch.no_grad():
         encoder.down_bias.normal_()
-    embedding = encoder.source.all_nodes()
+    embedding = encoder.source()
     x = embedding @ encoder.down + encoder.down_bias
     for layer in encoder.layers:
         x = naive_layer(dense, x, layer.dense_weight(), layer.bias).relu()

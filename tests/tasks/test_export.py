@@ -7,6 +7,7 @@ import operator
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import rgcn
 from rgcn.errors import ConfigError, NotFittedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.kernels import reference
+from rgcn.kernels.ahead import compile_ahead
 from rgcn.kernels.dispatch import plain_kernels
 from rgcn.tasks import export
 from rgcn.tasks.export import WholeGraphEncoder, export_encoder, save_encoder
@@ -163,6 +165,19 @@ def test_what_is_made_grows_with_edges_not_with_relations_times_nodes():
         node.meta["val"].numel() for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)
     )
     assert largest <= 2 * (2 * relations + nodes) * 4 * 4 < relations * nodes  # twice the pairs, a matrix of 4 x 4 each
+
+
+def test_nothing_is_compiled_in_the_background_while_a_program_is_traced(monkeypatch):
+    model = make("node", "basis", some_graph())
+    compile_ahead("gather_sum", "combine_bases")
+    traced = torch.export.export
+
+    def trace(*given, **more):
+        assert not [thread for thread in threading.enumerate() if thread.name == "rgcn-compile"]
+        return traced(*given, **more)
+
+    monkeypatch.setattr(torch.export, "export", trace)
+    export_encoder(model)
 
 
 WITHOUT_RGCN = """

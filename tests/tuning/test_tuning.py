@@ -29,6 +29,8 @@ from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.node_classification import ACCURACY, LOSS
 from rgcn.tasks.task import Metric, task_of
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
+from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
 from rgcn.tuning.objective import StudyObjective, evaluate, for_trials
 from rgcn.tuning.result import configuration_of

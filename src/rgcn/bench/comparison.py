@@ -130,7 +130,7 @@ def resolve_devices(given: tuple[str, ...] | None) -> tuple[str, ...]:
     """Devices that are there, or an error that says which is not."""
     import torch
 
-    from rgcn.tasks.devices import choose_device
+    from rgcn.tasks.estimator import choose_device
 
     if given is None:
         return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)

@@ -12,8 +12,7 @@ import typer
 from rgcn.words import rough_duration
 
 if TYPE_CHECKING:
-    from rgcn.tasks.epoch import Epoch
-    from rgcn.tasks.task import Metric
+    from rgcn.tasks.task import Epoch, Metric
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0

@@ -174,7 +174,11 @@ class BilinearDecoder(Decoder):
                 constant = torch.where(is_subject, constant, other_constant)
         else:
             [(query, constant)] = self._queries(relation, *((given, None) if for_objects else (None, given)))
-        return _against_all(query, constant, nodes, out)
+        # query [q, d'] · nodesᵀ [d', N] + constant [q] → [q, N], as one product
+        if out is None:
+            return query @ nodes.T if constant is None else torch.addmm(constant[:, None], query, nodes.T)
+        torch.mm(query, nodes.T, out=out)
+        return out if constant is None else out.add_(constant[:, None])
 
     def score_batch(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> BatchScores:
         """The same without writing triples out.
@@ -270,14 +274,6 @@ class BilinearDecoder(Decoder):
 
     def _vectors(self, nodes: Tensor) -> Tensor:
         return nodes if self.node_bias is None else nodes[:, : self.width]
-
-
-def _against_all(query: Tensor, constant: Tensor | None, nodes: Tensor, out: Tensor | None = None) -> Tensor:
-    """query [q, d'] · nodesᵀ [d', N] + constant [q] → [q, N], as one product."""
-    if out is None:
-        return query @ nodes.T if constant is None else torch.addmm(constant[:, None], query, nodes.T)
-    torch.mm(query, nodes.T, out=out)
-    return out if constant is None else out.add_(constant[:, None])
 
 
 class DistMult(BilinearDecoder):

@@ -310,8 +310,8 @@ class BottleneckEncoder(RelationalEncoder):
         self.up = nn.Parameter(init.draw((bottleneck, self.width), generator))
 
     def forward(self, over: Over) -> Tensor:
-        nodes = over.outputs if isinstance(over, ReceptiveField) else None
-        x = self.brought(over) @ self.down + self.down_bias
+        inputs, nodes = (over.inputs, over.outputs) if isinstance(over, ReceptiveField) else (None, None)
+        x = self.source(inputs) @ self.down + self.down_bias
         return self.source(nodes) + self.convolved(x, over)[-1] @ self.up  # type: ignore[no-any-return]
 
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:

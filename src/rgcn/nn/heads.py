@@ -36,9 +36,9 @@ class Head(nn.Module, ABC):
         return hidden
 
     @classmethod
-    @abstractmethod
     def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
         """A head with fresh weights; options: the settings' own, for heads from outside."""
+        return cls(hidden, num_classes, generator)
 
     @abstractmethod
     def forward(self, states: Tensor) -> Tensor: ...
@@ -54,13 +54,12 @@ class ConvolutionHead(Head):
 
     activated = False
 
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
     @staticmethod
     def width(hidden: int, num_classes: int) -> int:
         return num_classes
-
-    @classmethod
-    def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        return cls()
 
     def forward(self, states: Tensor) -> Tensor:
         return states
@@ -78,10 +77,6 @@ class LinearHead(Head):
         weight = torch.empty(num_classes, hidden)
         self.weight = nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator))
         self.bias = nn.Parameter(torch.zeros(num_classes))
-
-    @classmethod
-    def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        return cls(hidden, num_classes, generator)
 
     def forward(self, states: Tensor) -> Tensor:
         return nn.functional.linear(states, self.weight, self.bias)

@@ -57,7 +57,7 @@ class RowTable(nn.Module):
 
     def values(self) -> Tensor:
         """All rows, in the order they were given."""
-        return self.whole()[self.position]
+        return self.trained if self.all_trained else self.whole()[self.position]
 
 
 class EmbeddingInput(nn.Module):
@@ -83,10 +83,12 @@ class EmbeddingInput(nn.Module):
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         if nodes is None:
-            return self.all_nodes()
-        within, rows = self._where(nodes)
-        table = self.rows.trained if within else self.rows.whole()
-        return self._activated(table if rows is None else take_rows(table, rows))
+            rows = self.rows.values()
+        else:
+            within, pattern = self._where(nodes)
+            table = self.rows.trained if within else self.rows.whole()
+            rows = table if pattern is None else take_rows(table, pattern)
+        return rows if self.bias is None else torch.relu(rows + self.bias)
 
     def _where(self, nodes: Tensor) -> tuple[bool, SparsePattern | None]:
         """Whether the trained rows suffice, and which rows the nodes take, None for all in order.
@@ -102,13 +104,6 @@ class EmbeddingInput(nn.Module):
             # One tuple, set at once: another thread that asks about other nodes meanwhile must not change the answer.
             self._last = last = nodes, size == len(self.rows.trained), rows
         return last[1:]
-
-    def all_nodes(self) -> Tensor:
-        """[nodes, width]: every node in order, without a lookup where all rows are trained."""
-        return self._activated(self.rows.trained if self.rows.all_trained else self.rows.values())
-
-    def _activated(self, rows: Tensor) -> Tensor:
-        return rows if self.bias is None else torch.relu(rows + self.bias)
 
 
 class FeatureInput(nn.Module):

@@ -62,14 +62,11 @@ class LinkNetwork(nn.Module, ABC):
     num_layers: int
     one_hot: bool = False
     recordable: bool = True
+    source: EmbeddingInput | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self._scorer: Scorer | None = None
-
-    @property
-    def source(self) -> EmbeddingInput | None:
-        return None
 
     @abstractmethod
     def score_batch(
@@ -128,7 +125,7 @@ class VectorNetwork(LinkNetwork):
         self.only_asked = False
 
     @property
-    def source(self) -> EmbeddingInput | None:
+    def source(self) -> EmbeddingInput | None:  # type: ignore[override]
         source = self.encoder.source
         return source if isinstance(source, EmbeddingInput) else None
 

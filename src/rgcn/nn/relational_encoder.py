@@ -40,41 +40,29 @@ class RelationalEncoder(nn.Module):
         self.source = source
         self.layers = nn.ModuleList(layers)
         self.dropout, self.activated = nn.Dropout(dropout), activated
+        self.num_layers, self.one_hot = len(layers), source is None
         self.width = layers[-1].out_features if layers else 0 if source is None else source.width
 
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
-
-    @property
-    def one_hot(self) -> bool:
-        return self.source is None
-
     def forward(self, over: Over) -> Tensor:
-        x = self.brought(over)
-        return x if x is not None and not self.layers else self.convolved(x, over)[-1]
+        return self.states(over)[-1] if self.layers else self._brought(over)  # type: ignore[return-value]
 
     def states(self, over: Over, depth: int | None = None) -> list[Tensor]:
         """The output of each layer, activated but for a last one that is not; only the first `depth`, if given."""
-        return self.convolved(self.brought(over), over, depth)
+        return self.convolved(self._brought(over), over, depth)
 
-    def brought(self, over: Over) -> Tensor | None:
-        """What the nodes bring that the first layer reads."""
+    def _brought(self, over: Over) -> Tensor | None:
         nodes = over.inputs if isinstance(over, ReceptiveField) else None
         return None if self.source is None else self.source(nodes)
 
     def convolved(self, x: Tensor | None, over: Over, depth: int | None = None) -> list[Tensor]:
         """The output of each layer, where x goes in."""
         wanted = len(self.layers) if depth is None else depth
-        inputs: Tensor | None = None
-        operators: Sequence[RelationalAdjacency | None] = (over,) * wanted  # type: ignore[assignment]
-        if isinstance(over, ReceptiveField):
-            operators, inputs = over.layers, over.inputs
+        operators, nodes = (over.layers, over.inputs) if isinstance(over, ReceptiveField) else ((over,) * wanted, None)
         if len(operators) != wanted:
             raise ConfigError(f"a receptive field of {len(operators)} layers for {wanted} layers of the encoder")
         states: list[Tensor] = []
         for number, adjacency in enumerate(operators):
-            x = self.layers[number](x, adjacency, inputs if number == 0 else None)
+            x = self.layers[number](x, adjacency, nodes if number == 0 else None)
             if number + 1 < len(self.layers) or self.activated:
                 x = self.dropout(torch.relu(x))
             states.append(x)

@@ -161,31 +161,20 @@ class RelationalGraphConv(nn.Module):
             return out if out.dtype == torch.float64 else out.to(kind)
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
-        if torch.compiler.is_compiling() and (self.self_loop is not None or self.self_loop_rows is not None):
-            adjacency.structure.set_self_loops_apart()
-        if isinstance(self.weights, OneHotWeights):
-            out = self._one_hot(adjacency, self.weights, nodes)
-        else:
-            assert x is not None
-            out = self._with_features(x, adjacency, self.weights)
+        rest, own = adjacency, None
+        if self.self_loop is not None or self.self_loop_rows is not None:
+            if torch.compiler.is_compiling():
+                adjacency.structure.set_self_loops_apart()
+            rest, pattern, value = adjacency.split_self_loops()
+            if self.self_loop_rows is not None:
+                own = self.self_loop_rows(adjacency, nodes)
+            elif x is not None and self.self_loop is not None:
+                complete = adjacency.structure.self_loops_apart.complete
+                scaled = x * value.to(x.dtype).unsqueeze(1) if complete else gather_sum(pattern, value, x)
+                own = F.dropout(scaled @ self.self_loop.to(x.dtype), self.self_loop_dropout, self.training)
+        out: Tensor = self.weights(rest, nodes) if x is None else self.weights(x, rest, self.evaluation)
+        out = out if own is None else out + own
         return out if self.bias is None else out + self.bias.to(out.dtype)
-
-    def _with_features(self, x: Tensor, adjacency: RelationalAdjacency, weights: RelationWeights) -> Tensor:
-        if self.self_loop is None:
-            return weights(x, adjacency, self.evaluation)  # type: ignore[no-any-return]
-        rest, pattern, value = adjacency.split_self_loops()
-        complete = adjacency.structure.self_loops_apart.complete
-        scaled = x * value.to(x.dtype).unsqueeze(1) if complete else gather_sum(pattern, value, x)
-        own = scaled @ self.self_loop.to(x.dtype)
-        if self.self_loop_dropout:
-            own = F.dropout(own, self.self_loop_dropout, self.training)
-        return weights(x, rest, self.evaluation) + own  # type: ignore[no-any-return]
-
-    def _one_hot(self, adjacency: RelationalAdjacency, weights: OneHotWeights, nodes: Tensor | None) -> Tensor:
-        if self.self_loop_rows is None:
-            return weights(adjacency, nodes)  # type: ignore[no-any-return]
-        rest, _, _ = adjacency.split_self_loops()
-        return weights(rest, nodes) + self.self_loop_rows(adjacency, nodes)  # type: ignore[no-any-return]
 
     def _check(self, x: Tensor | None, adjacency: RelationalAdjacency) -> None:
         if adjacency.num_relations != self.num_edge_relations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.heads import NodePlan
@@ -40,30 +40,14 @@ def stacked(
     """Convolutions one on another, with fresh weights; width: what nodes bring, None for one-hot nodes."""
     built: list[RelationalGraphConv] = []
     for out, decomposition, bias in layers:
+        how: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": plan.generator}
         if width is None:
             reach = plan.training if isinstance(plan, NodePlan) else None
-            layer = RelationalGraphConv.one_hot(
-                plan.adjacency,
-                out,
-                decomposition=decomposition,
-                training=None if reach is None else (reach.layers[0], reach.inputs),
-                bias=bias,
-                init=init,
-                generator=plan.generator,
-            )
+            training = None if reach is None else (reach.layers[0], reach.inputs)
+            layer = RelationalGraphConv.one_hot(plan.adjacency, out, training=training, **how)
         else:
-            layer = RelationalGraphConv(
-                width,
-                out,
-                plan.num_relations,
-                decomposition=decomposition,
-                inverse=plan.model.inverse,
-                self_loops=plan.model.self_loops,
-                bias=bias,
-                init=init,
-                self_loop_dropout=self_loop_dropout,
-                generator=plan.generator,
-            )
+            how |= {"inverse": plan.model.inverse, "self_loops": plan.model.self_loops}
+            layer = RelationalGraphConv(width, out, plan.num_relations, self_loop_dropout=self_loop_dropout, **how)
         built.append(layer)
         width = out
     return built

@@ -33,6 +33,7 @@ from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.tasks.devices import choose_device
+from rgcn.tasks.estimator import Estimator, choose_device
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:

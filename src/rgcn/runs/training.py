@@ -26,7 +26,13 @@ from rgcn.runs.tracking import RunTracker, check_trackers, open_trackers
 from rgcn.runs.tracking.metric_files import MetricFiles
 from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.estimator import Estimator, OnEpoch
+from rgcn.runs.interruption import Interruption
+from rgcn.runs.result import RunResult
+from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
+from rgcn.runs.trained import finished_result
+from rgcn.tasks.estimator import OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
+from rgcn.tasks.task import Epoch
 
 OnStep = Callable[[int], None]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.

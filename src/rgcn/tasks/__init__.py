@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rgcn.tasks.epoch import Epoch as Epoch
     from rgcn.tasks.estimator import Estimator as Estimator
     from rgcn.tasks.link_classifier import LinkClassifier as LinkClassifier
     from rgcn.tasks.link_predictor import LinkPredictor as LinkPredictor
@@ -14,19 +13,19 @@ if TYPE_CHECKING:
     from rgcn.tasks.node_classifier import NodeClassifier as NodeClassifier
     from rgcn.tasks.node_classifier import NodePrediction as NodePrediction
     from rgcn.tasks.storage import load_model as load_model
+    from rgcn.tasks.task import Epoch as Epoch
     from rgcn.tasks.task import Metric as Metric
     from rgcn.tasks.task import Task as Task
     from rgcn.tasks.task import task_of as task_of
 
 # Imported when asked for: a list of runs needs to know what a task is called, and not PyTorch.
 _FILES = {
-    "epoch": ("Epoch",),
     "estimator": ("Estimator",),
     "link_classifier": ("LinkClassifier",),
     "link_predictor": ("LinkPredictor", "ScoredTriple"),
     "node_classifier": ("NodeClassifier", "NodePrediction"),
     "storage": ("load_model",),
-    "task": ("Metric", "Task", "task_of"),
+    "task": ("Epoch", "Metric", "Task", "task_of"),
 }
 
 

@@ -17,14 +17,11 @@ from rgcn.config import Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
-from rgcn.tasks.devices import choose_device
-from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.fitting import Fitting, Schedule
-from rgcn.tasks.task import Task, task_of
+from rgcn.tasks.task import Epoch, Task, task_of
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
-    from rgcn.nn.inputs import EmbeddingInput, FeatureInput
     from rgcn.scoring import Scorer
 
 OnEpoch = Callable[[Epoch], bool | None]
@@ -295,11 +292,6 @@ class Estimator(ABC):
 
     # -- a graph that has grown --------------------------------------------------------------------------
 
-    @property
-    def source_(self) -> EmbeddingInput | FeatureInput | nn.Module | None:
-        """What nodes bring of their own."""
-        return getattr(self.network_, "source", None)
-
     def cannot_extend(self) -> str | None:
         """Why it cannot answer for nodes it was not trained with; None where it can."""
         return None
@@ -346,3 +338,12 @@ def one_hot_words(instead: str) -> str:
 
 def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
     return torch.from_numpy(np.array(array)).to(device)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device {name!r} was asked for, but PyTorch sees no GPU here; use cpu or auto")
+    return torch.device(name)

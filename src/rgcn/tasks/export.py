@@ -71,7 +71,7 @@ class WholeGraphEncoder(nn.Module):
     def forward(self, nodes: Tensor) -> Tensor:
         network = self.network
         every = network(self.adjacency) if isinstance(network, NodeNetwork) else network.encode(self.adjacency)
-        return every.index_select(0, nodes)  # type: ignore[no-any-return]
+        return every.index_select(0, nodes)
 
 
 def _refuse_too_large(network: nn.Module, adjacency: RelationalAdjacency) -> None:

@@ -55,7 +55,7 @@ def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Mode
         elif not any(part in name for part in BY_NODE):
             state[name] = value
     larger.network_.load_state_dict(state)
-    old, new = model.source_, larger.source_
+    old, new = (getattr(each.network_, "source", None) for each in (model, larger))
     if isinstance(old, EmbeddingInput) and isinstance(new, EmbeddingInput):
         values = estimated_rows(old.rows.values().detach().cpu(), known, graph)
         is_new = torch.arange(graph.num_nodes) >= known.num_nodes

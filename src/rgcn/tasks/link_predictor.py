@@ -280,10 +280,11 @@ class LinkPredictor(LinkEstimator):
         number = graph.relations.id(relation)
         asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
         found = answer_links(self, asked, k, known, by_example=by_example)
-        rows = [(given, number, node) if for_objects else (node, number, given) for node in found.node[0].tolist()]
-        shares = [None] * len(rows) if found.probability is None else found.probability[0].tolist()
-        columns = zip(rows, found.score[0].tolist(), shares, found.known[0].tolist(), found.node[0] >= 0, strict=True)
-        return [self._named(row, score, share, known) for row, score, share, known, there in columns if there]
+        there = found.node[0] >= 0
+        nodes = found.node[0][there].tolist()
+        rows = [(given, number, node) if for_objects else (node, number, given) for node in nodes]
+        shares = None if found.probability is None else found.probability[0][there]
+        return self._named(rows, found.score[0][there], shares, found.known[0][there])
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
         """Scores of given triples, by name or id."""
@@ -304,15 +305,18 @@ class LinkPredictor(LinkEstimator):
 
     def _scored(self, triples: Tensor) -> list[ScoredTriple]:
         scores = self.scorer().triple_scores(triples).cpu()
-        found = triple_probabilities(self, triples, scores)
-        shares = [None] * len(triples) if found is None else found.tolist()
         known = KnownTriples.of_graph(self.graph_, "train").contains(triples)
-        columns = zip(triples.tolist(), scores.tolist(), shares, known.tolist(), strict=True)
-        return [self._named(tuple(row), *rest) for row, *rest in columns]
+        return self._named(triples.tolist(), scores, triple_probabilities(self, triples, scores), known)
 
-    def _named(self, row: tuple[int, ...], score: float, probability: float | None, known: bool) -> ScoredTriple:
+    def _named(
+        self, rows: Iterable[Sequence[int]], scores: Tensor, shares: Tensor | None, known: Tensor
+    ) -> list[ScoredTriple]:
         nodes, relations = self.graph_.nodes, self.graph_.relations
-        return ScoredTriple(nodes[row[0]], relations[row[1]], nodes[row[2]], score, probability, known)
+        probabilities = [None] * len(scores) if shares is None else shares.tolist()
+        return [
+            ScoredTriple(nodes[s], relations[r], nodes[o], *rest)
+            for (s, r, o), *rest in zip(rows, scores.tolist(), probabilities, known.tolist(), strict=True)
+        ]
 
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:

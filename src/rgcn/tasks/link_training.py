@@ -16,8 +16,7 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.sampling import EdgeSampler, prefetched
-from rgcn.tasks.fitting import Trainer
-from rgcn.tasks.recording import StepRecording
+from rgcn.tasks.fitting import StepRecording, Trainer
 
 
 class LinkTrainer(Trainer):

@@ -21,8 +21,7 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.tasks.devices import choose_device
-from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words
+from rgcn.tasks.estimator import Estimator, Nodes, choose_device, on_device, one_hot_words
 from rgcn.tasks.keywords import NodeSettings
 from rgcn.tasks.node_training import NodeTrainer
 

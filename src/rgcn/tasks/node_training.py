@@ -17,8 +17,7 @@ from rgcn.nn.decompositions import BasisRows
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.optim import Adam
-from rgcn.tasks.fitting import Trainer
-from rgcn.tasks.recording import StepRecording
+from rgcn.tasks.fitting import StepRecording, Trainer
 
 
 class NodeTrainer(Trainer):

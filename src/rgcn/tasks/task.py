@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -63,6 +63,41 @@ class Metric:
             return f"{100 * value:.1f} %" + ("" if error is None else f" ± {100 * error:.1f}")
         places = 3 if value < 10 else 1
         return f"{value:,.{places}f}" + ("" if error is None else f" ± {error:,.{places}f}")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A report of a training, up to a step.
+
+    number   of the step
+    loss     on training data; the mean since the report before
+    seconds  spent training until then, in all sessions
+    figures  what else was measured, by name: train_accuracy, valid_mrr, ...; a validation figure begins with valid_
+
+    >>> Epoch(2, 0.5, 1.0, {"valid_mrr": 0.25}).as_row(("valid_mrr", "valid_hits@1"))
+    {'number': 2, 'loss': 0.5, 'valid_mrr': 0.25, 'valid_hits@1': None, 'seconds': 1.0}
+    """
+
+    number: int
+    loss: float
+    seconds: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float | None:
+        """A figure, None where it was not measured."""
+        return self.figures.get(name)
+
+    def as_row(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """A line of metrics.jsonl, with a place for every figure that may be measured."""
+        figures = {name: self.figures.get(name) for name in names}
+        return {"number": self.number, "loss": self.loss, **figures, "seconds": self.seconds}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Epoch:
+        """Of what `as_row` gave."""
+        own = ("number", "loss", "seconds")
+        figures = {name: value for name, value in row.items() if name not in own and value is not None}
+        return cls(row["number"], row["loss"], row.get("seconds") or 0.0, figures)
 
 
 class Task(ABC):

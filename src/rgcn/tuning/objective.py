@@ -12,8 +12,7 @@ from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import make_model
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.tuning.spaces import changed
 
 POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step

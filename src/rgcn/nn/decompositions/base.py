@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import ClassVar, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -42,7 +44,11 @@ class RelationWeights(nn.Module, ABC):
       vertical    mix into each (relation, target) pair that occurs, then project:  Σ_r (A_r X) W_r
       edgewise    treat each edge as a pair of its own: nothing to sort or count first, for edges used only once
     None ever holds relations × nodes × width.
+
+    reads  what each order reads from a structure, which makes and keeps it: a compiler cannot
     """
+
+    reads: ClassVar[Mapping[Order, tuple[str, ...]]]
 
     @abstractmethod
     def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
@@ -56,10 +62,6 @@ class RelationWeights(nn.Module, ABC):
     @abstractmethod
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
         """What a forward and a backward pass in this order cost on these edges; see `decompositions.cost`."""
-
-    @abstractmethod
-    def prepare(self, order: Order, structure: EdgeStructure) -> None:
-        """Make everything this order reads from the structure, which keeps it: a compiler cannot make it."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -80,7 +82,8 @@ class RelationWeights(nn.Module, ABC):
         """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
         structure = named(EdgeStructure, structure_word)
         chosen = self.cheapest(structure) if order == "auto" else order
-        self.prepare(chosen, structure)
+        for name in self.reads[chosen]:
+            attrgetter(name)(structure)
         return chosen
 
     def cheapest(self, structure: EdgeStructure) -> Order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +81,11 @@ class BasisWeights(RelationWeights):
     """
 
     side: Tensor | None
+    reads: ClassVar = {
+        "horizontal": ("source_pairs_by_node", "mix_source_pairs_by_node"),
+        "vertical": ("mix_target_pairs_by_node", "target_pairs_by_node"),
+        "edgewise": ("pattern",),
+    }
 
     def __init__(self, bases: Tensor, coefficients: Tensor, separate_inverse: bool = False) -> None:
         super().__init__()
@@ -139,19 +145,8 @@ class BasisWeights(RelationWeights):
         mixing = cost.gather_sum(targets, sources, edges, width_in) + cost.entry_dot(edges, width_in)
         return coefficients + num_bases * mixing + product
 
-    def prepare(self, order: Order, structure: EdgeStructure) -> None:
-        if order == "horizontal":
-            _ = structure.source_pairs_by_node, structure.mix_source_pairs_by_node
-        elif order == "vertical":
-            _ = structure.mix_target_pairs_by_node, structure.target_pairs_by_node
-        else:
-            _ = structure.pattern
-
     def dense(self) -> Tensor:
         return torch.einsum("rb, bio -> rio", self.all_coefficients(), self.bases)
-
-    def extra_repr(self) -> str:
-        return f"bases {list(self.bases.shape)}, coefficients {list(self.coefficients.shape)}"
 
 
 class BasisRows(OneHotWeights):

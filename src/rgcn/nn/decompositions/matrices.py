@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,12 @@ class Full(BlockDiagonal):
 class BlockWeights(RelationWeights):
     """W_r = diag(Q_r1, …, Q_rB): blocks [relations, B, in / B, out / B]. One block: a full matrix."""
 
+    reads: ClassVar = {
+        "horizontal": ("source_pairs.select", "mix_source_pairs"),
+        "vertical": ("mix_target_pairs", "target_pairs", "collect_target_pairs"),
+        "edgewise": ("select_sources", "select_relations", "sum_messages"),
+    }
+
     def __init__(self, shape: WeightShape, num_blocks: int, init: Initializer, generator: torch.Generator) -> None:
         super().__init__()
         rows, columns = shape.in_features // num_blocks, shape.out_features // num_blocks
@@ -129,23 +135,12 @@ class BlockWeights(RelationWeights):
         mixing = cost.gather_sum(pairs, sources, edges, width_in)
         return mixing + products + cost.gather_sum(targets, pairs, pairs, width_out, valued=False)
 
-    def prepare(self, order: Order, structure: EdgeStructure) -> None:
-        if order == "horizontal":
-            _ = structure.source_pairs.select, structure.mix_source_pairs
-        elif order == "vertical":
-            _ = structure.mix_target_pairs, structure.target_pairs, structure.collect_target_pairs
-        else:
-            _ = structure.select_sources, structure.select_relations, structure.sum_messages
-
     def dense(self) -> Tensor:
         relations, num_blocks, rows, columns = self.blocks.shape
         out = self.blocks.new_zeros(relations, num_blocks * rows, num_blocks * columns)
         for k in range(num_blocks):
             out[:, k * rows : (k + 1) * rows, k * columns : (k + 1) * columns] = self.blocks[:, k]
         return out
-
-    def extra_repr(self) -> str:
-        return f"{list(self.blocks.shape)}"
 
 
 class PairRows(OneHotWeights):
@@ -237,6 +232,8 @@ class DiagonalWeights(RelationWeights):
     out[i] = Σ over edges (i ← j, r) of A_r[i, j] · w_r ⊙ x_j
     """
 
+    reads: ClassVar = dict.fromkeys(("horizontal", "vertical", "edgewise"), ("triple_index",))
+
     def __init__(self, scale: Tensor) -> None:
         super().__init__()
         self.scale = nn.Parameter(scale)
@@ -245,24 +242,14 @@ class DiagonalWeights(RelationWeights):
     def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         return scaled_sum(adjacency.structure.triple_index, adjacency.weight, self.scale, x)
 
-    def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        return self.edgewise(x, adjacency)
-
-    def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        return self.edgewise(x, adjacency)
+    horizontal = vertical = edgewise
 
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
         relations, width = self.scale.shape
         return cost.scaled_sum(structure.num_targets, structure.num_sources, relations, structure.num_edges, width)
 
-    def prepare(self, order: Order, structure: EdgeStructure) -> None:
-        _ = structure.triple_index
-
     def dense(self) -> Tensor:
         return torch.diag_embed(self.scale)
-
-    def extra_repr(self) -> str:
-        return f"{list(self.scale.shape)}"
 
 
 def _from_blocks(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
