@@ -16,9 +16,8 @@ from rgcn.paper import LINK, NODE, published
 from rgcn.paper.judging import Judged, PaperReport, PaperRow, PaperTable, judge, judge_time
 from rgcn.paper.page import html_page
 from rgcn.paper.published import ACCURACY, RANKING, Figure
-from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table
+from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table, timings_table
 from rgcn.paper.rendering import json_text, lay_out, markdown, markdown_table
-from rgcn.paper.timings import timings_table
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
     ReproductionPlan,

@@ -118,6 +118,9 @@ class Difference(NamedTuple):
     in_a: bool
     in_b: bool
 
+    def __str__(self) -> str:
+        return f"{self.key} was {self.a}, now {self.b}"
+
 
 def differences(a: RunConfig, b: RunConfig, besides: Collection[str] = ()) -> list[Difference]:
     """Where two configurations differ, in the order of the knobs; `besides`: sections and knobs to pass over."""

@@ -22,8 +22,7 @@ from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.environment import decisive_differences, environment
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.tracking import RunTracker, check_trackers, open_trackers
-from rgcn.runs.tracking.metric_files import MetricFiles
+from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
 from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
@@ -232,11 +231,8 @@ class _Session(_Training):
         here, sessions = environment(), self.run.environment()
         changes = decisive_differences(sessions[-1], here) if self.steps_taken and sessions else []
         if changes:
-            warnings.warn(
-                f"this is not quite the machine the run was on ({', '.join(changes)}): the end may differ in its last "
-                "digits",
-                stacklevel=4,
-            )
+            words = f"this is not quite the machine the run was on ({', '.join(changes)})"
+            warnings.warn(f"{words}: the end may differ in its last digits", stacklevel=4)
         self.run.begin_session(self.steps_taken, here)
 
     def _open_trackers(self) -> None:

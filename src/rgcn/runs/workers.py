@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -111,8 +110,10 @@ class Crew(Generic[Task]):
         taken: set[WorkerProcess] = set()
         deaths = 0
         while True:
-            while len(self._busy) < self.jobs and (task := next(chain(returned, tasks), None)) is not None:
-                returned = returned[1:]
+            while len(self._busy) < self.jobs:
+                task = returned.pop() if returned else next(tasks, None)
+                if task is None:
+                    break
                 process = self._idle.pop() if self._idle else self._start()
                 process.send(task)  # should it be gone already, that is heard as a death
                 self._busy[process] = task
@@ -125,9 +126,8 @@ class Crew(Generic[Task]):
                 elif isinstance(message, Done):
                     deaths = 0
                     taken.remove(process)
-                    del self._busy[process]
                     self._idle.append(process)
-                    yield task, message
+                    yield self._busy.pop(process), message
                 elif isinstance(message, Died):
                     deaths += 1
                     del self._busy[process]
