@@ -94,9 +94,6 @@ class Crew(Generic[Task]):
     def __exit__(self, *failure: object) -> None:
         stop([*self._idle, *self._busy])
 
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs))
-
     def run(
         self, tasks: Iterator[Task], answer: Callable[[Task, Any], Any], most_deaths: float = math.inf
     ) -> Iterator[tuple[Task, Done | Died]]:
@@ -114,7 +111,9 @@ class Crew(Generic[Task]):
                 task = returned.pop() if returned else next(tasks, None)
                 if task is None:
                     break
-                process = self._idle.pop() if self._idle else self._start()
+                if not self._idle:
+                    self._idle.append(WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs)))
+                process = self._idle.pop()
                 process.send(task)  # should it be gone already, that is heard as a death
                 self._busy[process] = task
             if not self._busy:

@@ -188,15 +188,9 @@ def _sampler(seed: int) -> Any:
     Its own state would be lost with the process: a study that goes on would draw its first trials again.
     """
     package = optuna()
-    from optuna.samplers import BaseSampler
+    from optuna.samplers import RandomSampler
 
-    class SeededByTrial(BaseSampler):
-        def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
-            return {}
-
+    class SeededByTrial(RandomSampler):  # which, too, draws each setting by itself
         def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: Any) -> Any:
             entropy = [seed, trial.user_attrs[DRAWS], *name.encode()]
             own_seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import io
 import json
@@ -145,7 +144,7 @@ class MetricFiles(RunTracker):
             kept = [row for row in read_metrics(jsonl, keep_damage=True) if row[STEP] <= from_step]
             _put_aside_what_only_the_table_has(table, kept, from_step)
             _rewrite(jsonl, b"".join(map(_json_line, kept)))
-            _rewrite(table, self._csv_line(self._columns) + b"".join(map(self._csv_row, kept)))
+            _rewrite(table, f"{','.join(self._columns)}\n".encode() + b"".join(map(self._csv_line, kept)))
             self._files = [cast(BinaryIO, path.open("ab", buffering=0)) for path in (jsonl, table)]
         except OSError as error:
             raise _cannot_write(jsonl, error) from error
@@ -158,7 +157,7 @@ class MetricFiles(RunTracker):
         row = {column: values.get(column) for column in self._columns} | {STEP: step}
         sizes = [file.seek(0, io.SEEK_END) for file in self._files]
         try:
-            for file, line in zip(self._files, (_json_line(row), self._csv_row(row)), strict=True):
+            for file, line in zip(self._files, (_json_line(row), self._csv_line(row)), strict=True):
                 if file.write(line) != len(line):  # a full disk takes a part, and complains the next time only
                     raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:
@@ -170,14 +169,9 @@ class MetricFiles(RunTracker):
         for file in self._files:
             file.close()
 
-    def _csv_row(self, row: Mapping[str, Any]) -> bytes:
-        return self._csv_line(["" if (value := _plain(row.get(c))) is None else value for c in self._columns])
-
-    @staticmethod
-    def _csv_line(cells: Sequence[Any]) -> bytes:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(cells)
-        return text.getvalue().encode()
+    def _csv_line(self, row: Mapping[str, Any]) -> bytes:
+        cells = [_plain(row.get(column)) for column in self._columns]
+        return ",".join("" if cell is None else str(cell) for cell in cells).encode() + b"\n"
 
 
 def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
