@@ -15,28 +15,9 @@ from torch import Tensor
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import RunConfig
 from rgcn.data.registry import counts_of
+from rgcn.paper import published as stated
 from rgcn.paper.judging import Judged, PaperRow, PaperTable, judge_time, load_or_reason
-from rgcn.paper.published import (
-    CPU,
-    DISTMULT_TIME,
-    FREEBASE_TIME,
-    GPU,
-    LINK_DATASETS,
-    LINK_EPOCHS_TIMED,
-    LINK_TIMES,
-    NODE_DATASETS,
-    NODE_TIME_ON_GPU,
-    NODE_TIMES,
-    ORIGINAL,
-    PAPER,
-    PRUNED,
-    SHARES,
-    STATISTICS,
-    TENSORS,
-    TITLES,
-    Figure,
-    PublishedTensor,
-)
+from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, PRUNED, SHARES, TITLES, Figure, PublishedTensor
 from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
@@ -191,14 +172,14 @@ def tensor_statistics(graph: KnowledgeGraph, seeds: int = SEEDS) -> list[dict[st
     ]
     means = torch.tensor(per_seed, dtype=torch.float64).mean(0).tolist()
     rows = []
-    for published, ours in zip(TENSORS, means, strict=True):
+    for published, ours in zip(stated.TENSORS, means, strict=True):
         sides = {"tf_rgcn": published.tf_rgcn, "torch_rgcn": published.torch_rgcn, "ours": ours}
         deviation = ours[3] / published.torch_rgcn[3] - 1.0
         rows.append(
             {
                 "tensor": published.name,
                 "shape": published.shape,
-                **{side: dict(zip(STATISTICS, values, strict=True)) for side, values in sides.items()},
+                **{side: dict(zip(stated.STATISTICS, values, strict=True)) for side, values in sides.items()},
                 "std_deviation": deviation,
                 "allowed": published.allowed,
                 "within": abs(deviation) <= published.allowed,
@@ -209,11 +190,11 @@ def tensor_statistics(graph: KnowledgeGraph, seeds: int = SEEDS) -> list[dict[st
 
 def tensors_table(rows: Sequence[dict[str, Any]], seeds: int) -> PaperTable:
     """The rows of `tensor_statistics` beside the paper's Table 4."""
-    pairs = list(zip(rows, TENSORS, strict=True))
+    pairs = list(zip(rows, stated.TENSORS, strict=True))
     return PaperTable(
         "tensor-statistics",
         f"Intermediate tensors on FB-Toy, first forward pass; ours: mean of {count(seeds, 'seed')}",
-        [_statistic_row(row, published, i) for row, published in pairs for i in range(len(STATISTICS))],
+        [_statistic_row(row, published, i) for row, published in pairs for i in range(len(stated.STATISTICS))],
         rule="Judged is the standard deviation against Torch-RGCN's: initial ones within 2 %, outputs within 10 %. "
         "Minimum, maximum and mean of random numbers differ from seed to seed.",
         notes=("TF-RGCN (inverse): the original holds the blocks of inverses in a tensor of their own.",),
@@ -221,15 +202,17 @@ def tensors_table(rows: Sequence[dict[str, Any]], seeds: int) -> PaperTable:
 
 
 def _statistic_row(measured: dict[str, Any], published: PublishedTensor, number: int) -> PaperRow:
-    statistic = STATISTICS[number]
+    statistic = stated.STATISTICS[number]
     verdict = ""
     if statistic == "std":
         word = "within" if measured["within"] else "outside"
         verdict = f"{measured['std_deviation']:+.1%}, {word} {measured['allowed']:.0%}"
-    sides = {PAPER: published.torch_rgcn, ORIGINAL: published.tf_rgcn}
+    sides = {stated.PAPER: published.torch_rgcn, stated.ORIGINAL: published.tf_rgcn}
     if published.tf_rgcn_inverse:
-        sides[f"{ORIGINAL} (inverse)"] = published.tf_rgcn_inverse
-    figures = (Judged(Figure(v[number], by, "Table 4"), verdict if by == PAPER else "") for by, v in sides.items())
+        sides[f"{stated.ORIGINAL} (inverse)"] = published.tf_rgcn_inverse
+    figures = (
+        Judged(Figure(v[number], by, "Table 4"), verdict if by == stated.PAPER else "") for by, v in sides.items()
+    )
     return PaperRow(
         published.name, statistic, tuple(figures), measured["ours"][statistic], detail=published.shape, digits=5
     )
@@ -251,15 +234,15 @@ def timings_table(
     """Every time the paper states; `names`: data sets to measure on, None for all."""
     here = choose_device(device or "auto").type
     wanted: list[tuple[str, Figure, str, int | None]] = [  # configuration, published, device, epochs of the paper
-        *((name, figure, "cpu", None) for name, figure in NODE_TIMES.items()),
-        *((name, NODE_TIME_ON_GPU, "cuda", None) for name in NODE_TIMES),
-        *((name, figure, here, LINK_EPOCHS_TIMED) for name, figure in LINK_TIMES.items()),
-        ("distmult/lp-wn18", DISTMULT_TIME, here, None),
+        *((name, figure, "cpu", None) for name, figure in stated.NODE_TIMES.items()),
+        *((name, stated.NODE_TIME_ON_GPU, "cuda", None) for name in stated.NODE_TIMES),
+        *((name, figure, here, stated.LINK_EPOCHS_TIMED) for name, figure in stated.LINK_TIMES.items()),
+        ("distmult/lp-wn18", stated.DISTMULT_TIME, here, None),
     ]
     graph_of = lru_cache(maxsize=1)(partial(load_or_reason, mirror=mirror))  # rows on the same data follow each other
     rows = []
     for name, figure, place, epochs in wanted:
-        whole = name in NODE_TIMES
+        whole = name in stated.NODE_TIMES
         config = load_configuration(name, [] if whole else ["training.evaluate_every=null"], {"training.device": place})
         if names is not None and config.data.dataset not in names:
             continue
@@ -278,13 +261,13 @@ def timings_table(
     if names is None:
         freebase = PaperRow("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
         why = "not measured: the paper does not say how many epochs these runs had"
-        rows.append(freebase.without_figure([FREEBASE_TIME], why))
+        rows.append(freebase.without_figure([stated.FREEBASE_TIME], why))
     return PaperTable(
         "timings",
         "Times",
         rows,
-        rule=f"Times on different machines: the paper's are from {CPU} (CPU) and {GPU} (GPU), ours from this one. "
-        "≈ marks a time computed from fewer steps than the paper took; the note says how many were measured.",
+        rule=f"Times on different machines: the paper's are from {stated.CPU} (CPU) and {stated.GPU} (GPU), ours from "
+        "this one. ≈ marks a time computed from fewer steps than the paper took; the note says how many were measured.",
     )
 
 
