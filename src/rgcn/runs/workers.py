@@ -163,10 +163,8 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
         each.line.close()
 
 
-# -- in the other process ----------------------------------------------------------------------------------
-
-
 def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
+    """What the other process runs."""
     _leave_stopping_to_the_parent()
     try:
         work(line, *arguments)
