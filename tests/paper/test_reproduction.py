@@ -15,10 +15,9 @@ from rgcn.errors import DataError
 from rgcn.paper import LINK, NODE, published
 from rgcn.paper.judging import Judged, PaperReport, PaperRow, PaperTable, judge, judge_time
 from rgcn.paper.published import ACCURACY, RANKING, Figure
-from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table
+from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table, timings_table
 from rgcn.paper.rendering import json_text, lay_out, markdown, markdown_table
 from rgcn.paper.reproduction_page import html_page
-from rgcn.paper.timings import timings_table
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
     ReproductionPlan,

@@ -16,25 +16,24 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from rgcn.config_search import SearchSpace
+from rgcn.tasks.epoch import Epoch
 
 from rgcn.config import RunConfig
-from rgcn.config.knobs import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.blind import without_test_labels, without_test_triples
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.workers import Done
-from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.node_classification import ACCURACY, LOSS
 from rgcn.tasks.task import Metric, task_of
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
-from rgcn.tasks.task import Epoch, Metric, task_of
-from rgcn.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
-from rgcn.tuning.objective import StudyObjective, evaluate, for_trials
 from rgcn.tuning.result import configuration_of
 from rgcn.tuning.spaces import draw, own_values
+from rgcn.tuning.study import StudyObjective
+from rgcn.tuning.trials import evaluate, for_trials
 from threads_as_processes import (
     Life,
     Workshop,
@@ -338,7 +337,7 @@ def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = Non
             for number, (accuracy, loss) in enumerate(next(turns), 1):
                 on_epoch(Epoch(number, 1.0, 0.1, {"valid_loss": loss, "valid_accuracy": accuracy}))
 
-    monkeypatch.setattr("rgcn.tuning.objective.make_model", lambda config: Scripted())
+    monkeypatch.setattr("rgcn.tuning.trials.make_model", lambda config: Scripted())
 
 
 def _best(monkeypatch: pytest.MonkeyPatch, metric: Metric, *courses: Course) -> tuple[int, list[float]]:

@@ -155,7 +155,7 @@ def show_timings(
     html: Html = None,
 ) -> None:
     """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
-    from rgcn.paper.timings import TIMED, timings_table
+    from rgcn.paper.quick_tables import TIMED, timings_table
     from rgcn.paper.trainings import sorted_out
 
     chosen, _ = sorted_out(names, datasets, None, TIMED)
@@ -181,7 +181,7 @@ def everything(
     html: Html = None,
 ) -> None:
     """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
-    from rgcn.paper.timings import quick_tables
+    from rgcn.paper.quick_tables import quick_tables
     from rgcn.paper.trainings import CONFIGURATIONS, ReproductionPlan, configurations, training_table
 
     plan = ReproductionPlan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)

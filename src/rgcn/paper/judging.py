@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import TypeAdapter
+
 from rgcn.data import load
 from rgcn.data.sources import NoSourceError
 from rgcn.errors import RgcnError
@@ -90,11 +92,7 @@ class PaperTable:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PaperTable:
         """What `as_dict` gave."""
-        rows = []
-        for row in values["rows"]:
-            judged = (Judged(Figure(**one["figure"]), one["verdict"]) for one in row["published"])
-            rows.append(PaperRow(**{**row, "published": tuple(judged)}))
-        return cls(**{**values, "rows": rows})
+        return TypeAdapter(cls).validate_python(values)
 
 
 @dataclass(frozen=True)
@@ -126,11 +124,7 @@ def load_or_reason(name: str, mirror: Path | None) -> KnowledgeGraph | str:
 
 
 def reason(error: RgcnError) -> str:
-    """An error about data as a note in a table.
-
-    >>> reason(NoSourceError("the data set ..."))
-    'the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)'
-    """
+    """An error about data as a note in a table."""
     if isinstance(error, NoSourceError):
         return "the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)"
     return str(error).splitlines()[0]

@@ -44,6 +44,10 @@ class PublishedTensor:
     tf_rgcn: tuple[float, ...]
     tf_rgcn_inverse: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, name: str, shape: str, **sides: list[float]) -> PublishedTensor:
+        return cls(name, shape, **{side: tuple(values) for side, values in sides.items()})
+
     @property
     def allowed(self) -> float:
         """How far our standard deviation may be off: outputs follow from more random numbers than initial values."""
@@ -78,7 +82,4 @@ NODE_TIMES, LINK_TIMES = _figures(_READ["times"]["cpu"]), _figures(_READ["times"
 NODE_TIME_ON_GPU, FREEBASE_TIME, DISTMULT_TIME = (
     _figure(**_READ["times"][key]) for key in ("gpu", "freebase", "distmult")
 )
-TENSORS = tuple(
-    PublishedTensor(**{key: tuple(value) if isinstance(value, list) else value for key, value in tensor.items()})
-    for tensor in _READ["tensors"]
-)
+TENSORS = tuple(PublishedTensor.of(**tensor) for tensor in _READ["tensors"])

@@ -40,12 +40,10 @@ def lay_out(table: PaperTable) -> Laid:
     """
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
     lines: list[Line] = []
-    before = None
-    shown_detail = ""
+    before, shown_detail = None, ""
     for row in table.rows:
-        begins = row.subject != before
-        before = row.subject
-        subject = row.subject
+        begins, subject = row.subject != before, row.subject
+        before = subject
         if not begins:
             subject = row.detail if row.detail != shown_detail else ""
             shown_detail = row.detail
@@ -87,10 +85,7 @@ def published_text(figure: Figure, kind: Kind, digits: int) -> str:
 
 
 def figure_text(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
-    """
-    >>> figure_text(12068804, None, "count", 0), figure_text(144420, None, "time", 0)
-    ('12,068,804', '40 h 7 min')
-    """
+    """12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
     if value is None:
         return ""
     if kind == "time":
@@ -138,11 +133,7 @@ def markdown(report: PaperReport) -> str:
 
 
 def about_text(about: dict[str, Any]) -> str:
-    """The command, the day and the machine in a line.
-
-    >>> about_text({"command": "rgcn reproduce all", "date": "2026-11-15", "machine": {"cpu": "A", "cores": 2}})
-    'rgcn reproduce all; 2026-11-15; A, 2 cores'
-    """
+    """The command, the day and the machine in a line."""
     machine = about.get("machine", {})
     cores = machine.get("cores")
     parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")

@@ -18,7 +18,7 @@ from rgcn.paper.published import ACCURACY, METRICS, RANKING, TITLES, Figure
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.series import SeriesListener, TrainingTeam, run_series, training_team
+from rgcn.runs.series import SeriesListener, run_series, training_team
 
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}
 DEFAULT_RUNS, LONG_RUNS = 10, {"rgcn/lp-wn18": 1, "c-rgcn/lp-wn18": 1}
@@ -161,33 +161,25 @@ def run_trainings(names: Iterable[str], plan: ReproductionPlan, listener: Series
     old = [str(path) for path in folders if any(RunFolder(seed).exists() for seed in path.glob("seed-*"))]
     if plan.fresh and old:
         raise DataError(f"--fresh, but there are runs in {', '.join(old)}: choose another --out, or remove them")
+    hears = listener or SeriesListener()
+    overrides = {"seed": plan.seed} | ({} if plan.device is None else {"training.device": plan.device})
     with training_team(plan.jobs) as team:
-        for name in chosen:
-            _train(name, plan, team, listener or SeriesListener(), trainings)
+        for name, folder in zip(chosen, folders, strict=True):
+            config = load_configuration(name, plan.changes, overrides)
+            try:
+                get(config.data.title, mirror=plan.mirror)
+            except RgcnError as error:
+                trainings.outcomes[name] = why = reason(error)
+                hears.absent(name, why)
+                continue
+            runs = plan.runs_of(name)
+            hears.begin(name, runs, config.training.epochs)
+            series = run_series(config, runs, folder=folder, mirror=plan.mirror, listener=hears, team=team)
+            failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
+            trainings.failures += failed
+            note = f"{len(failed)} of {runs} runs failed" if failed else ""
+            trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
     return trainings
-
-
-def _train(
-    name: str, plan: ReproductionPlan, team: TrainingTeam, listener: SeriesListener, trainings: Trainings
-) -> None:
-    overrides: dict[str, Any] = {"seed": plan.seed}
-    if plan.device is not None:
-        overrides["training.device"] = plan.device
-    config = load_configuration(name, plan.changes, overrides)
-    assert config.data.dataset is not None
-    try:
-        get(config.data.dataset, mirror=plan.mirror)
-    except RgcnError as error:
-        trainings.outcomes[name] = why = reason(error)
-        listener.absent(name, why)
-        return
-    runs, folder = plan.runs_of(name), plan.folder_of(name)
-    listener.begin(name, runs, config.training.epochs)
-    series = run_series(config, runs, folder=folder, mirror=plan.mirror, listener=listener, team=team)
-    failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
-    trainings.failures += failed
-    note = f"{len(failed)} of {runs} runs failed" if failed else ""
-    trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
 
 
 # -- shown -------------------------------------------------------------------------------------------------
@@ -200,17 +192,17 @@ def training_table(task: str, outcomes: Mapping[str, Trained | str], changed: Se
             "Node classification",
             "The configurations are those of the paper. ± is the standard error over the runs.",
         )
-        rows = [_accuracy_row(name, outcomes[name]) for name in CONFIGURATIONS[NODE] if name in outcomes]
+        accuracy = PaperRow("", "test accuracy, %", kind="percent", digits=2)
+        rows = [
+            _filled(replace(accuracy, subject=subject(name)), outcomes[name], "accuracy", ACCURACY[name], scale=100.0)
+            for name in CONFIGURATIONS[NODE]
+            if name in outcomes
+        ]
     else:
         title = "Link prediction, filtered, test split"
         note = "The configurations differ from the paper's description (docs/reproduction.md)."
         rows = [row for name in CONFIGURATIONS[LINK] if name in outcomes for row in _ranking_rows(name, outcomes[name])]
     return PaperTable(task, title, rows, rule=RULE, notes=() if changed else (note,), changed=tuple(changed))
-
-
-def _accuracy_row(name: str, outcome: Trained | str) -> PaperRow:
-    row = PaperRow(subject(name), "test accuracy, %", kind="percent", digits=2)
-    return _filled(row, outcome, "accuracy", ACCURACY[name], scale=100.0)
 
 
 def _ranking_rows(name: str, outcome: Trained | str) -> list[PaperRow]:
@@ -229,5 +221,5 @@ def _filled(
     spread = outcome.metrics[metric]
     ours, error = scale * spread.mean, None if spread.standard_error is None else scale * spread.standard_error
     judged = tuple(judge(figure, ours, error) for figure in figures)
-    about = {"runs": spread.runs, "seconds": outcome.seconds, "note": outcome.note}
-    return replace(row, published=judged, ours=ours, error=error, **about)
+    row = replace(row, published=judged, ours=ours, error=error)
+    return replace(row, runs=spread.runs, seconds=outcome.seconds, note=outcome.note)

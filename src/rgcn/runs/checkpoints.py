@@ -91,19 +91,17 @@ class Checkpoints:
         return self._write(name, weights)
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        digest = ""
+        about = {"name": name}
 
         def write(temporary: Path) -> None:
-            nonlocal digest
             try:
-                save_file(whole, temporary)
+                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary)
             except SafetensorError as error:  # what it says of a full disk
                 raise OSError(f"{error}") from error
-            digest = _sha256(temporary)
+            about["sha256"] = _sha256(temporary)
 
         replace_atomically(self.folder / name, write)
-        return {"name": name, "sha256": digest}
+        return about
 
     def _read_or_warn(self, path: Path) -> TrainingState | None:
         try:

@@ -22,6 +22,7 @@ from rgcn.tasks.task import task_of
 
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and knobs that no figure of a run depends on
 DEFAULT_TASK = next(iter(TASKS.built_in))
 # `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
 SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
@@ -30,12 +31,7 @@ SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
 def shipped_configurations() -> dict[str, Path]:
     """Every configuration that comes with the package: {"rgcn/nc-aifb": path, ...}, sorted."""
     root = Path(str(resources.files("rgcn"))) / "configs"
-    files = sorted(root.glob("*/*.yaml"))
-    return {f"{path.parent.name}/{path.stem}": path for path in files}
-
-
-# Sections and knobs that no figure of a run depends on.
-WITHOUT_EFFECT = ("checkpoints", "trackers")
+    return {f"{path.parent.name}/{path.stem}": path for path in sorted(root.glob("*/*.yaml"))}
 
 
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
@@ -60,8 +56,7 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
         layers.values["task"] = task
     assert task is not None
     config: RunConfig = validated(task_of(task).run_config, layers.values, name, layers.origins, layers.problems)
-    problems = list(_found_missing(config, layers))
-    if problems:
+    if problems := list(_found_missing(config, layers)):
         raise ConfigError(listed(name, problems))
     return config
 
@@ -117,6 +112,9 @@ class Difference(NamedTuple):
     b: Any
     in_a: bool
     in_b: bool
+
+    def __str__(self) -> str:
+        return f"{self.key} was {self.a}, now {self.b}"
 
 
 def differences(a: RunConfig, b: RunConfig, besides: Collection[str] = ()) -> list[Difference]:
@@ -196,8 +194,8 @@ class _Layers:
         origin = Origin(f"--set {change}")
         path = tuple(part.strip() for part in key.split("."))
         if not separator or not all(path):
-            words = "takes section.key=value, for example training.epochs=100"
-            self.problems.append(Problem("--set", f"{words}; got {change!r}"))
+            words = f"takes section.key=value, for example training.epochs=100; got {change!r}"
+            self.problems.append(Problem("--set", words))
             return
         try:
             read = parse_yaml(text)

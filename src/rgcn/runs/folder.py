@@ -18,7 +18,7 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ class RunFolder:
             return begun
         changes = [each for each in differences(begun, edited, WITHOUT_EFFECT) if each.key != "training.device"]
         if changes:
-            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in changes[:5])
+            words = "; ".join(map(str, changes[:5]))
             raise DataError(
                 f"{path} was changed since the run began ({words}): half a run with each would be neither. Put it "
                 f"back, or train anew: rgcn train {path} --out ELSEWHERE"
@@ -104,12 +104,10 @@ class RunFolder:
 
     def environment(self) -> list[dict[str, Any]]:
         """What each session ran on, oldest first; it is only told, so that a damaged file is no obstacle."""
-        try:
+        with suppress(DataError):
             found = self._json("environment.json") or []
-        except DataError:
-            found = None
-        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
-            return found
+            if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+                return found
         path = self.path / "environment.json"
         warnings.warn(f"{path}: damaged; what earlier sessions ran on is not known", stacklevel=2)
         return []
@@ -123,7 +121,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
-        from rgcn.runs.tracking.metric_files import read_metrics
+        from rgcn.runs.tracking import read_metrics
 
         return read_metrics(self.path / "metrics.jsonl")
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rgcn.config import RunConfig
 
 DEEPEST = 4  # folders below the one that is listed
+NUMBERS = (int, float)  # and not bool, which is a kind of int
 
 
 # -- a line each -------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ class RunRecord:
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
-        return list(self.about.get("sessions", []))
+        return list(self.about["sessions"])
 
     @property
     def task(self) -> Task:
@@ -190,7 +191,7 @@ class RunRecord:
 
     def curve(self, name: str) -> list[tuple[float, float]]:
         """(number, value) of one column, where it was measured."""
-        return [(float(row["number"]), float(row[name])) for row in self.metrics if _is_number(row.get(name))]
+        return [(float(row["number"]), float(row[name])) for row in self.metrics if type(row.get(name)) in NUMBERS]
 
     @property
     def reported(self) -> set[str]:
@@ -229,7 +230,7 @@ def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> in_order([{"number": 1, "loss": 3}, {"number": 2, "loss": 2}, {"number": 2, "loss": 1}, {"loss": 0}])
     [{'number': 1, 'loss': 3}, {'number': 2, 'loss': 1}]
     """
-    by_number = {row["number"]: row for row in metrics if _is_number(row.get("number"))}
+    by_number = {row["number"]: row for row in metrics if type(row.get("number")) in NUMBERS}
     return [by_number[number] for number in sorted(by_number)]
 
 
@@ -244,10 +245,6 @@ def session_seconds(session: Mapping[str, Any]) -> float | None:
     except (KeyError, ValueError):
         return None
     return max(0.0, (ended - began).total_seconds())
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # -- several runs ------------------------------------------------------------------------------------------
@@ -268,8 +265,6 @@ class Spread:
 
         >>> Spread.of([1.0, 2.0, 3.0])
         Spread(mean=2.0, standard_deviation=1.0, standard_error=0.577..., runs=3)
-        >>> Spread.of([1.0]).standard_error is None
-        True
         """
         mean = statistics.fmean(values)
         if len(values) < 2:

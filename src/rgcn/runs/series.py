@@ -187,9 +187,8 @@ class SeedTraining:
             return None
         other = differences(run.config(), self.config, ("seed", *WITHOUT_EFFECT))
         if other:
-            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in other[:3])
-            more = "; ..." if len(other) > 3 else ""
-            raise DataError(f"{run.path} holds a run with other settings ({words}{more}): choose another folder")
+            words = "; ".join([*map(str, other[:3]), *(["..."] if len(other) > 3 else [])])
+            raise DataError(f"{run.path} holds a run with other settings ({words}): choose another folder")
         result = run.result()
         return None if result is None else SeriesRow(self.config.seed, "reused", result)
 

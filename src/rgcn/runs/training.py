@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,15 +22,11 @@ from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.environment import decisive_differences, environment
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.tracking import RunTracker, check_trackers, open_trackers
-from rgcn.runs.tracking.metric_files import MetricFiles
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.runs.interruption import Interruption
 from rgcn.runs.result import RunResult
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
-from rgcn.runs.trained import finished_result
-from rgcn.tasks.estimator import OnEpoch
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
 from rgcn.tasks.task import Epoch
 
@@ -133,16 +129,12 @@ def _saying_what_memory_lacks() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        out_of_memory = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "allocate memory" in str(error)
-        if not out_of_memory:
+        if not (isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "allocate memory" in str(error)):
             raise
         raise DataError(
             f"there is not enough memory ({str(error).splitlines()[0][:200]}): lower model.hidden, embedding or bases, "
             "training.batch_edges or negatives, or prune the graph"
         ) from error
-
-
-# -- how it goes -------------------------------------------------------------------------------------------
 
 
 class _Training:
@@ -205,18 +197,16 @@ class _Session(_Training):
             self.run.log("no checkpoint can be used: begins again")
         outcome, words = "failed", ""
         try:
-            with ExitStack() as open_until_done:
-                open_until_done.enter_context(_saying_what_memory_lacks())
-                open_until_done.enter_context(self.interruption)
+            with _saying_what_memory_lacks(), self.interruption:
                 self._open_trackers()
                 rows = [row for row in self.run.metrics() if row["number"] <= self.steps_taken] if state else []
-                fitting = open_until_done.enter_context(self.model.fitting(self.graph))
-                if state is not None:
-                    fitting.restore(state)
-                    self.seconds_before = state.values["run_seconds"]
-                self.model.history_[:0] = [Epoch.from_row(row) for row in rows]
-                self._take_steps(fitting)
-                result = self._conclude(fitting)
+                with self.model.fitting(self.graph) as fitting:
+                    if state is not None:
+                        fitting.restore(state)
+                        self.seconds_before = state.values["run_seconds"]
+                    self.model.history_[:0] = [Epoch.from_row(row) for row in rows]
+                    self._take_steps(fitting)
+                    result = self._conclude(fitting)
             outcome = "finished"
             return result
         except StoppedError as error:
@@ -238,11 +228,8 @@ class _Session(_Training):
         here, sessions = environment(), self.run.environment()
         changes = decisive_differences(sessions[-1], here) if self.steps_taken and sessions else []
         if changes:
-            warnings.warn(
-                f"this is not quite the machine the run was on ({', '.join(changes)}): the end may differ in its last "
-                "digits",
-                stacklevel=4,
-            )
+            words = f"this is not quite the machine the run was on ({', '.join(changes)})"
+            warnings.warn(f"{words}: the end may differ in its last digits", stacklevel=4)
         self.run.begin_session(self.steps_taken, here)
 
     def _open_trackers(self) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -95,9 +94,6 @@ class Crew(Generic[Task]):
     def __exit__(self, *failure: object) -> None:
         stop([*self._idle, *self._busy])
 
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs))
-
     def run(
         self, tasks: Iterator[Task], answer: Callable[[Task, Any], Any], most_deaths: float = math.inf
     ) -> Iterator[tuple[Task, Done | Died]]:
@@ -111,9 +107,13 @@ class Crew(Generic[Task]):
         taken: set[WorkerProcess] = set()
         deaths = 0
         while True:
-            while len(self._busy) < self.jobs and (task := next(chain(returned, tasks), None)) is not None:
-                returned = returned[1:]
-                process = self._idle.pop() if self._idle else self._start()
+            while len(self._busy) < self.jobs:
+                task = returned.pop() if returned else next(tasks, None)
+                if task is None:
+                    break
+                if not self._idle:
+                    self._idle.append(WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs)))
+                process = self._idle.pop()
                 process.send(task)  # should it be gone already, that is heard as a death
                 self._busy[process] = task
             if not self._busy:
@@ -125,9 +125,8 @@ class Crew(Generic[Task]):
                 elif isinstance(message, Done):
                     deaths = 0
                     taken.remove(process)
-                    del self._busy[process]
                     self._idle.append(process)
-                    yield task, message
+                    yield self._busy.pop(process), message
                 elif isinstance(message, Died):
                     deaths += 1
                     del self._busy[process]
@@ -164,10 +163,8 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
         each.line.close()
 
 
-# -- in the other process ----------------------------------------------------------------------------------
-
-
 def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
+    """What the other process runs."""
     _leave_stopping_to_the_parent()
     try:
         work(line, *arguments)

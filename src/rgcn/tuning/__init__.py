@@ -14,10 +14,9 @@ from contextlib import closing
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.tasks.task import task_of
-from rgcn.tuning.objective import StudyObjective, check_objective
 from rgcn.tuning.result import TuneResult, importance, keep
 from rgcn.tuning.spaces import choose_spaces
-from rgcn.tuning.study import StudyPlan, TrialRecord
+from rgcn.tuning.study import StudyObjective, StudyPlan, TrialRecord, check_objective
 
 __all__ = ["StudyObjective", "StudyPlan", "TrialRecord", "TuneResult", "check_objective", "choose_spaces", "tune"]
 

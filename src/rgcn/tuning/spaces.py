@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
@@ -131,13 +132,8 @@ def _can_apply(space: SearchSpace, own: Mapping[str, Any], spaces: Spaces) -> bo
 
 def _parents_first(spaces: Spaces) -> Spaces:
     """The spaces in an order in which a condition is drawn before what depends on it."""
-    ordered: Spaces = {}
-    waiting = dict(spaces)
-    while waiting:
-        ready = [key for key, space in waiting.items() if not any(parent in waiting for parent in space.when)]
-        for key in ready or list(waiting):
-            ordered[key] = waiting.pop(key)
-    return ordered
+    parents = {key: [parent for parent in space.when if parent in spaces] for key, space in spaces.items()}
+    return {key: spaces[key] for key in TopologicalSorter(parents).static_order()}
 
 
 def _parse(config: RunConfig, own: Mapping[str, Any], text: str) -> tuple[str, SearchSpace]:
@@ -174,20 +170,16 @@ def _interval(section: type[Section], key: str, values: str) -> SearchSpace:
         raise ConfigError(f"{HOW}; after the two numbers there is only log, not {':'.join(rest)!r}")
     if not low < high or (rest and low <= 0):
         raise ConfigError(f"--search {key}={values}: low lies below high, and above 0 with log")
-    kind = _kind(section, key)
+    *path, name = key.split(".")
+    for part in path:
+        section = section.sections()[part]
+    kind = section.model_fields[name].annotation
     kinds = {kind, *get_args(kind)}
     if not kinds & {int, float}:
         raise ConfigError(f"{key} is not a number: give choices, {key}=a,b,c")
     if int in kinds and not (low.is_integer() and high.is_integer()):
         raise ConfigError(f"{key} takes whole numbers; got {values}")
     return SearchSpace(low=low, high=high, log=bool(rest), integer=int in kinds)
-
-
-def _kind(section: type[Section], key: str) -> Any:
-    *path, name = key.split(".")
-    for part in path:
-        section = section.sections()[part]
-    return section.model_fields[name].annotation
 
 
 def _check(config: RunConfig, key: str, value: Any) -> None:

@@ -19,7 +19,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
 from rgcn.runs import folder as folders
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.tuning.objective import StudyObjective
+from rgcn.tasks.task import Metric, task_of
 from rgcn.tuning.spaces import Spaces, own_values
 
 if TYPE_CHECKING:
@@ -31,6 +31,30 @@ FORMAT = 1
 DRAWS = "draws"  # of a trial: which of the seed's sequences of random numbers it has
 RANDOM_TRIALS = 8  # before the sampler begins to learn from those before
 SECONDS_FOR_A_LOCK = 60
+
+
+@dataclass(frozen=True)
+class StudyObjective:
+    """What a study optimizes: a validation metric, its mean over folds.
+
+    A fold is a training with a seed of its own: it starts from other weights and, where the data has no validation
+    split of its own, holds out other training labels.
+    """
+
+    metric: Metric
+    folds: int
+    seed: int
+
+
+def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> StudyObjective:
+    """The objective a user asked for, or the usual one."""
+    task = task_of(config.task)
+    known = {one.name: one for one in task.watched}
+    if not known or (metric is not None and metric not in known):
+        raise ConfigError(f"--metric of {config.task} is {' or '.join(known) or 'nothing'}, not {metric!r}")
+    if folds is not None and folds < 1:
+        raise ConfigError(f"--folds is at least 1, not {folds}")
+    return StudyObjective(known[metric or next(iter(known))], folds or task.folds, seed)
 
 
 @dataclass(frozen=True)
@@ -164,15 +188,9 @@ def _sampler(seed: int) -> Any:
     Its own state would be lost with the process: a study that goes on would draw its first trials again.
     """
     package = optuna()
-    from optuna.samplers import BaseSampler
+    from optuna.samplers import RandomSampler
 
-    class SeededByTrial(BaseSampler):
-        def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
-            return {}
-
+    class SeededByTrial(RandomSampler):  # which, too, draws each setting by itself
         def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: Any) -> Any:
             entropy = [seed, trial.user_attrs[DRAWS], *name.encode()]
             own_seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])

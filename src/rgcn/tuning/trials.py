@@ -7,29 +7,50 @@ half written, and takes no other trial with it.
 from __future__ import annotations
 
 import math
+import statistics
 import warnings
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
-from rgcn.errors import ConfigError, RgcnError
+from rgcn.config import RunConfig
+from rgcn.errors import ConfigError, DataError, RgcnError
+from rgcn.graph import KnowledgeGraph
+from rgcn.runs.assembly import load_data, make_model
 from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
-from rgcn.tasks.task import task_of
-from rgcn.tuning.objective import Evaluation, StudyObjective, evaluate, for_trials
-from rgcn.tuning.spaces import draw, draw_own
-from rgcn.tuning.study import StudyPlan, ask, optuna
+from rgcn.tasks.epoch import Epoch
+from rgcn.tasks.task import Metric, task_of
+from rgcn.tuning.spaces import changed, draw, draw_own
+from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-    from rgcn.config import RunConfig
-    from rgcn.graph import KnowledgeGraph
-
+POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step
 MOST_IMPOSSIBLE = 100  # draws in a row that cannot be: then the spaces do not fit the configuration
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a trial gave.
+
+    value   the metric's mean over folds, at the epoch where it is best
+    epoch   that epoch
+    folds   the metric of each fold at that epoch
+    """
+
+    value: float
+    epoch: int
+    folds: list[float]
+    seconds: float
+
+    @property
+    def deviation(self) -> float:
+        return statistics.stdev(self.folds) if len(self.folds) > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +59,11 @@ class NoFigure:
 
     seconds: float | None = None
     error: str | None = None
+
+
+def for_trials(config: RunConfig) -> RunConfig:
+    """The configuration as trials run it: measured on validation often enough, and reporting to nobody."""
+    return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
 
 
 class Trials:
@@ -109,14 +135,13 @@ def run_in_processes(trials: Trials, jobs: int) -> Generator[int, None, None]:
     def answer(task: tuple[int, RunConfig], reached: tuple[int, float]) -> bool:
         return trials.goes_on(task[0], *reached)
 
-    with Crew[tuple[int, "RunConfig"]](jobs, _work, trials.plan) as crew:
+    with Crew[tuple[int, RunConfig]](jobs, _work, trials.plan) as crew:
         for (number, _), end in crew.run(iter(trials), answer, MOST_DEATHS):
             yield trials.end(number, end.value if isinstance(end, Done) else NoFigure(error=end.words))
 
 
 def _work(line: Connection, plan: StudyPlan) -> None:
     """In another process: train with the configuration that comes, say how it stands and how it ended, and again."""
-    from rgcn.runs.assembly import load_data
 
     def goes_on(point: int, value: float) -> bool:
         line.send((point, value))
@@ -139,14 +164,70 @@ def attempt(
 ) -> Evaluation | NoFigure:
     """Train and measure; whatever the settings do to it is an ending, not an error."""
     start = perf_counter()
-
-    def reached(point: int, value: float) -> None:
-        if not goes_on(point, value):
-            raise _NotWorthwhileError
-
     try:
-        return evaluate(config, graph, objective, reached)
+        return evaluate(config, graph, objective, goes_on)
     except _NotWorthwhileError:
         return NoFigure(perf_counter() - start)
     except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
         return NoFigure(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
+
+
+def evaluate(
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, reached: Callable[[int, float], bool | None]
+) -> Evaluation:
+    """Train once for each fold, on a graph without its test split.
+
+    reached  called with (point, value so far) up to five times a fold; False stops the trial
+    """
+    start = perf_counter()
+    # Of equally good places the one where the other figures are best, then the earliest.
+    order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
+    curves: list[_Curve] = []
+
+    def hear(epoch: Epoch) -> None:
+        if epoch[f"valid_{objective.metric.name}"] is None:
+            return
+        curves[-1].add(epoch, order)
+        point = epoch.number * POINTS // config.training.epochs
+        if point > curves[-1].point:
+            curves[-1].point = point
+            best = max if objective.metric.higher else min
+            so_far = statistics.fmean(best(figures[0] for figures in curve.figures) for curve in curves)
+            if reached((len(curves) - 1) * POINTS + point, so_far) is False:
+                raise _NotWorthwhileError
+
+    for fold in range(objective.folds):
+        curves.append(_Curve())
+        make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
+        if not curves[-1].epochs:
+            raise DataError(f"the training reported no validation {objective.metric.title}")
+    longest = max(curves, key=lambda curve: len(curve.epochs))
+    index = max(range(len(longest.epochs)), key=lambda index: _goodness(curves, order, index))
+    folds = [curve.at(index)[0] for curve in curves]
+    return Evaluation(statistics.fmean(folds), longest.epochs[index], folds, perf_counter() - start)
+
+
+@dataclass
+class _Curve:
+    """A fold's course: the epochs measured, and at each the metric with what breaks ties behind it."""
+
+    epochs: list[int] = field(default_factory=list)
+    figures: list[list[float]] = field(default_factory=list)
+    point: int = 0  # at which the study was last told
+
+    def add(self, epoch: Epoch, order: Sequence[Metric]) -> None:
+        figures = [epoch[f"valid_{metric.name}"] for metric in order]
+        for metric, value in zip(order, figures, strict=True):
+            if value is not None and not math.isfinite(value):
+                raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
+        self.epochs.append(epoch.number)
+        self.figures.append([0.0 if value is None else value for value in figures])
+
+    def at(self, index: int) -> list[float]:
+        return self.figures[min(index, len(self.figures) - 1)]  # a fold that lost patience stays where it was
+
+
+def _goodness(curves: Sequence[_Curve], order: Sequence[Metric], index: int) -> list[float]:
+    """The means over folds, higher is better; rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same."""
+    means = [statistics.fmean(values) for values in zip(*(curve.at(index) for curve in curves), strict=True)]
+    return [round(mean if metric.higher else -mean, 12) for metric, mean in zip(order, means, strict=True)]

@@ -13,8 +13,7 @@ from typing import Any
 
 from rgcn.extras import import_extra
 from rgcn.runs.configuration import flat_settings
-from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
-from rgcn.runs.tracking.metric_files import read_metrics
+from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, read_metrics, remember_id, remembered_id
 
 LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
 SEND_SECONDS = 5.0
