@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Annotated, Any
 
 import numpy as np
@@ -87,14 +88,16 @@ class ClassEndpoints(Endpoints):
 
     def answer(self, nodes: Sequence[int]) -> list[ClassAnswer]:
         scores, calibration = self._scores[nodes], self.served.calibration
-        shares: Sequence[Sequence[float | None]] = [[None] * scores.shape[1]] * len(nodes)
+        shares: Iterable[Any] = repeat(None)
         if calibration.fitted:
             shares = calibration.class_probabilities(torch.from_numpy(scores)).tolist()
         return list(map(self._answered, nodes, scores.tolist(), shares))
 
-    def _answered(self, node: int, scores: list[float], shares: Sequence[float | None]) -> ClassAnswer:
-        found = sorted(zip(scores, shares, self.served.classes, strict=True), key=lambda row: -row[0])
-        rows = [ScoredClass(kind, six_digits(score), share and six_digits(share)) for score, share, kind in found]
+    def _answered(self, node: int, scores: list[float], shares: list[float] | None) -> ClassAnswer:
+        classes, written = self.served.classes, six_digits(scores)
+        probabilities = [None] * len(scores) if shares is None else six_digits(shares)
+        order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
+        rows = [ScoredClass(classes[c], written[c], probabilities[c]) for c in order]
         best, (label, split) = rows[0], self._labels.get(node, (None, None))
         return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, label, split)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
 from types import SimpleNamespace
@@ -136,7 +136,7 @@ class LinkAsked(NamedTuple):
 
 
 Triple = tuple[int, int, int]
-Rated = tuple[float, float | None, bool, Any]
+Rated = tuple[Any, Any, bool, Any]
 
 
 class LinkEndpoints(Endpoints):
@@ -240,7 +240,7 @@ class LinkEndpoints(Endpoints):
         return [TripleScore(node(s), relations[r], node(o), *rest) for (s, r, o), rest in rated]
 
 
-def _rated(scores: list[float], shares: list[float] | None, known: list[bool], splits: list[int]) -> Iterator[Rated]:
+def _rated(scores: list[float], shares: list[float] | None, known: list[bool], splits: list[int]) -> Iterable[Rated]:
     """What is said of each triple: its score, its probability, whether it is known, and its split."""
-    for score, share, is_known, split in zip(scores, shares or repeat(None), known, splits, strict=False):
-        yield six_digits(score), share and six_digits(share), is_known, SPLIT_OF[split]
+    probabilities = repeat(None) if shares is None else six_digits(shares)
+    return zip(six_digits(scores), probabilities, known, map(SPLIT_OF.__getitem__, splits), strict=False)

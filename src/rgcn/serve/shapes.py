@@ -6,10 +6,11 @@ These are what all groups of endpoints share; each has its own beside its handle
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import methodcaller
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Encoder
 from pydantic import BaseModel, ConfigDict
 
@@ -22,17 +23,17 @@ class QuestionShape(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AnswerShape(Struct, forbid_unknown_fields=True):
+class AnswerShape(Struct, forbid_unknown_fields=True, gc=False):
     """Base of all answers; a handler gives one back, and `WRITER` writes it."""
 
 
-def six_digits(number: float) -> float:
-    """What scores of float32 are good for.
+def six_digits(numbers: Iterable[float]) -> list[Any]:
+    """Numbers as they are written: more digits are not what scores of float32 are good for.
 
-    >>> six_digits(0.123456789), six_digits(1e-12)
-    (0.123457, 1e-12)
+    >>> WRITER.encode(six_digits([0.123456789, 1e-12]))
+    b'[0.123457,1e-12]'
     """
-    return float(f"{number:.6g}")
+    return [Raw(b"%.6g" % number) for number in numbers]
 
 
 Split = Literal["train", "valid", "test"]
@@ -43,7 +44,7 @@ Probability = Annotated[
 ]
 
 
-class Node(AnswerShape, gc=False):
+class Node(AnswerShape):
     """A node of the graph."""
 
     name: Annotated[str, Meta(description="What tells it apart: ask with this.")]
@@ -52,11 +53,11 @@ class Node(AnswerShape, gc=False):
     kind: Literal["iri", "literal", "blank"]
 
 
-class Relation(AnswerShape, gc=False):
+class Relation(AnswerShape):
     name: str
     title: str
 
 
-class Class(AnswerShape, gc=False):
+class Class(AnswerShape):
     name: str
     title: str
