@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import yaml
 from rgcn.config_search import SearchSpace
-from rgcn.tasks.epoch import Epoch
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, UnknownNameError
@@ -27,7 +26,7 @@ from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.workers import Done
 from rgcn.tasks.node_classification import ACCURACY, LOSS
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
 from rgcn.tuning.result import configuration_of

@@ -49,7 +49,7 @@ class Titles:
         if found:
             return found
         name = self.graph.nodes[node]
-        return shortened(literal_text(name)) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
+        return shortened(literal_text(name), LONGEST) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
 
     def description(self, node: int) -> str | None:
         return self._descriptions.get(node)
@@ -82,7 +82,7 @@ class Titles:
             names = ((s, self.graph.nodes[o]) for s, _, o in triples.tolist())
             # sorted is stable: English and unmarked ones first, else in the order of the graph
             for subject, literal in sorted(names, key=lambda pair: not _is_english(pair[1])):
-                text = shortened(literal_text(literal))
+                text = shortened(literal_text(literal), LONGEST)
                 if text:
                     found.setdefault(subject, text)
         return found
@@ -120,15 +120,6 @@ def literal_text(name: str) -> str:
     text = name[1 : name.rindex('"')]
     plain = re.sub(r"\\(.)", lambda escape: " " if escape[1] in "nrtbf" else escape[1], text)
     return " ".join(plain.split())
-
-
-def shortened(text: str) -> str:
-    """A text of which a reader gets the idea: an abstract is no name.
-
-    >>> len(shortened("word " * 100)) <= LONGEST
-    True
-    """
-    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
 
 
 def _is_english(literal: str) -> bool:

@@ -22,7 +22,7 @@ from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.sampling import corrupt
-from rgcn.tasks.devices import choose_device
+from rgcn.tasks.estimator import choose_device
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _parameters(configuration: str, graph: KnowledgeGraph | str) -> int:
     assert config.data.dataset is not None
     counts, encoder = NODE_DATASETS[config.data.dataset], ENCODERS.find(config.model.encoder)
     counted = encoder.published_parameters(config.model, counts["entities"], counts["relations"], counts["classes"])
-    assert counted is not None
+    assert isinstance(counted, int)
     return counted
 
 

@@ -22,10 +22,7 @@ from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.environment import decisive_differences, environment
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.interruption import Interruption
-from rgcn.runs.result import RunResult
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
-from rgcn.tasks.epoch import Epoch
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
 from rgcn.tasks.task import Epoch

@@ -21,8 +21,7 @@ from rgcn.errors import ConfigError, DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import load_data, make_model
 from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.tuning.spaces import changed, draw, draw_own
 from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
 
