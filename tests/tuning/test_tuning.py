@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from rgcn.config_search import SearchSpace
+from rgcn.config.search_space import SearchSpace
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, UnknownNameError

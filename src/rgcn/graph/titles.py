@@ -11,6 +11,7 @@ import numpy as np
 from rgcn.errors import DataError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
+from rgcn.words import shortened
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
