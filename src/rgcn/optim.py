@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rgcn.kernels import FactoredGradient, spread_bases
 from rgcn.kernels.dispatch import kernels_for
+from rgcn.kernels.reference import AdamSettings
 
 
 class FactorableTable(Protocol):
@@ -94,7 +95,7 @@ class Adam(torch.optim.Optimizer):
                 self._factored_step(parameter, factored[0], group)
                 continue
             for gradient in factored:  # used more than once in a step: summed, as for any parameter
-                dense = spread_bases(gradient.coefficients, gradient.rows, gradient.pairs)
+                dense = spread_bases(*gradient)
                 parameter.grad = dense if parameter.grad is None else parameter.grad + dense
             if parameter.grad is not None:
                 parameters.append(parameter)
@@ -113,8 +114,8 @@ class Adam(torch.optim.Optimizer):
         state = self._state(parameter)
         state["step"] += 1
         table = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
-        settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-        kernels_for(parameter).adam_bases(*table, *gradient, **settings)
+        settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
+        kernels_for(parameter).adam_bases(*table, gradient, settings)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

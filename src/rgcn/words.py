@@ -81,6 +81,14 @@ def setting(value: Any) -> str:
     return str(value)
 
 
+def shortened(text: str, letters: int) -> str:
+    """
+    >>> shortened("Switzerland", 6)
+    'Switz…'
+    """
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
+
+
 def _rounded(value: float) -> float:
     """What is shown decides about the unit: 0.9996 s is 1 s, not 1000 ms."""
     return float(f"{value:.3g}")

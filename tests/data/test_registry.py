@@ -23,12 +23,13 @@ from rgcn.data.catalog import (
     Dataset,
     DatasetCounts,
     IndexArchive,
+    PathGivenError,
     PublicArchive,
     PublicFiles,
 )
 from rgcn.data.fb_toy import cut, cut_folder
 from rgcn.data.fetching import Client
-from rgcn.data.registry import PathGivenError, datasets, get, load
+from rgcn.data.registry import datasets, get, load
 from rgcn.data.sources import MANIFEST, NoSourceError, Sources
 from rgcn.errors import DataError, UnknownNameError
 

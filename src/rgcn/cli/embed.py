@@ -171,13 +171,14 @@ def _write_relations(opened: OpenModel, out: Path) -> int:
 def _write_page(
     vectors: NodeVectors, nodes: NDArray[np.int64], plot: Path, settings: dict[str, Any], split: str | None, quiet: bool
 ) -> dict[str, Any]:
-    from rgcn.look import make_map, write_map_page
+    from rgcn.look import make_map, map_page
     from rgcn.look.mapping import STEPS
+    from rgcn.pages import save_page
     from rgcn.progress import progress
 
     with progress("map", STEPS.get(settings["method"]), "steps", show=False if quiet else None) as meter:
         made = make_map(vectors, nodes, split=split, on_step=lambda: meter.advance(1), **settings)
-    write_map_page(plot, made, split)
+    save_page(plot, map_page(made, split))
     return made.as_dict()
 
 

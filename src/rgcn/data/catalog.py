@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rgcn.errors import DataError, UnknownNameError
@@ -137,6 +138,15 @@ CATALOG: Mapping[str, Dataset] = {
 }
 
 
+class PathGivenError(UnknownNameError):
+    """A path was given where a data set's name is expected."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("data set", name, ())
+        there = "is a path" if Path(name).exists() else "looks like a path"
+        self.args = (f"{name!r} {there}, not the name of a data set: use rgcn.read({name!r})",)
+
+
 def find(name: str) -> Dataset:
     """The description of a data set, upper or lower case alike.
 
@@ -146,10 +156,11 @@ def find(name: str) -> Dataset:
     Traceback (most recent call last):
     rgcn.errors.UnknownNameError: unknown data set 'wn18r'. Did you mean 'wn18rr', 'wn18'?
     """
-    try:
+    if name.lower() in CATALOG:
         return CATALOG[name.lower()]
-    except KeyError:
-        raise UnknownNameError("data set", name, CATALOG) from None
+    if "/" in name or "\\" in name or Path(name).exists():
+        raise PathGivenError(name)
+    raise UnknownNameError("data set", name, CATALOG)
 
 
 class CountError(DataError):

@@ -72,6 +72,8 @@ class Client:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = settings
         self._trusted = set(settings.get("trusted-host", "").split())
+        seconds = settings.get("timeout") or settings.get("default-timeout") or ""
+        self._timeout = max(float(seconds), 1.0) if re.fullmatch(r"\d+(\.\d+)?", seconds) else 15.0
 
     def page(self, url: str, accept: str, max_bytes: int) -> tuple[str, str, str]:
         """(text, content type, final address) of a page."""
@@ -115,8 +117,7 @@ class Client:
         """A response to read from; every failure becomes a FetchError."""
         request = self._request(url, accept)
         try:
-            seconds = float(self.settings.get("timeout") or self.settings.get("default-timeout") or 15)
-            with self._opener(request.host).open(request, timeout=seconds) as response:
+            with self._opener(request.host).open(request, timeout=self._timeout) as response:
                 yield response
         except urllib.error.HTTPError as error:
             kind = _InterruptedError if error.code in (429, 500, 502, 503, 504) else FetchError

@@ -112,23 +112,22 @@ def find_files(
     """
     forced = None if format is None else known_format(format)
     if isinstance(path, Mapping):
-        return _named_splits(path, forced)
+        return _in_split_order([_source(file, forced, split) for split, file in named_splits(path)])
     place = existing(path)
     if place.is_dir():
         return _in_folder(place, forced, {other.resolve() for other in leave_out})
     return [_source(place, forced)]
 
 
-def _named_splits(paths: Mapping[str, PathLike], forced: str | None) -> list[SourceFile]:
-    sources = []
+def named_splits(paths: Mapping[str, PathLike], what: str = "file") -> Iterator[tuple[str, Path]]:
+    """(split, its file), as a user names them."""
     for name, path in paths.items():
         if name not in SPLIT_NAMES:
-            raise DataError(f"unknown split {name!r}; splits are called train, valid (or dev) and test")
-        file = existing(path, "file")
+            raise DataError(f"unknown split {name!r} of a {what}; splits are called train, valid (or dev) and test")
+        file = existing(path, what)
         if file.is_dir():
             raise DataError(f"the {name} split must be a file, but {file} is a folder")
-        sources.append(_source(file, forced, SPLIT_NAMES[name]))
-    return _in_split_order(sources)
+        yield SPLIT_NAMES[name], file
 
 
 def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[SourceFile]:

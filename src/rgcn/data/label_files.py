@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.data.files import SPLIT_NAMES, PathLike, existing
+from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits
 from rgcn.data.rdf import node_kinds
 from rgcn.data.tables import Column, whole_table
 from rgcn.errors import DataError, ParseError, close_matches
@@ -50,17 +50,10 @@ class LabelFiles:
         """The file of each split; where there is only one file it stands under train."""
         if not isinstance(self.files, Mapping):
             return {"train": existing(self.files, "label file")}
-        paths: dict[str, Path] = {}
-        for name, path in self.files.items():
-            if name not in SPLIT_NAMES:
-                raise DataError(f"unknown split {name!r} of the labels; splits are train, valid (or dev) and test")
-            paths[SPLIT_NAMES[name]] = existing(path, "label file")
-        return {split: paths[split] for split in SPLITS if split in paths}
+        return dict(sorted(named_splits(self.files, "label file"), key=lambda named: SPLITS.index(named[0])))
 
 
 class _Label(NamedTuple):
-    """One line of a label file."""
-
     node: str
     label: str
     split: str

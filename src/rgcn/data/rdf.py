@@ -167,9 +167,7 @@ def _normalized(data: bytes, format: str) -> bytes:
 def _serialized(quads: Iterator[Any]) -> bytes:
     try:
         return serialize(quads, format=RdfFormat.N_QUADS) or b""
-    except (
-        MemoryError
-    ) as error:  # the parser holds a term of 16 MiB, and says of a longer one that memory is at its end
+    except MemoryError as error:  # what the parser says of a term that is longer than it holds
         if "buffer maximal size" not in str(error):
             raise
         raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None
@@ -222,7 +220,7 @@ class _DocumentReader:
         if self._at_start:
             data, self._at_start = data.removeprefix(UTF8_BOM), False
         if b"\0" in data:
-            line, _ = _line_at(self._source.path, lambda block: block.data.find(b"\0"))
+            line, _ = _line_at(self._source.path, None)
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
         if self._has_triple_terms:
             self._refuse_endless_terms(data)
@@ -254,28 +252,17 @@ def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -
     if bad_lines.skip:
         words = _FORMAT_IN_WORDS[file.format]
         reason += f" (bad lines cannot be skipped in {words}: a statement may span several lines)"
-    _, text = (None, "") if number is None else _line_at(file.path, lambda block: _start_of_line(block, number))
+    text = "" if number is None else _line_at(file.path, number)[1]
     return ParseError(str(file.path), number, text, reason)
 
 
-def _start_of_line(block: LineBlock, number: int) -> int:
-    """Where in the block a line begins; -1 if it stands in a later one."""
-    lines = block.data.removesuffix(b"\n").split(b"\n")
-    before = number - block.first_line
-    return sum(len(line) + 1 for line in lines[:before]) if before < len(lines) else -1
-
-
-def _line_at(path: Path, find: Callable[[LineBlock], int]) -> tuple[int | None, str]:
-    """The line (number and text) in which `find` finds a place, read again: nobody counts lines while all is well."""
-    try:
-        with ByteSource(path) as source:
-            for block in line_blocks(source):
-                place = find(block)
-                if place >= 0:
-                    text = block.data[block.data.rfind(b"\n", 0, place) + 1 :].partition(b"\n")[0]
-                    return block.first_line + block.data.count(b"\n", 0, place), text.decode(errors="replace")
-    except DataError:
-        pass
+def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:
+    """A line by number, or the first with a NUL byte; read again, so that nobody counts lines while all is well."""
+    with suppress(DataError), ByteSource(path) as source:
+        for block in line_blocks(source):
+            for number, line in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first_line):
+                if number == wanted or (wanted is None and b"\0" in line):
+                    return number, line.decode(errors="replace")
     return None, ""
 
 

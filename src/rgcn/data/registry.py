@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 
 from rgcn.data.catalog import CATALOG, Dataset, find
 from rgcn.data.sources import Located, Sources, read_checked
-from rgcn.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
-
-
-class PathGivenError(UnknownNameError):
-    """A path was given where a data set's name is expected."""
-
-    def __init__(self, name: str, there: str) -> None:
-        super().__init__("data set", name, ())
-        self.args = (f"{name!r} {there}, not the name of a data set: use rgcn.read({name!r})",)
 
 
 def datasets() -> tuple[Dataset, ...]:
@@ -45,7 +36,7 @@ def load(
     """
     from rgcn.data.world import load_world
 
-    dataset = _find(name)
+    dataset = find(name)
     if dataset.embedded:
         return load_world()
     located = sources(mirror=mirror, cache=cache, offline=offline).obtain(dataset)
@@ -56,7 +47,7 @@ def get(
     name: str, *, mirror: str | Path | None = None, cache: str | Path | None = None, offline: bool = False
 ) -> Located:
     """Have a data set's files on this machine, and say where they are and where they came from."""
-    dataset = _find(name)
+    dataset = find(name)
     if dataset.embedded:
         return Located(dataset.name, Path(__file__).parent, "embedded in the package")
     return sources(mirror=mirror, cache=cache, offline=offline).obtain(dataset)
@@ -82,14 +73,3 @@ def mirror_folder(mirror: str | Path | None = None) -> Path | None:
     """The folder of data sets to copy from: `mirror`, else RGCN_MIRROR, else none."""
     chosen = mirror or os.environ.get("RGCN_MIRROR")
     return Path(chosen).expanduser().absolute() if chosen else None
-
-
-def _find(name: str) -> Dataset:
-    """The data set, or an error that says so when a path was meant."""
-    try:
-        return find(name)
-    except UnknownNameError:
-        there = "is a path" if Path(name).exists() else "looks like a path" if {*"/\\"} & {*name} else None
-        if there is None:
-            raise
-        raise PathGivenError(name, there) from None

@@ -16,6 +16,7 @@ from rgcn.explain.explanation import ExplainedEdge, Explanation
 from rgcn.explain.phrases import Named, percent
 from rgcn.pages.escaping import LONGEST_TITLE
 from rgcn.pages.layout import render
+from rgcn.words import shortened
 
 MOST_EDGES, MOST_AGAINST = 12, 3
 BOX, GAP, PORT, SPACE, MARGIN = 186, 164, 26, 14, 10
@@ -63,7 +64,7 @@ class _Box:
 
     @property
     def words(self) -> str:
-        return _cut(self.node["title"], LETTERS_IN_BOX)
+        return shortened(self.node["title"], LETTERS_IN_BOX)
 
     def port(self, side: Sequence[_Line], line: _Line) -> float:
         """How far down an edge meets a side."""
@@ -134,7 +135,7 @@ class _Line:
     @property
     def words(self) -> str:
         share = "" if self.kind == JOINING else f" {percent(self.edge.share)}"
-        return _cut(self.edge.relation["title"], LETTERS_ON_EDGE) + share
+        return shortened(self.edge.relation["title"], LETTERS_ON_EDGE) + share
 
     @property
     def words_at(self) -> tuple[float, float, str]:
@@ -253,7 +254,3 @@ def _placed(boxes: list[_Box], lanes: float) -> tuple[float, float]:
         box.right.sort(key=lambda line: (not line.direct, line.far.y))
     bows = GAP if any(box.right for box in columns[max(columns)]) else 0
     return max(2 * MARGIN + len(columns) * BOX + (len(columns) - 1) * GAP + bows, NARROWEST), height
-
-
-def _cut(text: str, letters: int) -> str:
-    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"

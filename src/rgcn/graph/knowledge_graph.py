@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.interop.libraries import LibraryForms
-from rgcn.graph.interop.pyg import PygForm
+from rgcn.graph.interop import libraries, pyg
 from rgcn.graph.labels import SPLITS, NodeLabels
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import count
@@ -43,7 +42,7 @@ class Neighbor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KnowledgeGraph(PygForm, LibraryForms):
+class KnowledgeGraph:
     """Triples (subject, relation, object) over named nodes and relations. Immutable.
 
     triples       int64 [T, 3]   subject id, relation id, object id
@@ -221,7 +220,6 @@ class KnowledgeGraph(PygForm, LibraryForms):
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
-        """Triples as names."""
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
 
@@ -316,6 +314,15 @@ class KnowledgeGraph(PygForm, LibraryForms):
     def _cut(self, attributes: Iterable[str], keep: NDArray[np.bool_]) -> dict[str, Any]:
         """The marked rows of those arrays that there are."""
         return {name: value[keep] for name in attributes if (value := getattr(self, name)) is not None}
+
+    # -- other libraries (docs/interop.md) ---------------------------------------------------------------
+
+    to_networkx = libraries.to_networkx
+    to_pandas = libraries.to_pandas
+    to_polars = libraries.to_polars
+    to_pykeen = libraries.to_pykeen
+    to_pyg = pyg.to_pyg
+    from_pyg = staticmethod(pyg.from_pyg)
 
     def to_rdf(
         self,

@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError
-from rgcn.graph.knowledge_graph import NodeKind
 from rgcn.graph.name_search import NameSearch, folded
 from rgcn.graph.titles import Titles, local_name
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 
 class Called:
@@ -62,7 +61,6 @@ class Called:
         return found
 
     def meant(self, text: str) -> int:
-        """The one that a text stands for."""
         found = self.candidates(text)
         if len(found) == 1:
             return found[0]
@@ -106,16 +104,11 @@ class NameLookup:
         self._titles, graph = titles, titles.graph
         self._nodes = Called(graph.nodes, titles.of, self._best_first, lambda n: graph.kind(n) is NodeKind.LITERAL)
         self._relations = Called(graph.relations, titles.relation)
+        self.node, self.relation = self._nodes.meant, self._relations.meant
 
     @cached_property
     def _classes(self) -> Called:
         return Called(self._titles.classes, self._titles.class_)
-
-    def node(self, text: str) -> int:
-        return self._nodes.meant(text)
-
-    def relation(self, text: str) -> int:
-        return self._relations.meant(text)
 
     def class_(self, text: str) -> int:
         return self._classes.meant(text)

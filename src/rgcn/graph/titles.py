@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from rgcn.errors import DataError
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.knowledge_graph import KnowledgeGraph
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
@@ -45,7 +45,6 @@ class Titles:
         return Titles(graph, self._given, self._descriptions)
 
     def of(self, node: int) -> str:
-        """What people call a node."""
         found = self._given.get(node) or self._in_graph.get(node)
         if found:
             return found
@@ -53,7 +52,6 @@ class Titles:
         return shortened(literal_text(name)) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
 
     def description(self, node: int) -> str | None:
-        """A sentence on what a node is, where the data set has one."""
         return self._descriptions.get(node)
 
     def relation(self, relation: int) -> str:
@@ -108,8 +106,7 @@ def short_name(name: str) -> str:
     ('ada', '42')
     """
     shown = literal_text(name) if name.startswith('"') else local_name(name)
-    shown = " ".join(shown.split()) or name
-    return shown if len(shown) <= LONGEST_SHORT_NAME else shown[: LONGEST_SHORT_NAME - 1] + "…"
+    return shortened(" ".join(shown.split()) or name, LONGEST_SHORT_NAME)
 
 
 def literal_text(name: str) -> str:

@@ -71,13 +71,11 @@ class Vocabulary(Sequence[str]):
         return int(name)
 
     def ids(self, names: Iterable[str | int]) -> NDArray[np.int64]:
-        """Ids of many names, in their order."""
         if isinstance(names, str):  # its letters would be looked up one by one
             raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
     def get(self, name: str) -> int | None:
-        """The id of a name, or None."""
         return self._ids.get(name)
 
     def take(self, ids: Iterable[int]) -> Vocabulary:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from rgcn.kernels import loops, reference
+from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import SparsePattern
 
@@ -42,7 +43,7 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     out = x.new_empty(pattern.num_rows, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else _array(value)
-    loops.gather_sum(host.pointer, host.index, values, _array(x), to)
+    loops.gather_sum(host.pointer, host.ids, values, _array(x), to)
     return out
 
 
@@ -53,24 +54,23 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
     out = x.new_zeros(pattern.num_rows + PIECES, x.shape[1])
     to = out.numpy()
-    values = _ones(to.dtype) if value is None else _array(value)
-    arrays = (host.pointer, host.index, host.begins, values, *_arrays(index, left, x), to)
-    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arrays)
+    values = _ones(to.dtype) if value is None else value
+    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
+    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
     out = left.new_empty(i.numel())
-    work = i.numel() * left.shape[1]
-    _in_pieces(loops.entry_dot, _even(i.numel()), work, *_arrays(i, left, j, right), out.numpy())
+    _in_pieces(loops.entry_dot, _even(i.numel()), i.numel() * left.shape[1], i, left, j, right, out)
     return out
 
 
 def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
     out = left.new_empty(i.numel())
-    arrays = _arrays(i, left, j, middle, k, right)
-    _in_pieces(loops.entry_product, _even(i.numel()), 2 * i.numel() * left.shape[1], *arrays, out.numpy())
+    work = 2 * i.numel() * left.shape[1]
+    _in_pieces(loops.entry_product, _even(i.numel()), work, i, left, j, middle, k, right, out)
     return out
 
 
@@ -78,8 +78,7 @@ def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     out = bases.new_empty(len(pairs), bases.shape[2])
     work = out.numel() * bases.shape[1]
-    arrays = (*_arrays(coefficients, bases), host.pointer, host.index, out.numpy())
-    _in_pieces(loops.combine, host.cuts, work, *arrays)
+    _in_pieces(loops.combine, host.cuts, work, coefficients, bases, host.pointer, host.ids, out)
     return out
 
 
@@ -87,8 +86,7 @@ def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     out = rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1])
     work = out.numel() + rows.numel() * coefficients.shape[1]
-    arrays = (*_arrays(coefficients, rows), host.pointer, host.index, out.numpy())
-    _in_pieces(loops.spread, host.cuts, work, *arrays)
+    _in_pieces(loops.spread, host.cuts, work, coefficients, rows, host.pointer, host.ids, out)
     return out
 
 
@@ -96,55 +94,42 @@ def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     partial = bases.new_empty(PIECES, pairs.num_relations, bases.shape[1])
     work = rows.numel() * bases.shape[1]
-    arrays = (*_arrays(bases, rows), host.pointer, host.index, partial.numpy())
-    _in_pieces(loops.coefficients, host.cuts, work, *arrays)
+    _in_pieces(loops.coefficients, host.cuts, work, bases, rows, host.pointer, host.ids, partial)
     return partial.sum(0)
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
-    host = _host(pairs)
     out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
-    arrays = (*_arrays(x, weight), host.pointer, out.numpy())
-    _in_pieces(loops.grouped_product, _even(x.shape[0]), out.numel() * x.shape[2], *arrays)
+    work = out.numel() * x.shape[2]
+    _in_pieces(loops.grouped_product, _even(x.shape[0]), work, x, weight, _host(pairs).pointer, out)
     return out
 
 
 def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
     host = _host(pairs)
     out = x.new_empty(pairs.num_relations, x.shape[1], x.shape[2], gradient.shape[2])
-    arrays = (*_arrays(x, gradient), host.pointer, out.numpy())
-    _in_pieces(loops.grouped_outer, host.cuts, x.numel() * gradient.shape[2], *arrays)
+    work = x.numel() * gradient.shape[2]
+    _in_pieces(loops.grouped_outer, host.cuts, work, x, gradient, host.pointer, out)
     return out
 
 
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
+    (coefficients, rows, pairs), (lr, betas, eps, weight_decay) = gradient, settings
     host, count = _host(pairs), float(step)
     number = np.float64 if table.dtype == torch.float64 else np.float32
     rate, correction = float(lr) / (1 - betas[0] ** count), (1 - betas[1] ** count) ** 0.5
-    settings = (rate, 1 - betas[0], betas[1], 1 - betas[1], correction, eps, weight_decay)
-    arrays = (*_arrays(coefficients, rows), host.pointer, host.index, table.detach().numpy())
-    moments = (first.numpy(), second.numpy())
+    numbers = map(number, (rate, 1 - betas[0], betas[1], 1 - betas[1], correction, eps, weight_decay))
+    arguments = (coefficients, rows, host.pointer, host.ids, table, first, second, tuple(numbers))
     # Every row is read and written, whether it has pairs or not: the cut is by rows.
-    cuts, work = _even(pairs.num_nodes), 10 * table.numel()
-    _in_pieces(loops.adam_bases, cuts, work, *arrays, *moments, tuple(map(number, settings)))
+    _in_pieces(loops.adam_bases, _even(pairs.num_nodes), 10 * table.numel(), *arguments)
 
 
 def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
     out = torch.empty(len(row), 5, dtype=torch.int64)
-    arrays = _arrays(scores, row, target, begin, end, answers, out)
-    _in_pieces(loops.count_ranks, _even(len(row)), len(row) * scores.shape[1], *arrays)
+    work = len(row) * scores.shape[1]
+    _in_pieces(loops.count_ranks, _even(len(row)), work, scores, row, target, begin, end, answers, out)
     return out
 
 
@@ -154,12 +139,12 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
 class _Host(NamedTuple):
     """The memory of pairs or a pattern as arrays, and where the work on them is cut.
 
-    index  the pairs' relations, or the entries' columns
+    ids    the pairs' relations, or the entries' columns
     cuts   of the pairs' groups, or of the entries; begins: the row of a pattern that each cut lies in
     """
 
     pointer: Array
-    index: Array
+    ids: Array
     cuts: Array
     begins: Array
 
@@ -168,10 +153,10 @@ def _host(of: Pairs | SparsePattern) -> _Host:
     """Kept with the pairs or the pattern, which never change."""
     known: _Host | None = of.__dict__.get("_host")
     if known is None:
-        pointer, index = _arrays(of.pointer, of.relation if isinstance(of, Pairs) else of.column)
-        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(index))
+        pointer, ids = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
+        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(ids))
         begins = np.searchsorted(pointer, cuts, side="right") - 1
-        known = of.__dict__["_host"] = _Host(pointer, index, cuts, begins)
+        known = of.__dict__["_host"] = _Host(pointer, ids, cuts, begins)
     return known
 
 
@@ -181,13 +166,9 @@ def _ones(kind: np.dtype[Any]) -> Array:
 
 
 def _array(tensor: Tensor) -> Array:
+    """The tensor's memory as an array, without a copy where it is contiguous."""
     array: Array = tensor.detach().contiguous().numpy()
     return array
-
-
-def _arrays(*tensors: Tensor) -> tuple[Array, ...]:
-    """The tensors' memory as arrays, without a copy where they are contiguous."""
-    return tuple(map(_array, tensors))
 
 
 def _balanced(pointer: Array) -> Array:
@@ -242,6 +223,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 
 def _in_pieces(kernel: Callable[..., None], bounds: Array, work: int, *arguments: Any) -> None:
     """kernel(first, last, bounds, *arguments): the pieces first .. last, on several threads if it is worth it."""
+    arguments = tuple(_array(given) if isinstance(given, Tensor) else given for given in arguments)
     threads = min(_own.threads or torch.get_num_threads(), PIECES)
     if threads < 2 or work < WORTH_A_THREAD:
         kernel(0, PIECES, bounds, *arguments)

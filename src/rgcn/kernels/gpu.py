@@ -16,6 +16,7 @@ from torch import Tensor
 from triton import cdiv
 
 from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums
+from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import PIECE, RowPieces, SparsePattern
 
@@ -28,19 +29,56 @@ WORTH_A_DOT = 256
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
-    return _gather(pattern, value, None, None, x)
+    return gather_product_sum(pattern, value, None, None, x)
 
 
-def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
-    return _gather(pattern, value, index, left, x)
+def gather_product_sum(
+    pattern: SparsePattern, value: Tensor | None, index: Tensor | None, left: Tensor | None, x: Tensor
+) -> Tensor:
+    """Without index and left: `gather_sum`."""
+    width = x.shape[1]
+    out = x.new_empty(pattern.num_rows, width)
+    if out.numel() == 0 or pattern.num_entries == 0:
+        return out.zero_()
+    x, pieces = x.contiguous(), pieces_of(pattern)
+    partial = _partial(pieces, width, out)
+    block = min(128, _power(width))
+    # Measured on graphs of AM's shape: many short rows want many side by side, longer ones more entries in flight.
+    short = pattern.num_entries < 2 * pattern.num_rows
+    rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
+    tensors = (
+        pattern.column,
+        x if value is None else value.contiguous(),
+        pattern.column if index is None else index.contiguous(),
+        x if left is None else left.contiguous(),
+        x,
+    )
+    arguments = (*pieces[:4], *tensors, out, partial, len(pieces.row), pattern.num_rows)
+    sizes = {"WIDTH": width, "ACC": _accumulator(out), "ROWS": rows, "BLOCK_W": block, "UNROLL": unroll}
+    which = {"HAS_VALUE": value is not None, "HAS_LEFT": left is not None}
+    grid = (cdiv(len(pieces.row), rows), cdiv(width, block))
+    _launch(triton_sums.gather_pieces, grid, out, *arguments, warps=warps, **sizes, **which)
+    _add_slots(pieces, partial, out, pattern.num_rows, width)
+    return out
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
-    return _entries(i, left, None, None, j, right)
+    return entry_product(i, left, None, None, j, right)
 
 
-def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
-    return _entries(i, left, j, middle, k, right)
+def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
+    """Without j and middle: `entry_dot`."""
+    width, entries = left.shape[1], i.numel()
+    out = left.new_empty(entries)
+    if entries == 0 or width == 0:
+        return out.zero_()
+    block = min(128, _power(width))
+    tile = max(1, 1024 // block)
+    given = (i, left, i if j is None else j, left if middle is None else middle, k, right)
+    sizes = {"WIDTH": width, "THREE": middle is not None, "ACC": _accumulator(out), "ENTRIES": tile, "BLOCK_W": block}
+    tensors = (tensor.contiguous() for tensor in given)
+    _launch(triton_sums.entry_products, (cdiv(entries, tile),), out, *tensors, out, entries, **sizes)
+    return out
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
@@ -89,6 +127,8 @@ def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
         product = bases.new_empty(len(pairs), some.shape[1], dtype=kind)
         block_b, block_w = _power(some.shape[1]), _power(width)
         sizes = {"NODE_STRIDE": num_bases * width, "WIDTH": width, "ACC": _accumulator(product)}
+        arguments: tuple[Any, ...]
+        grid: tuple[int, ...]
         if block_b * block_w <= HELD:
             arguments = (some, rows, pairs.pointer, product, some.shape[1])
             kernel, grid, warps = triton_bases.node_products, (pairs.num_nodes,), 1
@@ -152,18 +192,9 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
 
 
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
+    (coefficients, rows, pairs), (lr, betas, eps, weight_decay) = gradient, settings
     if table.numel() == 0:
         return
     # How far along training is, only the device knows: the corrections are computed there, in double precision.
@@ -191,49 +222,6 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
     return out
 
 
-def _gather(
-    pattern: SparsePattern, value: Tensor | None, index: Tensor | None, left: Tensor | None, x: Tensor
-) -> Tensor:
-    width = x.shape[1]
-    out = x.new_empty(pattern.num_rows, width)
-    if out.numel() == 0 or pattern.num_entries == 0:
-        return out.zero_()
-    x, pieces = x.contiguous(), pieces_of(pattern)
-    partial = _partial(pieces, width, out)
-    block = min(128, _power(width))
-    # Measured on graphs of AM's shape: many short rows want many side by side, longer ones more entries in flight.
-    short = pattern.num_entries < 2 * pattern.num_rows
-    rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
-    tensors = (
-        pattern.column,
-        x if value is None else value.contiguous(),
-        pattern.column if index is None else index.contiguous(),
-        x if left is None else left.contiguous(),
-        x,
-    )
-    arguments = (*pieces[:4], *tensors, out, partial, len(pieces.row), pattern.num_rows)
-    sizes = {"WIDTH": width, "ACC": _accumulator(out), "ROWS": rows, "BLOCK_W": block, "UNROLL": unroll}
-    which = {"HAS_VALUE": value is not None, "HAS_LEFT": left is not None}
-    grid = (cdiv(len(pieces.row), rows), cdiv(width, block))
-    _launch(triton_sums.gather_pieces, grid, out, *arguments, warps=warps, **sizes, **which)
-    _add_slots(pieces, partial, out, pattern.num_rows, width)
-    return out
-
-
-def _entries(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
-    width, entries = left.shape[1], i.numel()
-    out = left.new_empty(entries)
-    if entries == 0 or width == 0:
-        return out.zero_()
-    block = min(128, _power(width))
-    tile = max(1, 1024 // block)
-    given = (i, left, i if j is None else j, left if middle is None else middle, k, right)
-    sizes = {"WIDTH": width, "THREE": middle is not None, "ACC": _accumulator(out), "ENTRIES": tile, "BLOCK_W": block}
-    tensors = (tensor.contiguous() for tensor in given)
-    _launch(triton_sums.entry_products, (cdiv(entries, tile),), out, *tensors, out, entries, **sizes)
-    return out
-
-
 def pieces_of(pattern: SparsePattern) -> RowPieces:
     """The pattern's pieces: for a lasting pattern the ones it keeps, in an order that suits; else cut quickly."""
     if not pattern.transient or "pieces" in pattern.__dict__:
@@ -248,7 +236,7 @@ def pieces_of(pattern: SparsePattern) -> RowPieces:
     counts = (num_rows, num_pieces, num_rows.bit_length() + 1)
     tensors = (pattern.pointer, torch.cumsum(packed, 0), *parts, *longs)
     _launch(triton_sums.cut_pieces, (cdiv(num_pieces, 256),), packed, *tensors, *counts, **sizes)
-    pieces = pattern.__dict__["pieces"] = RowPieces(*parts, *longs, num_slots)
+    pieces = pattern.__dict__["pieces"] = RowPieces._make((*parts, *longs, num_slots))
     return pieces
 
 
@@ -277,7 +265,7 @@ def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> RowPieces:
         return pairs.tiles
     known: dict[int, RowPieces] = pairs.__dict__.setdefault("_tiles_of", {})
     if piece not in known:
-        known[piece] = RowPieces.of(pairs.pointer, len(pairs), piece)
+        known[piece] = RowPieces.of(pairs.pointer, piece)
     return known[piece]
 
 

@@ -12,7 +12,7 @@ a millisecond made of four such operations, took 13 % longer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from rgcn.kernels import dispatch, primitives
+from rgcn.kernels.reference import FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import Named, SparsePattern, TripleIndex, named
 
@@ -31,9 +32,6 @@ Gradients = tuple[Tensor | None, ...]
 _library = torch.library.Library("rgcn", "DEF")  # type: ignore[no-untyped-call]
 
 
-# -- registering --------------------------------------------------------------------------------------------
-
-
 def _operator(
     schema: str,
     run: Callable[..., Tensor],
@@ -43,17 +41,21 @@ def _operator(
 ) -> Callable[..., Tensor]:
     """Register an operator, and return the function that calls it.
 
-    schema     its words (the first of them an object's), then its tensors
+    schema     its words, then its tensors; the first word stands for an object, which `run` and `empty` are given
     run        computes it, on any device
-    empty      an empty tensor like its result
+    empty      makes an empty tensor like its result
     gradients  (ctx, gradient, and for each of its tensors whether it wants one) → those of its tensors; ctx.words and
                ctx.saved_tensors are what it was called with, ctx.extra is what the call brought along
     saved      which of its tensors the gradients will read
     """
     name, num_words = schema.partition("(")[0], schema.count("str ") + schema.count("bool ")
     _library.define(f"{schema} -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
-    _library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"rgcn::{name}", empty, lib=_library)
+
+    def computed(word: str, *inputs: Any) -> Tensor:
+        return run(named(Named, word), *inputs)
+
+    _library.impl(name, computed, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"rgcn::{name}", lambda word, *inputs: empty(named(Named, word), *inputs), lib=_library)
     operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
 
     class Differentiable(torch.autograd.Function):
@@ -71,14 +73,14 @@ def _operator(
             return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
 
     def call(*inputs: Any, extra: Any = None) -> Any:
-        if dispatch.is_plain():
-            return run(*inputs)
+        if dispatch.plain:
+            return computed(*inputs)
         if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
             return operator(*inputs)
         # Nobody traces: the dispatcher would call what is called here, 10 to 30 µs later.
         if gradients is not None and torch.is_grad_enabled():
-            return Differentiable.apply(run, inputs[:num_words], extra, *inputs[num_words:])  # type: ignore[no-untyped-call]
-        return run(*inputs)
+            return Differentiable.apply(computed, inputs[:num_words], extra, *inputs[num_words:])  # type: ignore[no-untyped-call]
+        return computed(*inputs)
 
     def below_autograd(*inputs: Any) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
@@ -100,21 +102,13 @@ def _word(thing: SparsePattern | Pairs | TripleIndex | str) -> str:
     return thing.word
 
 
-def _pattern(word: str) -> SparsePattern:
-    return named(SparsePattern, word)
-
-
-def _pairs(word: str) -> Pairs:
-    return named(Pairs, word)
+def _like_last(thing: Named, *tensors: Tensor) -> Tensor:
+    return torch.empty_like(tensors[-1])
 
 
 # -- a sparse matrix times a dense one ----------------------------------------------------------------------
 # remember: whether values may be kept in order for the next call. Not in a compiled graph, which may write others into
 # the same memory without saying so.
-
-
-def _turned(pattern: str, transposed: bool) -> SparsePattern:
-    return _pattern(pattern).transpose if transposed else _pattern(pattern)
 
 
 def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bool) -> Gradients:
@@ -124,10 +118,6 @@ def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bo
         _entry_dot(pattern, left, right, value) if for_value else None,
         _gather_sum(pattern, not transposed, remember, value, gradient) if for_x else None,
     )
-
-
-def _only_for_values(value: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return value, x if value is not None and value.requires_grad else None
 
 
 def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: bool, for_value: bool) -> Gradients:
@@ -142,19 +132,19 @@ def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: 
 _gather_sum = _operator(
     "gather_sum(str pattern, bool transposed, bool remember, Tensor? value, Tensor x)",
     lambda pattern, transposed, remember, value, x: primitives.gather_sum(
-        _turned(pattern, transposed), value, x, remember
+        pattern.transpose if transposed else pattern, value, x, remember
     ),
     lambda pattern, transposed, remember, value, x: x.new_empty(
-        _pattern(pattern).num_columns if transposed else _pattern(pattern).num_rows, x.shape[1]
+        pattern.num_columns if transposed else pattern.num_rows, x.shape[1]
     ),
     _gather_sum_gradients,
-    _only_for_values,
+    saved=lambda value, x: (value, x if value is not None and value.requires_grad else None),
 )
 _entry_dot = _operator(
     "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
-    lambda pattern, left, right, value: primitives.entry_dot(_pattern(pattern), left, right, value),
+    primitives.entry_dot,
     lambda pattern, left, right, value: (
-        left.new_empty(_pattern(pattern).num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
+        left.new_empty(pattern.num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
         if value is None
         else torch.empty_like(value)
     ),
@@ -181,26 +171,23 @@ def pair_dot(left: Tensor, right: Tensor, pattern: SparsePattern | str) -> Tenso
 # -- rows picked --------------------------------------------------------------------------------------------
 
 
-def _run_put_rows(pattern: str, x: Tensor) -> Tensor:
-    found = _pattern(pattern)
-    few = found.num_entries < WORTH_SORTING and x.device.type == "cpu" and x.element_size() >= 4
-    if few and found.transient:
+def _run_put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
+    few = pattern.num_entries < WORTH_SORTING and x.device.type == "cpu" and x.element_size() >= 4
+    if few and pattern.transient:
         # On a CPU one row is added after the other, in this order: a few need not be sorted for a single use.
-        return x.new_zeros(found.num_columns, x.shape[1]).index_add_(0, found.column, x)
-    return primitives.gather_sum(found.transpose, None, x)
+        return x.new_zeros(pattern.num_columns, x.shape[1]).index_add_(0, pattern.column, x)
+    return primitives.gather_sum(pattern.transpose, None, x)
 
 
+_put_rows = _operator(
+    "put_rows(str pattern, Tensor x)", _run_put_rows, lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1])
+)
 _take_rows = _operator(
     "take_rows(str pattern, Tensor x)",
-    lambda pattern, x: x.index_select(0, _pattern(pattern).column),
-    lambda pattern, x: x.new_empty(_pattern(pattern).num_rows, *x.shape[1:]),
+    lambda pattern, x: x.index_select(0, pattern.column),
+    lambda pattern, x: x.new_empty(pattern.num_rows, *x.shape[1:]),
     gradients=lambda ctx, gradient, for_x: (_put_rows(*ctx.words, gradient),),
     saved=lambda x: (),
-)
-_put_rows = _operator(
-    "put_rows(str pattern, Tensor x)",
-    _run_put_rows,
-    lambda pattern, x: x.new_empty(_pattern(pattern).num_columns, x.shape[1]),
 )
 
 
@@ -221,10 +208,6 @@ def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
 # A form linear in the value, the scale and x: each gradient is the same sum seen from another end of the edges.
 
 
-def _edges(word: str) -> TripleIndex:
-    return named(TripleIndex, word)
-
-
 def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale: bool, for_x: bool) -> Gradients:
     (edges, _, remember), (value, scale, x) = ctx.words, ctx.saved_tensors
     return (
@@ -237,17 +220,15 @@ def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale
 _scaled_sum = _operator(
     "scaled_sum(str edges, str by, bool remember, Tensor? value, Tensor left, Tensor x)",
     lambda edges, by, remember, value, left, x: primitives.gather_product_sum(
-        _edges(edges).seen_from(by), value, left, x, remember
+        edges.seen_from(by), value, left, x, remember
     ),
-    lambda edges, by, remember, value, left, x: x.new_empty(_edges(edges).size_of(by), x.shape[1]),
+    lambda edges, by, remember, value, left, x: x.new_empty(edges.size_of(by), x.shape[1]),
     _scaled_sum_gradients,
 )
 _entry_product = _operator(
     "entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)",
-    lambda edges, left, middle, right, value: primitives.entry_product(
-        _edges(edges).ends, left, middle, right, value.dtype
-    ),
-    lambda edges, left, middle, right, value: torch.empty_like(value),
+    lambda edges, left, middle, right, value: primitives.entry_product(edges.ends, left, middle, right, value.dtype),
+    _like_last,
 )
 
 
@@ -262,19 +243,11 @@ def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tenso
 # -- bases combined into pairs and, its transpose, pairs spread over bases ---------------------------------------
 
 
-class FactoredGradient(NamedTuple):
-    """A gradient G[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p] that nobody has written out yet."""
-
-    coefficients: Tensor
-    rows: Tensor
-    pairs: Pairs
-
-
 def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_bases: bool) -> Gradients:
     (pairs,), (coefficients, bases), factored = ctx.words, ctx.saved_tensors, ctx.extra
     if for_bases and factored is not None:
         # a copy: the optimizer may change the coefficients before it comes to the bases
-        factored.append(FactoredGradient(coefficients.clone(), gradient, _pairs(pairs)))
+        factored.append(FactoredGradient(coefficients.clone(), gradient, ctx.thing))
     return (
         _coefficient_gradient(pairs, bases, gradient, coefficients) if for_coefficients else None,
         _spread_bases(pairs, coefficients, gradient) if for_bases and factored is None else None,
@@ -291,22 +264,20 @@ def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_ro
 
 _combine_bases = _operator(
     "combine_bases(str pairs, Tensor coefficients, Tensor bases)",
-    lambda pairs, coefficients, bases: primitives.combine_bases(coefficients, bases, _pairs(pairs)),
-    lambda pairs, coefficients, bases: bases.new_empty(len(_pairs(pairs)), bases.shape[2]),
+    lambda pairs, coefficients, bases: primitives.combine_bases(coefficients, bases, pairs),
+    lambda pairs, coefficients, bases: bases.new_empty(len(pairs), bases.shape[2]),
     _combine_gradients,
 )
 _spread_bases = _operator(
     "spread_bases(str pairs, Tensor coefficients, Tensor rows)",
-    lambda pairs, coefficients, rows: primitives.spread_bases(coefficients, rows, _pairs(pairs)),
-    lambda pairs, coefficients, rows: rows.new_empty(_pairs(pairs).num_nodes, coefficients.shape[1], rows.shape[1]),
+    lambda pairs, coefficients, rows: primitives.spread_bases(coefficients, rows, pairs),
+    lambda pairs, coefficients, rows: rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1]),
     _spread_gradients,
 )
 _coefficient_gradient = _operator(
     "coefficient_gradient(str pairs, Tensor bases, Tensor rows, Tensor coefficients)",
-    lambda pairs, bases, rows, coefficients: primitives.coefficient_gradient(
-        bases, rows, _pairs(pairs), coefficients.dtype
-    ),
-    lambda pairs, bases, rows, coefficients: torch.empty_like(coefficients),
+    lambda pairs, bases, rows, coefficients: primitives.coefficient_gradient(bases, rows, pairs, coefficients.dtype),
+    _like_last,
 )
 
 
@@ -339,14 +310,14 @@ def _product_gradients(ctx: Any, gradient: Tensor, for_x: bool, for_weight: bool
 
 _grouped_product = _operator(
     "grouped_product(str pairs, Tensor x, Tensor weight)",
-    lambda pairs, x, weight: primitives.grouped_product(x, weight, _pairs(pairs)),
+    lambda pairs, x, weight: primitives.grouped_product(x, weight, pairs),
     lambda pairs, x, weight: x.new_empty(x.shape[0], weight.shape[1], weight.shape[3]),
     _product_gradients,
 )
 _grouped_outer = _operator(
     "grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)",
-    lambda pairs, x, gradient, weight: primitives.grouped_outer(x, gradient, _pairs(pairs), weight),
-    lambda pairs, x, gradient, weight: torch.empty_like(weight),
+    lambda pairs, x, gradient, weight: primitives.grouped_outer(x, gradient, pairs, weight),
+    _like_last,
 )
 
 

@@ -4,10 +4,10 @@ opened = open_model("runs/aifb")
 vectors = NodeVectors.of(opened)
 table = NodeTable(vectors, every_node)
 write_table(Path("nodes.parquet"), len(table), table.parts())
-write_map_page(Path("map.html"), make_map(vectors, every_node))
+page = map_page(make_map(vectors, every_node))
 """
 
-from rgcn.look.map_page import map_page, write_map_page
+from rgcn.look.map_page import map_page
 from rgcn.look.mapping import check_method, two_dimensional
 from rgcn.look.neighborhoods import same_class_share, trustworthiness
 from rgcn.look.node_map import NodeMap, make_map
@@ -26,6 +26,5 @@ __all__ = [
     "same_class_share",
     "trustworthiness",
     "two_dimensional",
-    "write_map_page",
     "write_table",
 ]

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import local_name
+from rgcn.look.neighborhoods import Integers
 from rgcn.predict import OpenModel
 
 # Seven colors in three shapes; what is rarer shares one more group.
 MOST_GROUPS = 21
 LONGEST_PATH = 36
 TYPE_RELATIONS = frozenset({"type", "instanceof", "isa", "p31", "kind"})
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,9 @@ def _roles(opened: OpenModel) -> tuple[Integers, list[str]]:
     first_node, first = np.unique(node[order], return_index=True)
     role = np.full(graph.num_nodes, -1, dtype=np.int64)
     role[first_node] = part[order][first]
-    return role, [f"{part} of {relation_title(opened, r)}" for part in ("subject", "object") for r in range(count)]
+    return role, [
+        f"{part} of {path_end(opened.titles.relation(r))}" for part in ("subject", "object") for r in range(count)
+    ]
 
 
 def _types(opened: OpenModel, nodes: Integers) -> tuple[Integers, list[str]]:
@@ -164,13 +164,9 @@ def _coloring(
     return Coloring(key, title, words, groups, new[np.searchsorted(numbers, group)])
 
 
-def relation_title(opened: OpenModel, number: int) -> str:
-    """What people call a relation: of a long path its last parts."""
-    return path_end(opened.titles.relation(number))
-
-
 def path_end(path: str) -> str:
-    """
+    """What people call a relation: of a long path its last parts.
+
     >>> path_end("/film/film/genre"), path_end("/music/performance_role/regular_performances./music/group/role")
     ('/film/film/genre', '…/music/group/role')
     """

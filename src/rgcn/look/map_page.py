@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from rgcn.look.mapping import METHOD_NAMES
 from rgcn.look.node_map import NodeMap
 from rgcn.look.relation_likeness import MOST_DRAWN, SHADE_STEPS, relation_likeness
 from rgcn.pages.escaping import named
-from rgcn.pages.layout import page, parts, save_page
+from rgcn.pages.layout import page, parts
 from rgcn.pages.node_report import confusion_chart, evaluate_nodes
 from rgcn.predict import OpenModel
 from rgcn.version import __version__
+from rgcn.words import shortened
 
 # Places are sent as whole numbers up to this, a tenth of a pixel at any size a screen has.
 GRID = 20_000
@@ -63,11 +63,6 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     return page(f"{opened.name}: a look inside", content, footer=footer, extras=["map"])
 
 
-def write_map_page(path: Path, made: NodeMap, split: str | None = None) -> None:
-    """Write the page, whole or not at all."""
-    save_page(path, map_page(made, split))
-
-
 def split_looked_at(opened: OpenModel, wanted: str | None) -> str:
     """The split a page may show: the one asked for, else validation where there is some, else training; never test."""
     labels = opened.graph.labels
@@ -102,11 +97,11 @@ def _data(made: NodeMap) -> dict[str, Any]:
     scale = GRID / max(float((high - low).max()), 1e-12)
     x, y = np.rint((made.places - low) * scale).astype(np.int64).T
     titles = [made.opened.titles.of(node) for node in made.nodes.tolist()]
-    names = [_shortened(made.opened.graph.nodes[node]) for node in made.nodes.tolist()]
+    names = [shortened(made.opened.graph.nodes[node], LONGEST_NAME) for node in made.nodes.tolist()]
     return {
         "x": x.tolist(),
         "y": (y.max() - y).tolist(),
-        "title": [_shortened(title) for title in titles],
+        "title": [shortened(title, LONGEST_NAME) for title in titles],
         "name": [0 if name == title else name for name, title in zip(names, titles, strict=True)],
         "degree": made.degree.tolist(),
         "near": made.near.tolist(),
@@ -116,13 +111,11 @@ def _data(made: NodeMap) -> dict[str, Any]:
                 "key": one.key,
                 "title": one.title,
                 "about": one.explanation,
-                "groups": [[_shortened(group.title), group.count, int(group.muted)] for group in one.groups],
+                "groups": [
+                    [shortened(group.title, LONGEST_NAME), group.count, int(group.muted)] for group in one.groups
+                ],
                 "of": one.of.tolist(),
             }
             for one in made.colorings
         ],
     }
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rgcn.graph import KnowledgeGraph
 from rgcn.look.coloring import Coloring, colorings, shown_classes
 from rgcn.look.mapping import FEWEST, two_dimensional
-from rgcn.look.neighborhoods import nearest, same_class_share, trustworthiness
+from rgcn.look.neighborhoods import Floats, Integers, nearest, same_class_share, trustworthiness
 from rgcn.look.vectors import NodeVectors, predictions
 from rgcn.predict import OpenModel
 
 MOST, NEAR, CLASS_NEIGHBORS, TRUST_NEIGHBORS = 5000, 6, 10, 15
 FEWEST_LABELLED = 20
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.look.coloring import relation_title
-from rgcn.look.vectors import Floats, Integers, relation_counts, relation_vectors
+from rgcn.look.coloring import path_end
+from rgcn.look.neighborhoods import Floats, Integers
+from rgcn.look.vectors import relation_counts, relation_vectors
 from rgcn.pages.escaping import named
 from rgcn.predict import OpenModel
 
@@ -41,7 +42,7 @@ def relation_likeness(opened: OpenModel) -> dict[str, Any]:
     return {
         "words": vectors.words + ("" if vectors.inverse is None else ", in both directions"),
         "total": len(counts),
-        "titles": [named(names[number], relation_title(opened, number)) for number in compared.tolist()],
+        "titles": [named(names[number], path_end(opened.titles.relation(number))) for number in compared.tolist()],
         "counts": counts[compared].tolist(),
         "pairs": likest_pairs(similarity, PAIRS),
         "order": order,

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.look.neighborhoods import nearest
+from rgcn.look.neighborhoods import Floats, nearest
 
 PERPLEXITY = 30.0
 # First neighbors pull twelve times as hard: groups find together before they find their places.
@@ -34,8 +34,6 @@ GRAVITY = 1e-4
 # Steps of the search for a bandwidth: each halves what is left.
 HALVINGS = 64
 PIECES = 16
-
-Floats = NDArray[np.float32]
 
 
 class Attraction(NamedTuple):

@@ -13,14 +13,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS
+from rgcn.look.neighborhoods import Floats, Integers
 from rgcn.predict import OpenModel, predict_classes
 
 VECTOR = "vector"
 # A part is small beside a graph's weights, and large beside the cost of looking up what its nodes hear.
 NODES_AT_ONCE = 1 << 15
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

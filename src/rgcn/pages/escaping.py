@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from markupsafe import Markup, escape
 
 from rgcn.graph.titles import short_name
-from rgcn.words import setting
 
 LONGEST_TITLE = 600
 # Characters that HTML and XML forbid, and halves of characters that cannot be written to a file at all.
@@ -47,21 +44,6 @@ def named(name: str, title: str | None = None) -> Markup:
     whole = name if len(name) <= LONGEST_TITLE else name[:LONGEST_TITLE] + "…"
     hover = "" if whole == shown else Markup(' title="{}"').format(whole)
     return Markup("<bdi{}>{}</bdi>").format(hover, breakable(shown))
-
-
-def setting_words(value: Any) -> Markup:
-    """A setting as a configuration file has it; long names in short, the whole of them on hovering.
-
-    >>> print(setting_words(None), setting_words(0.01), setting_words(["b"]))
-    <span class="muted">null</span> 0.01 <bdi>b</bdi>
-    """
-    if isinstance(value, str):
-        return named(value)
-    if isinstance(value, Mapping) and value:
-        return Markup("; ").join(Markup("{}: {}").format(key, named(str(inner))) for key, inner in value.items())
-    if isinstance(value, list) and value:
-        return Markup(", ").join(named(str(inner)) for inner in value)
-    return Markup('<span class="muted">null</span>') if value is None else Markup("{}").format(setting(value))
 
 
 def prose(text: str) -> Markup:

@@ -20,10 +20,10 @@ from markupsafe import Markup
 from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
-from rgcn.pages.escaping import breakable, markdown_text, named, printable, prose, setting_words
+from rgcn.pages.escaping import breakable, markdown_text, named, printable, prose
 from rgcn.pages.figures import SPLIT_WORDS, compact, decimal, moment, percent, split_sizes
 from rgcn.version import __version__
-from rgcn.words import count, duration, memory
+from rgcn.words import count, duration, memory, setting
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -149,19 +149,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    words_for = [
-        breakable,
-        compact,
-        decimal,
-        duration,
-        memory,
-        moment,
-        named,
-        percent,
-        prose,
-        setting_words,
-        short_name,
-    ]
+    words_for = [breakable, compact, decimal, duration, memory, moment, named, percent, prose, setting, short_name]
     made.filters |= {function.__name__: function for function in (*words_for, split_sizes)}
     made.filters |= {"g": "{:g}".format, "number": "{:,}".format}
     made.globals |= {"bar_chart": bar_chart, "column_chart": column_chart, "count": count}

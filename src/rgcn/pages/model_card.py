@@ -23,7 +23,6 @@ from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
-from rgcn.words import count, setting
 
 
 def model_card(run: RunFolder, model: Estimator | None = None) -> str:
@@ -37,42 +36,23 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
             model = load_trained(run, device="cpu")
         except RgcnError:  # its words would name a folder of this machine
             missing = "Its folder `model/` is missing or damaged, so that less is said here."
-    graph = None if model is None else model.graph_
-    config, sizes, session = record.config, record.about.get("data", {}), (record.environment or [{}])[-1]
-    return str(
-        render(
-            "model_card.md",
-            front_matter=_front_matter(record),
-            run=record,
-            name=record.folder.resolve().name,
-            version=record.about.get("rgcn", __version__),
-            state=STATE_WORDS.get(record.status, record.status),
-            missing=missing,
-            described=config.model.described(graph is not None and graph.features is not None),
-            result=record.result or {},
-            reporting=reporting,
-            model=model,
-            graph=graph,
-            dataset=CATALOG.get((config.data.dataset or "").lower()),
-            source=Path(config.data.title).name,
-            counts=", ".join(
-                count(sizes[f"{one}s"], one) for one in ("node", "relation", "triple") if f"{one}s" in sizes
-            ),
-            splits={} if graph is None else reporting.splits(graph),
-            hardware={"gpu": None, "cpu": None, "cores": None, "memory_bytes": None, **(session.get("hardware") or {})},
-            versions={name: version for name, version in (session.get("versions") or {}).items() if version},
-            settings={
-                key: setting(value)
-                for key, value in flat_settings(
-                    changed_settings(config), ("task", "seed", "data", *WITHOUT_EFFECT)
-                ).items()
-            },
-            figures=(record.result or {}).get("metrics", {}),
-            best=record.best(),
-            calibration=_calibration(run.path),
-            one_seed=one_seed(record),
-        )
+    config = record.config
+    card = render(
+        "model_card.md",
+        front_matter=_front_matter(record),
+        run=record,
+        version=record.about.get("rgcn", __version__),
+        state=STATE_WORDS.get(record.status, record.status),
+        missing=missing,
+        reporting=reporting,
+        model=model,
+        dataset=CATALOG.get((config.data.dataset or "").lower()),
+        source=Path(config.data.title).name,
+        settings=flat_settings(changed_settings(config), ("task", "seed", "data", *WITHOUT_EFFECT)),
+        calibration=_calibration(run.path),
+        one_seed=one_seed(record),
     )
+    return str(card)
 
 
 def _front_matter(run: RunRecord) -> str:

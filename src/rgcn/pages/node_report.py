@@ -94,13 +94,12 @@ class NodeEvaluation:
         return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
 
     def by_class(self) -> list[ClassFigures]:
-        counted = (self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist(), np.diag(self.confusion).tolist())
-        return [
-            ClassFigures(
-                name, hits / predicted if predicted else None, hits / nodes if nodes else None, nodes, predicted
-            )
-            for name, nodes, predicted, hits in zip(self.classes, *counted, strict=True)
-        ]
+        def share(part: int, whole: int) -> float | None:
+            return part / whole if whole else None
+
+        by_truth, by_answer = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        every = zip(self.classes, self.confusion.diagonal().tolist(), by_truth, by_answer, strict=True)
+        return [ClassFigures(name, share(hit, told), share(hit, true), true, told) for name, hit, true, told in every]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -51,9 +51,7 @@ class RankingReport:
         return {
             "ties": self.ties,
             "filtered": self.filtered,
-            "both": self.both.as_dict(),
-            "object": self.object.as_dict(),
-            "subject": self.subject.as_dict(),
+            **{name: getattr(self, name).as_dict() for name in ("both", "object", "subject")},
             "by_relation": {relation: metrics.as_dict() for relation, metrics in self.by_relation.items()},
         }
 

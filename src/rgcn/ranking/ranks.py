@@ -132,19 +132,15 @@ def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None
         raise DataError(f"a triple to rank refers to a relation outside 0..{filter.num_relations - 1}")
 
 
+@dataclass
 class _Ranker:
     """Ranks in one direction a call: the query's node and relation are given, the target is asked for."""
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        num_relations: int,
-        memory_budget: int | None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> None:
-        self.scorer, self.num_relations, self.memory_budget = scorer, num_relations, memory_budget
-        self.num_nodes = scorer.num_nodes
-        self.on_progress, self.answered = on_progress, 0
+    scorer: Scorer
+    num_relations: int
+    memory_budget: int | None
+    on_progress: Callable[[int], None] | None
+    answered: int = 0
 
     def __call__(
         self, for_objects: bool, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
@@ -153,18 +149,16 @@ class _Ranker:
         order = torch.argsort(key)  # equal queries side by side
         key, target = key[order], target[order]
         begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
-        parts = []
+        parts, known = [], begin if answers is None else answers.node
         for first, last in self._blocks(begin, end):
             queries, row = torch.unique_consecutive(key[first:last], return_inverse=True)
             asked = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
             scores = self.scorer.scores(asked)
-            if scores.shape != (len(queries), self.num_nodes):
-                expected = [len(queries), self.num_nodes]
+            if scores.shape != (len(queries), self.scorer.num_nodes):
+                expected = [len(queries), self.scorer.num_nodes]
                 raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
             of_triples = (row, target[first:last], begin[first:last], end[first:last])
-            parts.append(
-                kernels_for(scores).count_ranks(scores, *of_triples, begin if answers is None else answers.node)
-            )
+            parts.append(kernels_for(scores).count_ranks(scores, *of_triples, known))
             del scores  # before the next block is scored, or two would be held at once
             self.answered += last - first
             if self.on_progress is not None:
@@ -174,22 +168,19 @@ class _Ranker:
         if bool(counts[:, 4].any()):
             bad = int((counts[:, 4] > 0).sum())
             raise DataError(f"the scores of {bad} of {len(counts)} queries contain NaN: nothing can be ranked by them")
-        greater, equal, known_greater, known_equal, _ = counts.unbind(1)
-        if answers is None:
-            return RankCounts(greater, equal)
-        return RankCounts(greater, equal, known_greater, known_equal)
+        return RankCounts(*counts.unbind(1)[: 2 if answers is None else 4])
 
     def _blocks(self, begin: Tensor, end: Tensor) -> Iterator[tuple[int, int]]:
         """(first, last) of blocks of triples that fit the budget; at least one triple each."""
         on_cpu = begin.device.type == "cpu"
         budget = self.memory_budget
         if budget is None:
-            rows = min(ENOUGH_ROWS * self.num_nodes * 4, LARGEST_BLOCK)
+            rows = min(ENOUGH_ROWS * self.scorer.num_nodes * 4, LARGEST_BLOCK)
             budget = max(CPU_BLOCK, rows) if on_cpu else ACCELERATOR_BLOCK
         if kernels_for(begin.new_empty(0, dtype=torch.float32)) is not reference:  # one pass, and no copy of the scores
-            cost = torch.full_like(begin, 4 * self.num_nodes)
+            cost = torch.full_like(begin, 4 * self.scorer.num_nodes)
         else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
-            cost = 10 * self.num_nodes + 40 * (end - begin)
+            cost = 10 * self.scorer.num_nodes + 40 * (end - begin)
         spent = torch.cumsum(cost, 0).cpu()
         first, before = 0, 0
         while first < len(spent):

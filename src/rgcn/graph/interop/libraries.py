@@ -1,4 +1,4 @@
-"""A graph in the forms that NetworkX, PyKEEN, polars and pandas expect."""
+"""A graph in the forms that NetworkX, PyKEEN, polars and pandas expect: methods of `KnowledgeGraph`."""
 
 from __future__ import annotations
 
@@ -19,70 +19,70 @@ if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 
 
-class LibraryForms:
-    """What a `KnowledgeGraph` can become; each library is imported only when it is asked for."""
+def to_networkx(graph: KnowledgeGraph) -> Any:
+    """A `networkx.MultiDiGraph`: nodes by name, an edge a triple.
 
-    def to_networkx(self: KnowledgeGraph) -> Any:
-        """A `networkx.MultiDiGraph`: nodes by name, an edge a triple.
+    Nodes have the attribute kind ("iri", "literal", "blank") and, where they have such, label, split and features;
+    edges have relation and, where the graph has such, weight and split. An edge's key is its relation; a triple
+    that stands again (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
 
-        Nodes have the attribute kind ("iri", "literal", "blank") and, where they have such, label, split and features;
-        edges have relation and, where the graph has such, weight and split. An edge's key is its relation; a triple
-        that stands again (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
+    >>> from rgcn.graph import KnowledgeGraph
+    >>> multi = KnowledgeGraph.from_triples([("a", "likes", "b")], labels={"a": "person"}).to_networkx()
+    >>> multi.nodes["a"], list(multi.edges(keys=True))
+    ({'kind': 'iri', 'label': 'person', 'split': 'train'}, [('a', 'b', 'likes')])
+    """
+    multi = import_extra("networkx", "interop").MultiDiGraph(name=graph.name)
+    multi.add_nodes_from(_nodes(graph))
+    multi.add_edges_from(_edges(graph))
+    return multi
 
-        >>> from rgcn.graph import KnowledgeGraph
-        >>> multi = KnowledgeGraph.from_triples([("a", "likes", "b")], labels={"a": "person"}).to_networkx()
-        >>> multi.nodes["a"], list(multi.edges(keys=True))
-        ({'kind': 'iri', 'label': 'person', 'split': 'train'}, [('a', 'b', 'likes')])
-        """
-        multi = import_extra("networkx", "interop").MultiDiGraph(name=self.name)
-        multi.add_nodes_from(_nodes(self))
-        multi.add_edges_from(_edges(self))
-        return multi
 
-    def to_pykeen(self: KnowledgeGraph) -> dict[str, Any]:
-        """{"train": TriplesFactory, "valid": ..., "test": ...}: the splits that have triples; without splits "train".
+def to_pykeen(graph: KnowledgeGraph) -> dict[str, Any]:
+    """{"train": TriplesFactory, "valid": ..., "test": ...}: the splits that have triples; without splits "train".
 
-        Entity and relation ids are ours in every split, so that scores and ranks can be compared one to one:
+    Entity and relation ids are ours in every split, so that scores and ranks can be compared one to one:
 
-            splits = kg.to_pykeen()
-            pipeline(training=splits["train"], validation=splits["valid"], testing=splits["test"], model="RGCN")
-        """
-        import torch
+        splits = kg.to_pykeen()
+        pipeline(training=splits["train"], validation=splits["valid"], testing=splits["test"], model="RGCN")
+    """
+    import torch
 
-        factory = import_extra("pykeen", "pykeen", "pykeen.triples").TriplesFactory
-        entities = {name: number for number, name in enumerate(self.nodes)}
-        relations = {name: number for number, name in enumerate(self.relations)}
-        return {
-            split: factory(
-                mapped_triples=torch.from_numpy(np.array(triples)),
-                entity_to_id=entities,
-                relation_to_id=relations,
-                metadata={"name": self.name, "split": split},
-            )
-            for split in (SPLITS if self.triple_splits is not None else ("train",))
-            if len(triples := self.split_triples(split))
-        }
+    factory = import_extra("pykeen", "pykeen", "pykeen.triples").TriplesFactory
+    entities = {name: number for number, name in enumerate(graph.nodes)}
+    relations = {name: number for number, name in enumerate(graph.relations)}
+    return {
+        split: factory(
+            mapped_triples=torch.from_numpy(np.array(triples)),
+            entity_to_id=entities,
+            relation_to_id=relations,
+            metadata={"name": graph.name, "split": split},
+        )
+        for split in (SPLITS if graph.triple_splits is not None else ("train",))
+        if len(triples := graph.split_triples(split))
+    }
 
-    def to_polars(self: KnowledgeGraph) -> pl.DataFrame:
-        """A `polars.DataFrame`, a row a triple: subject, relation, object, and split and weight where there are such.
 
-        >>> from rgcn.graph import KnowledgeGraph
-        >>> KnowledgeGraph.from_triples([("a", "likes", "b")]).to_polars().rows()
-        [('a', 'likes', 'b')]
-        """
-        import polars as pl
+def to_polars(graph: KnowledgeGraph) -> pl.DataFrame:
+    """A `polars.DataFrame`, a row a triple: subject, relation, object, and split and weight where there are such.
 
-        columns = {name: pl.Series(name, names, dtype=pl.String).gather(ids) for name, names, ids in _coded(self)}
-        if self.edge_weights is not None:
-            columns["weight"] = pl.Series("weight", self.edge_weights)
-        return pl.DataFrame(columns)
+    >>> from rgcn.graph import KnowledgeGraph
+    >>> KnowledgeGraph.from_triples([("a", "likes", "b")]).to_polars().rows()
+    [('a', 'likes', 'b')]
+    """
+    import polars as pl
 
-    def to_pandas(self: KnowledgeGraph) -> Any:
-        """A `pandas.DataFrame` with the same rows as that of polars."""
-        columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(self)}
-        if self.edge_weights is not None:
-            columns["weight"] = self.edge_weights
-        return import_extra("pandas", "interop").DataFrame(columns)
+    columns = {name: pl.Series(name, names, dtype=pl.String).gather(ids) for name, names, ids in _coded(graph)}
+    if graph.edge_weights is not None:
+        columns["weight"] = pl.Series("weight", graph.edge_weights)
+    return pl.DataFrame(columns)
+
+
+def to_pandas(graph: KnowledgeGraph) -> Any:
+    """A `pandas.DataFrame` with the same rows as that of polars."""
+    columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(graph)}
+    if graph.edge_weights is not None:
+        columns["weight"] = graph.edge_weights
+    return import_extra("pandas", "interop").DataFrame(columns)
 
 
 def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -32,81 +32,79 @@ if TYPE_CHECKING:
 PYG_SPLITS = ("train", "val", "test")  # in the order of SPLITS
 
 
-class PygForm:
-    """A `KnowledgeGraph` as PyG's data, and from it."""
+def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
+    """A `torch_geometric.data.Data`; `inverse` adds every triple's inverse behind them all, its type r + R.
 
-    def to_pyg(self: KnowledgeGraph, inverse: bool = False) -> Any:
-        """A `torch_geometric.data.Data`; `inverse` adds every triple's inverse behind them all, its type r + R.
+    data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
+    RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
+    """
+    subject, relation, object_ = graph.triples.T
+    if inverse:
+        subject, object_ = np.concatenate([subject, object_]), np.concatenate([object_, subject])
+        relation = np.concatenate([relation, relation + graph.num_relations])
+    attributes: dict[str, Any] = {
+        "edge_index": _tensor(np.stack([subject, object_])),
+        "edge_type": _tensor(relation),
+        "num_nodes": graph.num_nodes,
+        "num_relations": graph.num_relations * (2 if inverse else 1),
+        "node_names": list(graph.nodes),
+        "relation_names": list(graph.relations),
+        "has_inverse": inverse,
+        "graph_name": graph.name,
+        "graph_metadata": dict(graph.metadata),
+    }
+    doubled = {"edge_weight": graph.edge_weights, "edge_split": graph.triple_splits}
+    of_nodes: dict[str, Any] = {"x": graph.features, "node_kind": graph.node_kinds}
+    for name, values in (of_nodes | doubled).items():
+        if values is not None:
+            attributes[name] = _tensor(np.concatenate([values, values]) if inverse and name in doubled else values)
+    if graph.labels is not None:
+        attributes |= _label_attributes(graph.labels, graph.num_nodes)
+    return import_extra("torch-geometric", "interop", "torch_geometric.data").Data(**attributes)
 
-        data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
-        RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
-        """
-        subject, relation, object_ = self.triples.T
-        if inverse:
-            subject, object_ = np.concatenate([subject, object_]), np.concatenate([object_, subject])
-            relation = np.concatenate([relation, relation + self.num_relations])
-        attributes: dict[str, Any] = {
-            "edge_index": _tensor(np.stack([subject, object_])),
-            "edge_type": _tensor(relation),
-            "num_nodes": self.num_nodes,
-            "num_relations": self.num_relations * (2 if inverse else 1),
-            "node_names": list(self.nodes),
-            "relation_names": list(self.relations),
-            "has_inverse": inverse,
-            "graph_name": self.name,
-            "graph_metadata": dict(self.metadata),
-        }
-        doubled = {"edge_weight": self.edge_weights, "edge_split": self.triple_splits}
-        of_nodes: dict[str, Any] = {"x": self.features, "node_kind": self.node_kinds}
-        for name, values in (of_nodes | doubled).items():
-            if values is not None:
-                attributes[name] = _tensor(np.concatenate([values, values]) if inverse and name in doubled else values)
-        if self.labels is not None:
-            attributes |= _label_attributes(self.labels, self.num_nodes)
-        return import_extra("torch-geometric", "interop", "torch_geometric.data").Data(**attributes)
 
-    @classmethod
-    def from_pyg(
-        cls: type[KnowledgeGraph],  # type: ignore[misc]
-        data: Any,
-        *,
-        nodes: Sequence[str] | None = None,
-        relations: Sequence[str] | None = None,
-        classes: Sequence[str] | None = None,
-        name: str | None = None,
-    ) -> KnowledgeGraph:
-        """A graph from a `Data` or `HeteroData`.
+def from_pyg(
+    data: Any,
+    *,
+    nodes: Sequence[str] | None = None,
+    relations: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+) -> KnowledgeGraph:
+    """A graph from a `Data` or `HeteroData`.
 
-        What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those given,
-        or "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
+    What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those
+    given, or "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
 
-        Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with
-        train_mask, val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as
-        long as the edges split the triples.
-        """
-        is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
-        found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
-        found = {key: _array(value) for key, value in found.items()}
-        if found.get("edge_index") is None:
-            raise DataError("the data has no edge_index: a graph is made of edges")
-        num_nodes = int(found["num_nodes"] or 0)
-        edge_type = found.get("edge_type", np.zeros(found["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
-        own = len(found["relation_names"]) if found.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
-        keep = edge_type < own
-        edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
-        weights = found.get("edge_weight")
-        return cls(
-            np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
-            _names(nodes, found.get("node_names"), num_nodes, "node"),
-            _names(relations, found.get("relation_names"), own, "relation"),
-            node_kinds=found.get("node_kind"),
-            labels=_labels(found, num_nodes, classes),
-            triple_splits=None if edge_splits is None else edge_splits[keep],
-            features=found.get("x"),
-            edge_weights=None if weights is None else weights.reshape(-1)[keep],
-            name=found.get("graph_name", "") if name is None else name,
-            metadata=found.get("graph_metadata", {}),
-        )
+    Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with
+    train_mask, val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as
+    long as the edges split the triples.
+    """
+    from rgcn.graph.knowledge_graph import KnowledgeGraph
+
+    is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
+    found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
+    found = {key: _array(value) for key, value in found.items()}
+    if found.get("edge_index") is None:
+        raise DataError("the data has no edge_index: a graph is made of edges")
+    num_nodes = int(found["num_nodes"] or 0)
+    edge_type = found.get("edge_type", np.zeros(found["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
+    own = len(found["relation_names"]) if found.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
+    keep = edge_type < own
+    edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
+    weights = found.get("edge_weight")
+    return KnowledgeGraph(
+        np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
+        _names(nodes, found.get("node_names"), num_nodes, "node"),
+        _names(relations, found.get("relation_names"), own, "relation"),
+        node_kinds=found.get("node_kind"),
+        labels=_labels(found, num_nodes, classes),
+        triple_splits=None if edge_splits is None else edge_splits[keep],
+        features=found.get("x"),
+        edge_weights=None if weights is None else weights.reshape(-1)[keep],
+        name=found.get("graph_name", "") if name is None else name,
+        metadata=found.get("graph_metadata", {}),
+    )
 
 
 def _label_attributes(labels: NodeLabels, num_nodes: int) -> dict[str, Any]:

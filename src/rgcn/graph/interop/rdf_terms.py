@@ -23,8 +23,8 @@ from pyoxigraph import BlankNode, Literal, NamedNode, Quad, RdfFormat, Triple, p
 from rgcn.atomic import replace_atomically
 from rgcn.compression import compressing, compression_of, without_compression
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.knowledge_graph import KnowledgeGraph
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 Term: TypeAlias = NamedNode | Literal | BlankNode
 
