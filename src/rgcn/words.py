@@ -64,6 +64,20 @@ def times(ratio: float) -> str:
     return _three_figures(ratio)
 
 
+def percent(share: float) -> str:
+    """A probability or a share: never quite nothing and never quite everything.
+
+    >>> [percent(share) for share in (0.9756, 0.314, 0.0123, 0.00004, 0.99987)]
+    ['98 %', '31 %', '1.2 %', 'under 0.1 %', 'over 99.9 %']
+    """
+    if share >= 0.9995:
+        return "over 99.9 %"
+    if share < 0.0005:
+        return "under 0.1 %"
+    places = 1 if share < 0.0995 or share >= 0.9895 else 0
+    return f"{100 * share:.{places}f} %"
+
+
 def setting(value: Any) -> str:
     """A setting as a configuration file has it.
 

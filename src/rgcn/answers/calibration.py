@@ -11,18 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rgcn.answers import reliability as curves
 from rgcn.answers.by_example import Marks
-from rgcn.answers.reliability import (
-    Bin,
-    Fit,
-    Floats,
-    ScoreCounts,
-    Sigmoid,
-    class_reliability,
-    fit_sigmoid,
-    fit_temperature,
-    link_reliability,
-)
+from rgcn.answers.reliability import Bin, Fit, Floats, ScoreCounts, Sigmoid
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions, Scorer
@@ -125,12 +116,12 @@ def calibrate_classes(model: AnsweringModel) -> Calibration:
         )
         return Calibration("classes", False, words)
     logits = model.logits(nodes.tolist()).double().numpy()
-    before, bins_before = class_reliability(logits, classes, 1.0)
+    before, bins_before = curves.class_reliability(logits, classes, 1.0)
     if len(nodes) < FEWEST:
         words = f"No probabilities: {len(nodes)} validation nodes are too few to calibrate on; {FEWEST} would do."
         return Calibration("classes", False, words, examples=len(nodes), before=before, reliability=bins_before)
-    temperature = fit_temperature(logits, classes)
-    after, bins = class_reliability(logits, classes, temperature)
+    temperature = curves.fit_temperature(logits, classes)
+    after, bins = curves.class_reliability(logits, classes, temperature)
     words = (
         f"Calibrated on {len(nodes):,} validation nodes, with temperature {temperature:.3g}: the expected calibration "
         f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
@@ -181,9 +172,9 @@ def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> C
 
 def _fitted(kind: Literal["links", "completion"], counts: ScoreCounts, words: str, examples: int) -> Calibration:
     """With the curve that suits the counts; in words {best}, {before} and {after} are filled in."""
-    curve = fit_sigmoid(counts)
-    before, _ = link_reliability(counts, Sigmoid(1.0, 0.0, 1.0))
-    after, bins = link_reliability(counts, curve)
+    curve = curves.fit_sigmoid(counts)
+    before, _ = curves.link_reliability(counts, Sigmoid(1.0, 0.0, 1.0))
+    after, bins = curves.link_reliability(counts, curve)
     figures = {"before": before.calibration_error, "after": after.calibration_error}
     said = words.format(best=float(curve(counts.score).max()), **figures)
     return Calibration(kind, True, said, *curve, examples=examples, before=before, after=after, reliability=bins)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from rgcn.answers.by_example import is_ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution, Path, edge_mask, integrated_gradients, paths_between, paths_from
-from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Step
+from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step
 from rgcn.explain.fidelity import fidelity
-from rgcn.explain.phrases import Named
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, frozen
 from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel

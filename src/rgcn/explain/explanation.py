@@ -6,10 +6,30 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgcn.explain.fidelity import Fidelity
-from rgcn.explain.phrases import Named, arrow, percent, sentence
+from rgcn.words import percent
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+Named = dict[str, Any]
+"""A node, relation or class as `OpenModel` describes it: at least its name and its title."""
+
+
+def arrow(relation: Named, forward: bool) -> str:
+    """A relation as an arrow in the direction of its triple.
+
+    >>> arrow({"title": "author"}, False)
+    '←author—'
+    """
+    return f"—{relation['title']}→" if forward else f"←{relation['title']}—"
+
+
+def sentence(subject: Named, relation: Named, object: Named) -> str:
+    """
+    >>> sentence({"title": "Bern"}, {"title": "capital of"}, {"title": "Switzerland"})
+    'Bern —capital of→ Switzerland'
+    """
+    return f"{subject['title']} {arrow(relation, True)} {object['title']}"
 
 
 @dataclass(frozen=True)

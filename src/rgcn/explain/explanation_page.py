@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from rgcn.explain.explanation import ExplainedEdge, Explanation
-from rgcn.explain.phrases import Named, percent
+from rgcn.explain.explanation import ExplainedEdge, Explanation, Named
 from rgcn.explain.text import METHOD_WORDS, remarks
 from rgcn.pages.charts import Bar
 from rgcn.pages.escaping import breakable, named
 from rgcn.pages.layout import page, parts
+from rgcn.words import percent
 
 
 def explanation_page(explanation: Explanation) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.explain.phrases import percent
 from rgcn.explain.question import Question
+from rgcn.words import percent
 
 Numbers = NDArray[np.float64]
 

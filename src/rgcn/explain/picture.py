@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from rgcn.explain.explanation import ExplainedEdge, Explanation
-from rgcn.explain.phrases import Named, percent
+from rgcn.explain.explanation import ExplainedEdge, Explanation, Named
 from rgcn.pages.escaping import LONGEST_TITLE
 from rgcn.pages.layout import render
-from rgcn.words import shortened
+from rgcn.words import percent, shortened
 
 MOST_EDGES, MOST_AGAINST = 12, 3
 BOX, GAP, PORT, SPACE, MARGIN = 186, 164, 26, 14, 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, Explanation
-from rgcn.explain.phrases import percent
+from rgcn.words import percent
 
 WIDEST_BAR = 12
 SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
