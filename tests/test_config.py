@@ -26,7 +26,7 @@ from rgcn.config import (
     search_spaces,
     validated,
 )
-from rgcn.config_section import FIELDS_ONLY, Origin, find_problems
+from rgcn.config.section import FIELDS_ONLY, Origin, find_problems
 from rgcn.errors import ConfigError
 from rgcn.tasks.keywords import LinkSettings, NodeSettings
 from rgcn.tasks.task import task_of
@@ -247,7 +247,7 @@ def test_rules_read_only_the_fields_they_name():
             for section in (*made.values(), kind.model_construct(**made)):
                 for rule in type(section).rules():
                     read = set()
-                    rule.judge(Recorder(section, read))
+                    list(rule.judge(Recorder(section, read)))
                     assert read <= set(rule.keys), rule
 
 

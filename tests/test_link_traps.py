@@ -13,7 +13,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.nn.link_network import VectorNetwork
-from rgcn.pages.link_evaluation import evaluate_links
+from rgcn.pages.link_report import evaluate_links
 from rgcn.predict import OpenModel
 from rgcn.tasks import LinkPredictor
 

@@ -6,21 +6,9 @@ member is written as text and imported when it is chosen, so that `config` knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rgcn.axes import Axis
 
-if TYPE_CHECKING:
-    from rgcn.data.readers import TripleReader
-    from rgcn.nn.decoders import Decoder
-    from rgcn.nn.encoders import Encoder
-    from rgcn.nn.heads import Head
-    from rgcn.objectives import Objective
-    from rgcn.runs.tracking.base import RunTracker
-    from rgcn.sampling import EdgeSampler
-    from rgcn.tasks.task import Task
-
-ENCODERS: Axis[Encoder] = Axis(
+ENCODERS = Axis(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
@@ -30,27 +18,19 @@ ENCODERS: Axis[Encoder] = Axis(
         "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
     },
 )
-DECODERS: Axis[Decoder] = Axis(
-    "decoder",
-    "rgcn.nn.decoders:Decoder",
-    {"distmult": "rgcn.nn.decoders:DistMult"},
-)
-HEADS: Axis[Head] = Axis(
+DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
+HEADS = Axis(
     "head",
     "rgcn.nn.heads:Head",
     {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
 )
-OBJECTIVES: Axis[Objective] = Axis(
-    "objective",
-    "rgcn.objectives:Objective",
-    {"sampled-bce": "rgcn.objectives:SampledCrossEntropy"},
-)
-SAMPLERS: Axis[EdgeSampler] = Axis(
+OBJECTIVES = Axis("objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives:SampledCrossEntropy"})
+SAMPLERS = Axis(
     "sampler",
     "rgcn.sampling:EdgeSampler",
     {"neighborhood": "rgcn.sampling.edges:NeighborhoodEdges", "uniform": "rgcn.sampling.edges:UniformEdges"},
 )
-TASKS: Axis[Task] = Axis(
+TASKS = Axis(
     "task",
     "rgcn.tasks.task:Task",
     {
@@ -59,7 +39,7 @@ TASKS: Axis[Task] = Axis(
         "classification-by-links": "rgcn.tasks.node_classification:ClassificationByLinks",
     },
 )
-READERS: Axis[TripleReader] = Axis(
+READERS = Axis(
     "reader",
     "rgcn.data.readers:TripleReader",
     {
@@ -74,9 +54,9 @@ READERS: Axis[TripleReader] = Axis(
         "parquet": "rgcn.data.tables:ParquetReader",
     },
 )
-TRACKERS: Axis[RunTracker] = Axis(
+TRACKERS = Axis(
     "tracker",
-    "rgcn.runs.tracking.base:RunTracker",
+    "rgcn.runs.tracking:RunTracker",
     {
         "tensorboard": "rgcn.runs.tracking.tensorboard:TensorBoardTracker",
         "mlflow": "rgcn.runs.tracking.mlflow:MlflowTracker",

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from rgcn.sparse import Named, Pieces, SparsePattern, narrow, pointer_from_sorted
+from rgcn.sparse import Named, RowPieces, SparsePattern, narrow, pointer_from_sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,24 +31,12 @@ class Pairs(Named):
 
     @classmethod
     def of(
-        cls,
-        relation: Tensor,
-        node: Tensor,
-        edge_pair: Tensor,
-        num_nodes: int,
-        num_relations: int,
-        node_major: bool,
+        cls, relation: Tensor, node: Tensor, edge_pair: Tensor, num_nodes: int, num_relations: int, node_major: bool
     ) -> Pairs:
         """From pairs already sorted by node (node_major) or by relation."""
         pointer = pointer_from_sorted(node, num_nodes) if node_major else pointer_from_sorted(relation, num_relations)
-        return cls(
-            narrow(relation, num_relations),
-            narrow(node, num_nodes),
-            pointer,
-            narrow(edge_pair, relation.numel() + 1),
-            num_nodes,
-            num_relations,
-        )
+        ids = (narrow(relation, num_relations), narrow(node, num_nodes))
+        return cls(*ids, pointer, narrow(edge_pair, relation.numel() + 1), num_nodes, num_relations)
 
     @cached_property
     def bounds(self) -> list[int]:
@@ -57,9 +45,9 @@ class Pairs(Named):
         return numbers
 
     @cached_property
-    def tiles(self) -> Pieces:
+    def tiles(self) -> RowPieces:
         """The groups of `pointer` cut for a GPU."""
-        return Pieces.of(self.pointer, len(self))
+        return RowPieces.of(self.pointer)
 
     @cached_property
     def select(self) -> SparsePattern:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 # Entries a piece of a row may have on a GPU. Longer rows are cut, so that one hub cannot stall the rest.
 PIECE = 64
+ROLES = ("target", "relation", "source")
 
 
 Thing = TypeVar("Thing")
@@ -24,10 +25,9 @@ _numbers, _process = count(), uuid.uuid4().hex[:12]
 class Named:
     """A dataclass of tensors with a `word` that stands for it, in this process, as long as it lives.
 
-    An operator of PyTorch takes tensors, numbers and words: by its word it finds the object, and with it everything
-    that the object remembers (its transpose, its cut into pieces). A word and not a number, because a compiler may
-    treat a number as variable; never the same in two processes, so that a compiled graph kept on disk is not taken for
-    another graph's.
+    By the word an operator of PyTorch, which takes no objects, finds it and what it remembers: its transpose, its cut
+    into pieces. Not a number, which a compiler may take for variable; not the same in two processes, so that a compiled
+    graph kept on disk is not taken for another graph's.
     """
 
     word: str
@@ -54,7 +54,7 @@ def named(kind: type[Thing], word: str) -> Thing:
     return found
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """The rows of a pattern cut into pieces of at most `PIECE` entries: the unit of work on a GPU.
 
     row, begin, end  int32 [pieces]: the entries begin .. end of a row; the row is num_rows where there is no piece
@@ -75,7 +75,7 @@ class Pieces(NamedTuple):
     num_slots: int
 
     @classmethod
-    def of(cls, pointer: Tensor, num_entries: int, piece: int = PIECE) -> Pieces:
+    def of(cls, pointer: Tensor, piece: int = PIECE) -> RowPieces:
         """From the rows' pointer [rows + 1]; longest pieces first, so that neighbors have about the same to do.
 
         Exact sizes are asked of the device, which is waited for: this is for patterns that last.
@@ -141,16 +141,14 @@ class SparsePattern(Named):
         return SparsePattern(pointer, row, self.num_rows, narrow(entry, max(self.num_entries, 1)), self.transient)
 
     @cached_property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> RowPieces:
         """The rows cut for a GPU."""
-        return Pieces.of(self.pointer, self.num_entries)
+        return RowPieces.of(self.pointer)
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def make_ready(self) -> None:
-        """Make what a GPU's kernels keep with the pattern. Called when a graph is traced, for real.
-
-        With `mode="reduce-overhead"` a compiled graph is recorded as a CUDA graph: what would first be made then would
-        lie in the recording's memory, and be written over.
+        """Make what a GPU's kernels keep with the pattern, while a graph is traced: what would first be made while it
+        is recorded as a CUDA graph (`mode="reduce-overhead"`) would lie in the recording's memory, and be written over.
         """
         if self.column.is_cuda:
             _ = self.row, self.pieces, self.transpose.row, self.transpose.pieces
@@ -208,9 +206,7 @@ def pointer_from_sorted(ids: Tensor, size: int) -> Tensor:
 class TripleIndex(Named):
     """Entries that each name a target, a relation and a source, seen from each of the three.
 
-    target, relation, source [E], sorted by target. A view is a pattern whose rows are the one role, whose columns are
-    the second, and the third's ids beside it: (by_target: source, relation), (by_source: target, relation),
-    (by_relation: target, source).
+    target, relation, source [E], sorted by target; sizes: how many there are of each.
     """
 
     target: Tensor
@@ -222,36 +218,24 @@ class TripleIndex(Named):
     def ends(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.target, self.relation, self.source
 
-    def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
-        view: tuple[SparsePattern, Tensor] = getattr(self, f"by_{role}")
-        return view
-
     def size_of(self, role: str) -> int:
-        return dict(zip(("target", "relation", "source"), self.sizes, strict=True))[role]
+        return self.sizes[ROLES.index(role)]
 
-    @cached_property
-    def by_target(self) -> tuple[SparsePattern, Tensor]:
-        targets, _, sources = self.sizes
-        return SparsePattern.from_sorted_rows(self.target, self.source, (targets, sources)), self.relation
-
-    @cached_property
-    def by_source(self) -> tuple[SparsePattern, Tensor]:
-        targets, _, sources = self.sizes
-        order = torch.argsort(self.source, stable=True)
-        shape = (sources, targets)
-        pattern = SparsePattern.from_sorted_rows(self.source[order], self.target[order], shape, order)
-        return pattern, self.relation[order]
-
-    @cached_property
-    def by_relation(self) -> tuple[SparsePattern, Tensor]:
-        targets, relations, _ = self.sizes
-        order = torch.argsort(self.relation, stable=True)
-        shape = (relations, targets)
-        pattern = SparsePattern.from_sorted_rows(self.relation[order], self.target[order], shape, order)
-        return pattern, self.source[order]
+    def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
+        """A pattern whose rows are the one role and whose columns are another; the third's ids beside it. Kept."""
+        views: dict[str, tuple[SparsePattern, Tensor]] = self.__dict__.setdefault("_views", {})
+        if role not in views:
+            other, third = {"target": (2, 1), "relation": (0, 2), "source": (0, 1)}[role]
+            row, column, beside = self.ends[ROLES.index(role)], self.ends[other], self.ends[third]
+            order, shape = None, (self.size_of(role), self.sizes[other])
+            if role != "target":
+                order = torch.argsort(row, stable=True)
+                row, column, beside = row[order], column[order], beside[order]
+            views[role] = SparsePattern.from_sorted_rows(row, column, shape, order), beside
+        return views[role]
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
     def make_ready(self) -> None:
         """As `SparsePattern.make_ready`."""
         if self.target.is_cuda:
-            _ = [view.pieces for view, _ in (self.by_target, self.by_relation, self.by_source)]
+            _ = [self.seen_from(role)[0].pieces for role in ROLES]

@@ -27,9 +27,7 @@ def rough_duration(seconds: float) -> str:
     >>> [rough_duration(seconds) for seconds in (1.234, 75, 180, 4800)]
     ['1.2 s', '75 s', '3 min', '1 h 20 min']
     """
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    return _minutes(round(seconds / 60))
+    return _minutes(round(seconds / 60)) if seconds >= 90 else f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
 
 
 def _minutes(minutes: int) -> str:
@@ -59,8 +57,7 @@ def count(number: int, word: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as much.
-
+    """
     >>> times(1.83), times(13.9), times(4484.7)
     ('1.83', '13.9', '4,485')
     """
@@ -73,10 +70,8 @@ def setting(value: Any) -> str:
     >>> [setting(value) for value in (None, True, 1.0, 0.1 + 0.2, 7000, ["files"], {"train": "a.tsv"})]
     ['null', 'true', '1.0', '0.3', '7000', '[files]', '{train: a.tsv}']
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):
         return str(float(f"{value:.6g}"))
     if isinstance(value, Mapping):
@@ -84,6 +79,14 @@ def setting(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(setting, value))}]"
     return str(value)
+
+
+def shortened(text: str, letters: int) -> str:
+    """
+    >>> shortened("Switzerland", 6)
+    'Switz…'
+    """
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
 
 
 def _rounded(value: float) -> float:

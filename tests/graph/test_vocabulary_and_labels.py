@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rgcn.errors import DataError, UnknownNameError, close_matches, local_name
+from rgcn.errors import DataError, UnknownNameError, close_matches
 from rgcn.graph import NodeLabels, Vocabulary
+from rgcn.graph.titles import local_name
 
 CITIES = Vocabulary(["Bern", "Oslo", "Rome"], kind="city")
 

@@ -20,7 +20,7 @@ from rgcn.kernels import (
     take_rows,
 )
 from rgcn.pairs import Pairs
-from rgcn.sparse import PIECE, Pieces, SparsePattern, TripleIndex, pointer_from_sorted
+from rgcn.sparse import PIECE, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 PAIR_KERNELS = ("combine_bases", "spread_bases", "coefficient_gradient", "grouped_product", "grouped_outer")
@@ -213,7 +213,7 @@ def test_arranged_values_follow_a_change_in_place():
 @settings(max_examples=40)
 def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(counts):
     pointer, row = groups(counts)
-    pieces = Pieces.of(pointer, len(row))
+    pieces = RowPieces.of(pointer)
     seen, slots = torch.zeros(len(row), dtype=torch.int64), {}
     for i, begin, end, slot in zip(*(t.tolist() for t in pieces[:4]), strict=True):
         if i == len(counts):
@@ -300,7 +300,8 @@ def test_adam_on_bases_equals_torch_adam_on_the_written_gradient(width, weight_d
         dense.grad = reference.spread_bases(coefficients, rows, pairs)
         optimizer.step()
         for module, table in tables.items():
-            module.adam_bases(*table, torch.tensor(float(step)), coefficients, rows, pairs, **settings)
+            gradient = reference.FactoredGradient(coefficients, rows, pairs)
+            module.adam_bases(*table, torch.tensor(float(step)), gradient, reference.AdamSettings(**settings))
     rtol = 1e-4 if dtype == torch.float32 else 1e-10
     for table, *_ in tables.values():
         torch.testing.assert_close(table, dense.detach(), rtol=rtol, atol=rtol / 100)
@@ -337,7 +338,7 @@ def test_entry_dot_takes_strided_tensors_and_any_number_of_threads(monkeypatch, 
 @pytest.mark.parametrize("entries", [0, 1, 40])
 def test_pair_dot_is_a_dot_product_for_each_entry_and_so_are_its_gradients(entries, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_cpu", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     i, left, j, right = dot_arguments(entries)
     order = torch.argsort(i, stable=True)
     pattern = SparsePattern.from_sorted_rows(i[order], j[order], (4, 6), order)
@@ -371,7 +372,7 @@ def test_gradient_of_gather_sum(counts):
 @pytest.mark.parametrize("counts", [[2, 0, 3, 1], [0, 0], [6]])
 def test_gradients_of_the_products(counts, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_cpu", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     pairs, of_relation = pairs_by_node(counts, 3), pairs_by_relation(counts)
     check = torch.autograd.gradcheck
     assert check(lambda c, b: combine_bases(c, b, pairs), (leaf(3, 2), leaf(len(counts), 2, 3)))
@@ -391,7 +392,7 @@ def random_triple_index(edges, sizes=(4, 3, 5), seed=0):
 @pytest.mark.parametrize("edges", [0, 1, 30])
 def test_scaled_sum_equals_its_definition_and_has_all_three_gradients(edges, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_cpu", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     index = random_triple_index(edges)
     value, scale, x = leaf(edges), leaf(3, 2), leaf(5, 2)
     expected = torch.zeros(4, 2, dtype=torch.float64)

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
-from rgcn.pages.markdown import text
+from rgcn.pages.escaping import markdown_text
 from rgcn.pages.model_card import model_card
 from rgcn.runs import RunFolder, train
 from rgcn.tasks.link_prediction import RANKING
@@ -120,7 +120,7 @@ def test_names_are_text_whatever_they_hold(node_run):
 
 @pytest.mark.parametrize("name", ["*a*", "_a_", "`a`", "[a](b)", "<b>", "a|b", "# a", "~~a~~", "$a$", "\\*a*", "&lt;"])
 def test_any_name_is_read_as_it_is(name):
-    html = MarkdownIt("gfm-like", {"linkify": False}).render(f"- name: {text(name)}\n")
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(f"- name: {markdown_text(name)}\n")
     plain = html.replace("<ul>", "").replace("<li>", "").replace("</li>", "").replace("</ul>", "").strip()
     assert plain == "name: " + name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -11,7 +11,7 @@ from rgcn.data import load
 from rgcn.graph import KnowledgeGraph
 from rgcn.paper.published import STATISTICS
 from rgcn.paper.published import TENSORS as PUBLISHED
-from rgcn.paper.tensor_statistics import measured_tensors, tensor_statistics, tensors_table
+from rgcn.paper.quick_tables import measured_tensors, tensor_statistics, tensors_table
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.kernels import dispatch
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import DistMult
 from rgcn.nn.link_network import VectorScorer
 from rgcn.ranking import Ranks, rank_metrics, rank_triples, summarize
-from rgcn.ranking import ranks as ranks_module
 from rgcn.scoring import Questions
 from tabled import TableScorer
 
@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, list[Triple], list[Triple], int]:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(ranks_module, "_compiled", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
 
     @settings(max_examples=150, deadline=None)
     @given(cases())
@@ -196,7 +196,7 @@ def test_the_report_splits_by_direction_and_relation() -> None:
 @pytest.mark.parametrize("place", [1, 2])
 def test_nan_scores_are_an_error(compiled: bool, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(ranks_module, "_compiled", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     table = torch.zeros(3, 1, 3)
     table[0, 0, place] = float("nan")  # the target itself, or another node
     with pytest.raises(DataError, match="1 of 2 queries contain NaN"):

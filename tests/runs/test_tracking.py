@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.runs.tracking import MetricFiles, check_trackers, open_trackers, read_metrics
-from rgcn.runs.tracking.base import SurvivingTracker
+from rgcn.runs.tracking import MetricFiles, SurvivingTracker, check_trackers, open_trackers, read_metrics
 
 COLUMNS = ["number", "loss", "valid_accuracy", "seconds"]
 CONFIG = {"task": "node-classification", "seed": 3, "training": {"epochs": 4, "learning_rate": 0.01}, "trackers": []}

@@ -1,4 +1,4 @@
-"""The operator itself: edges with weights, normalized; dropping edges, and restricting to some rows."""
+"""The operator itself: edges with weights, normalized; dropping edges, restricting to some rows and what they need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency.checks import refuse_numbers_out_of_range, refuse_targets_out_of_range
 from rgcn.adjacency.structure import EdgeStructure, edge_order
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum
@@ -114,22 +113,22 @@ class RelationalAdjacency:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
         subject, relation, object_ = triples.unbind(1)
         number = torch.arange(len(triples), device=triples.device)
-        node = torch.arange(num_nodes if self_loops else 0, device=triples.device)
         loop_relation = num_relations * (2 if inverse else 1)
-        # Three lists laid end to end, each edge in exactly one of them.
-        target = torch.cat([object_, *([subject] if inverse else []), node])
-        source = torch.cat([subject, *([object_] if inverse else []), node])
-        kind = torch.cat(
-            [relation, *([relation + num_relations] if inverse else []), torch.full_like(node, loop_relation)]
-        )
-        origin = torch.cat([number, *([number] if inverse else []), node + len(triples)])
+        # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
+        lists = [(object_, relation, subject, number)]
+        if inverse:
+            lists.append((subject, relation + num_relations, object_, number))
+        if self_loops:
+            node = torch.arange(num_nodes, device=triples.device)
+            lists.append((node, torch.full_like(node, loop_relation), node, node + len(triples)))
+        target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
         total_relations = loop_relation + int(self_loops)
         order = edge_order(target, kind, source, num_nodes, total_relations)
         structure = EdgeStructure(
-            target=target[order],
-            relation=kind[order],
-            source=source[order],
-            origin=origin[order],
+            target[order],
+            kind[order],
+            source[order],
+            origin[order],
             num_targets=num_nodes,
             num_sources=num_nodes,
             num_relations=total_relations,
@@ -156,7 +155,7 @@ class RelationalAdjacency:
     ) -> RelationalAdjacency:
         weight = raw
         if normalization != "none":
-            groups = structure.groups[normalization]
+            groups = structure.groups(normalization)
             if unweighted:  # a sum of ones is a count
                 total = (groups.pointer[1:] - groups.pointer[:-1]).to(raw.dtype)
             else:
@@ -272,11 +271,58 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
+@dataclass(frozen=True, eq=False)
+class ReceptiveField:
+    """What L layers must compute for some nodes, and nothing else.
+
+    layers   one operator a layer, the first layer's first; each one's targets are the next one's sources
+    inputs   int64: the nodes whose input vectors the first layer reads
+    outputs  int64: the nodes that the last layer gives
+    """
+
+    layers: tuple[RelationalAdjacency, ...]
+    inputs: Tensor
+    outputs: Tensor
+
+    @classmethod
+    def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
+        """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
+        layers: list[RelationalAdjacency] = []
+        wanted = nodes
+        for _ in range(num_layers):
+            smaller, wanted = adjacency.restricted(wanted)
+            layers.append(smaller)
+        return cls(tuple(reversed(layers)), wanted, nodes)
+
+    @classmethod
+    def whole(cls, adjacency: RelationalAdjacency, num_layers: int) -> ReceptiveField:
+        """Every node, in every layer."""
+        nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
+        return cls((adjacency,) * num_layers, nodes, nodes)
+
+    def reading_all(self, num_nodes: int) -> ReceptiveField:
+        """The same sums, written as sums over all nodes: the first layer's inputs are not gathered beforehand."""
+        first = self.layers[0]
+        structure = replace(first.structure, source=self.inputs[first.structure.source], num_sources=num_nodes)
+        nodes = torch.arange(num_nodes, device=self.inputs.device)
+        return replace(self, layers=(replace(first, structure=structure), *self.layers[1:]), inputs=nodes)
+
+    def masked(self, keep: Tensor) -> ReceptiveField:
+        """The same dropped edges in every layer."""
+        return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+    def to(self, target: torch.device | str | torch.dtype) -> ReceptiveField:
+        ends = [self.inputs, self.outputs]
+        if not isinstance(target, torch.dtype):
+            ends = [nodes.to(target) for nodes in ends]
+        return ReceptiveField(tuple(layer.to(target) for layer in self.layers), *ends)
+
+
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
-    runs = structure.groups["relation"]
+    runs = structure.groups("relation")
     present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
-    return _group_sums(present.to(raw.dtype), structure.groups["node"])
+    return _group_sums(present.to(raw.dtype), structure.groups("node"))
 
 
 def _group_sums(values: Tensor, groups: SparsePattern) -> Tensor:
@@ -288,6 +334,45 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """numerator / denominator, zero where the denominator is: a row that lost all its edges stays empty."""
     empty = denominator == 0
     return torch.where(empty, torch.zeros_like(numerator), numerator / torch.where(empty, 1.0, denominator))
+
+
+# -- what would point outside the graph, refused before a kernel follows it out of its memory ---------------------
+
+
+def refuse_numbers_out_of_range(triples: Tensor, num_nodes: int, num_relations: int) -> None:
+    """Raise DataError with the first of the triples int64 [T, 3] whose numbers are not in the graph.
+
+    >>> refuse_numbers_out_of_range(torch.tensor([[0, 0, 1], [1, 5, 0]]), num_nodes=2, num_relations=2)
+    Traceback (most recent call last):
+    rgcn.errors.DataError: triple 1 is (1, 5, 0), but relations are numbered 0 to 1 ...
+    """
+    if num_nodes < 0 or num_relations < 0:
+        raise DataError(f"a graph cannot have {num_nodes} nodes and {num_relations} relations")
+    if not len(triples):
+        return
+    # One number comes back from the device where all is well; which row it is, is asked only where it is not.
+    sizes = torch.tensor([num_nodes, num_relations, num_nodes], device=triples.device)
+    outside = (triples < 0) | (triples >= sizes)
+    if not outside.any():
+        return
+    row = int(outside.any(1).nonzero()[0])
+    column = int(outside[row].nonzero()[0])
+    what, size = ("relation", num_relations) if column == 1 else ("node", num_nodes)
+    values = ", ".join(map(str, triples[row].tolist()))
+    allowed = f"{what}s are numbered 0 to {size - 1}" if size else f"the graph has no {what}s"
+    raise DataError(
+        f"triple {row} is ({values}), but {allowed} (a triple is subject, relation, object; rows are counted from 0)"
+    )
+
+
+def refuse_targets_out_of_range(targets: Tensor, num_targets: int) -> None:
+    """Raise DataError unless targets are int64 [n], each the number of a target."""
+    if targets.ndim != 1 or targets.dtype != torch.int64:
+        raise DataError(f"targets must be int64 [n], not {targets.dtype} {list(targets.shape)}")
+    outside = (targets < 0) | (targets >= num_targets)
+    if outside.any():
+        place = int(outside.nonzero()[0])
+        raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {num_targets - 1}")
 
 
 def _check_choices(normalization: str, aggregation: str) -> None:

@@ -75,15 +75,24 @@ class EdgeStructure(Named):
             out[self.relation == self.num_relations - 1] = 2
         return out
 
-    @cached_property
-    def groups(self) -> dict[str, SparsePattern]:
-        """[groups, edges]: the edges that are normalized together, by the name of the rule.
+    def groups(self, rule: str) -> SparsePattern:
+        """[groups, edges]: the edges that are normalized together, by the name of the rule. Kept.
 
         "relation": those of the same target and relation; "direction": of the same target and direction; "node": of the
         same target. Edges are sorted by target and relation, so that the members of a group stand together. How many
         groups there are is a bound: on a GPU the number would have to be waited for.
         """
-        return _Groups(self)
+        known: dict[str, SparsePattern] = self.__dict__.setdefault("_groups", {})
+        if rule not in known:
+            group, count = self.target, self.num_targets
+            if rule == "relation":
+                group, count = self.target_relation_run, self.num_edges
+            elif rule == "direction":
+                group, count = self.target * 3 + self.direction, self.num_targets * 3
+            edges = torch.arange(self.num_edges, device=group.device)
+            shape = (count, self.num_edges)
+            known[rule] = SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
+        return known[rule]
 
     @cached_property
     def source_pairs(self) -> Pairs:
@@ -209,26 +218,6 @@ class EdgeStructure(Named):
             source=self.source[edges],
             origin=self.origin[edges],
         )
-
-
-class _Groups(dict[str, SparsePattern]):
-    """Each made when it is first asked for."""
-
-    def __init__(self, structure: EdgeStructure) -> None:
-        super().__init__()
-        self.structure = structure
-
-    def __missing__(self, rule: str) -> SparsePattern:
-        s = self.structure
-        if rule == "relation":
-            group, count = s.target_relation_run, s.num_edges
-        elif rule == "direction":
-            group, count = s.target * 3 + s.direction, s.num_targets * 3
-        else:
-            group, count = s.target, s.num_targets
-        edges = torch.arange(s.num_edges, device=group.device)
-        self[rule] = SparsePattern.from_sorted_rows(group, edges, (count, s.num_edges), transient=s.transient)
-        return self[rule]
 
 
 class SelfLoopsApart(NamedTuple):

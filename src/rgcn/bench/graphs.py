@@ -185,7 +185,7 @@ def graph_to_npz(graph: KnowledgeGraph, path: Path) -> None:
     """
     import io
 
-    from rgcn.data.atomic import write_atomically
+    from rgcn.atomic import write_atomically
 
     labels = _labelled(graph, graph.name).labels
     assert labels is not None

@@ -116,7 +116,7 @@ def _tidy(axes: Axes) -> None:
 def _save(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
-    from rgcn.data.atomic import write_atomically
+    from rgcn.atomic import write_atomically
 
     content = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")

@@ -105,6 +105,6 @@ def plain_table(result: dict[str, Any]) -> str:
 
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Everything that was found, for later and for others."""
-    from rgcn.data.atomic import write_atomically
+    from rgcn.atomic import write_atomically
 
     write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")

@@ -24,7 +24,7 @@ def card(
     if out is None:
         typer.echo(text, nl=False)
         return
-    from rgcn.pages.writing import save_page
+    from rgcn.pages.layout import save_page
 
     save_page(out, text)
     typer.echo(f"Written: {out}")

@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from rgcn.cli.outcome import Outcome, number, shown, spread
-from rgcn.errors import local_name
 from rgcn.graph import SPLITS
-from rgcn.pages.node_evaluation import majority
+from rgcn.graph.titles import local_name
+from rgcn.pages.node_report import majority
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.node_classifier import ClassEstimator
 from rgcn.words import count

@@ -13,7 +13,7 @@ from rgcn.cli.options import AsJson
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rgcn.pages.comparison import Comparison
+    from rgcn.pages.run_comparison import Comparison
 
 COLORS = ("blue", "dark_orange", "green", "magenta", "bright_black", "yellow", "cyan", "red")
 WIDEST_PLOT, PLOT_HEIGHT = 100, 12
@@ -27,9 +27,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
-    from rgcn.pages.comparison import compare_runs
-    from rgcn.pages.comparison_page import comparison_page
-    from rgcn.pages.writing import save_page
+    from rgcn.pages.layout import save_page
+    from rgcn.pages.run_comparison import compare_runs, comparison_page
 
     comparison = compare_runs(runs)
     if out is not None:

@@ -66,7 +66,7 @@ def complete(
 ) -> None:
     """Find all missing triples worth adding, over every subject and relation, best first."""
     from rgcn.errors import ConfigError
-    from rgcn.predict.writing import format_of
+    from rgcn.predict.answer_tables import format_of
 
     if out is not None:
         format_of(out)
@@ -113,19 +113,17 @@ def _completed(opened: OpenModel, settings: dict[str, Any], quiet: bool) -> Comp
 
 def _tell(opened: OpenModel, found: Completion, settings: dict[str, Any], out: Path | None, as_json: bool) -> None:
     from rgcn.cli.prediction_tables import MOST_ROWS, print_links
-    from rgcn.predict.link_tables import ScoredTriples, link_frames, link_triples
-    from rgcn.predict.writing import format_of, write_lines, write_table
+    from rgcn.predict.answer_tables import format_of, link_frames, link_triples, write_lines, write_table
     from rgcn.words import count
 
-    rows = ScoredTriples.of_completion(found)
     about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "found": len(found)}
     if out is not None:
         nt = format_of(out) == "nt"
-        written = write_lines(out, link_triples(opened, rows)) if nt else write_table(out, link_frames(opened, rows))
+        written = write_lines(out, link_triples(opened, found)) if nt else write_table(out, link_frames(opened, found))
         about |= {"out": str(out), "written": written}
     if as_json:
         if out is None:
-            about["triples"] = [row for frame in link_frames(opened, rows) for row in frame.to_dicts()]
+            about["triples"] = [row for frame in link_frames(opened, found) for row in frame.to_dicts()]
         typer.echo(json.dumps({**about, "calibration": found.calibration.as_dict()}))
         return
     cut = " (the best of more: --limit)" if found.found > len(found) else ""
@@ -133,8 +131,8 @@ def _tell(opened: OpenModel, found: Completion, settings: dict[str, Any], out: P
     if not len(found):
         typer.echo(_best_of_none(found, settings))
     elif out is None:
-        first = [row for frame in link_frames(opened, rows[:MOST_ROWS]) for row in frame.to_dicts()]
-        print_links(first, len(rows), found.calibration)
+        first = [row for frame in link_frames(opened, found[:MOST_ROWS]) for row in frame.to_dicts()]
+        print_links(first, len(found), found.calibration)
         return
     if out is not None:
         typer.echo(f"Written: {out}")

@@ -47,7 +47,7 @@ def schema(
 
     Then begin configurations with: # yaml-language-server: $schema=rgcn.schema.json
     """
-    from rgcn.runs.configuration_schema import run_schema
+    from rgcn.runs.configuration import run_schema
 
     typer.echo(json.dumps(run_schema(task), indent=2, ensure_ascii=False))
 

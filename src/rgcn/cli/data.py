@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rgcn.data.catalog import Counts, Dataset
+    from rgcn.data.catalog import Dataset, DatasetCounts
     from rgcn.graph import GraphStatistics, KnowledgeGraph
 
 app = typer.Typer(
@@ -197,9 +197,10 @@ def _number(count: int | None, mark: str = "") -> str:
     return "" if count is None else f"{count:,}{mark}"
 
 
-def _counts(dataset: Dataset) -> Counts:
+def _counts(dataset: Dataset) -> DatasetCounts:
     """What to say about a data set's size: the published numbers, or those of the embedded graph itself."""
-    from rgcn.data.registry import counts_of, load
+    from rgcn.data.catalog import counts_of
+    from rgcn.data.registry import load
 
     if dataset.embedded:
         return counts_of(load(dataset.name))
@@ -274,7 +275,7 @@ def _print_bars(console: Console, title: str, key: str, unit: str, counts: dict[
 
 def _short(counts: dict[str, int]) -> dict[str, int]:
     """The same with IRIs cut to their readable tails, unless two would then be called the same."""
-    from rgcn.errors import local_name
+    from rgcn.graph.titles import local_name
 
     short = {local_name(name): count for name, count in counts.items()}
     return short if len(short) == len(counts) else counts

@@ -82,7 +82,7 @@ def embed(
     """Write the vectors a model gives to nodes and relations, and a page to look at them."""
     _check(out, relations, plot)
     from rgcn.look import NodeVectors, check_method
-    from rgcn.look.confusion_section import split_looked_at
+    from rgcn.look.map_page import split_looked_at
     from rgcn.predict import open_model
 
     if plot is not None:
@@ -116,7 +116,7 @@ def _check(out: Path | None, relations: Path | None, plot: Path | None) -> None:
     if plot is not None and plot.is_dir():
         raise ConfigError(f"--plot {plot} is a folder; give the name of a file")
     if out is not None or relations is not None:
-        from rgcn.look.files import check_ending
+        from rgcn.look.vector_files import check_ending
 
         for path, option in ((out, "--out"), (relations, "--relations")):
             if path is not None:
@@ -142,7 +142,7 @@ def _nodes(opened: OpenModel, names: Path | None, skip_unknown: bool) -> tuple[N
 
     if names is None:
         return np.arange(opened.graph.num_nodes), 0
-    from rgcn.predict.node_lists import read_table, resolve_nodes
+    from rgcn.predict.question_files import read_table, resolve_nodes
 
     table = read_table(names)
     found = resolve_nodes(
@@ -171,13 +171,14 @@ def _write_relations(opened: OpenModel, out: Path) -> int:
 def _write_page(
     vectors: NodeVectors, nodes: NDArray[np.int64], plot: Path, settings: dict[str, Any], split: str | None, quiet: bool
 ) -> dict[str, Any]:
-    from rgcn.look import make_map, write_map_page
+    from rgcn.look import make_map, map_page
     from rgcn.look.mapping import STEPS
+    from rgcn.pages import save_page
     from rgcn.progress import progress
 
     with progress("map", STEPS.get(settings["method"]), "steps", show=False if quiet else None) as meter:
         made = make_map(vectors, nodes, split=split, on_step=lambda: meter.advance(1), **settings)
-    write_map_page(plot, made, split)
+    save_page(plot, map_page(made, split))
     return made.as_dict()
 
 

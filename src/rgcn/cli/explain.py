@@ -125,7 +125,7 @@ def _explained(
 
 
 def _write(found: Explanation, out: Path) -> None:
-    from rgcn.data.atomic import write_atomically
+    from rgcn.atomic import write_atomically
     from rgcn.errors import DataError
 
     written = {

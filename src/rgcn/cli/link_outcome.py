@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from rgcn.cli.outcome import Outcome, number, shown, spread
-from rgcn.errors import local_name
+from rgcn.graph.titles import local_name
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.link_predictor import LinkPredictor
 from rgcn.words import count

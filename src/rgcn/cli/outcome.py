@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.errors import local_name
+from rgcn.graph.titles import local_name
 from rgcn.runs import RunResult
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.task import Task, task_of

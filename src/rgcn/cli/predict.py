@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rgcn.answers.links import ScoredTriples
     from rgcn.predict import OpenModel
-    from rgcn.predict.classes import ClassAnswers
-    from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.predict.questions import QuestionTable
+    from rgcn.predict.answer_tables import ClassAnswers
+    from rgcn.predict.question_files import QuestionTable
 
 QUERIES_AT_ONCE = 1024
 
@@ -112,7 +112,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
-    from rgcn.predict.writing import format_of
+    from rgcn.predict.answer_tables import format_of
 
     if out is not None:
         format_of(out)
@@ -125,7 +125,7 @@ def predict(
     if reliability:
         _show_reliability(opened, as_json)
     elif about_links:
-        from rgcn.predict.questions import read_questions, single_question
+        from rgcn.predict.question_files import read_questions, single_question
 
         if queries is not None:
             _only_queries(subject, object, relation)
@@ -181,8 +181,8 @@ def _chosen_nodes(
     """(node ids, how many names were skipped)."""
     import numpy as np
 
-    from rgcn.predict.classes import nodes_to_classify
-    from rgcn.predict.node_lists import read_table, resolve_nodes
+    from rgcn.predict.answer_tables import nodes_to_classify
+    from rgcn.predict.question_files import read_table, resolve_nodes
 
     if path is None and not names:
         new = np.array(opened.new_nodes, dtype=np.int64)
@@ -201,7 +201,7 @@ def _chosen_nodes(
 def _classified(
     opened: OpenModel, ids: NDArray[np.int64], drop_labelled: bool, min_probability: float | None, quiet: bool
 ) -> Iterator[ClassAnswers]:
-    from rgcn.predict.classes import predict_classes
+    from rgcn.predict.answer_tables import predict_classes
     from rgcn.progress import progress
 
     with progress("classifying", len(ids), "nodes", show=False if quiet else None) as meter:
@@ -223,8 +223,16 @@ def _classes_out(
     as_json: bool,
 ) -> None:
     from rgcn.cli.prediction_tables import print_classes
-    from rgcn.predict.classes import PREDICATE, class_frame, class_triples, label_relation
-    from rgcn.predict.writing import format_of, predicate_term, write_lines, write_table
+    from rgcn.predict.answer_tables import (
+        PREDICATE,
+        class_frame,
+        class_triples,
+        format_of,
+        label_relation,
+        predicate_term,
+        write_lines,
+        write_table,
+    )
 
     about = _about(opened, asked=asked, skipped=skipped)
     if out is None:
@@ -258,8 +266,7 @@ def _answered(
     min_probability: float | None,
     quiet: bool,
 ) -> Iterator[ScoredTriples]:
-    from rgcn.answers.links import answer_links
-    from rgcn.predict.link_tables import ScoredTriples
+    from rgcn.answers.links import ScoredTriples, answer_links
     from rgcn.progress import progress
 
     with progress("asking", asked.questions.size, "questions", show=False if quiet else None) as meter:
@@ -274,8 +281,7 @@ def _links_out(
     opened: OpenModel, asked: QuestionTable, answers: Iterator[ScoredTriples], out: Path | None, as_json: bool
 ) -> None:
     from rgcn.cli.prediction_tables import MOST_ROWS, print_links
-    from rgcn.predict.link_tables import link_frames, link_triples
-    from rgcn.predict.writing import format_of, write_lines, write_table
+    from rgcn.predict.answer_tables import format_of, link_frames, link_triples, write_lines, write_table
 
     about = _about(opened, asked=asked.questions.size, skipped=asked.skipped)
     if out is None:

@@ -72,7 +72,7 @@ def _show(table: Table, calibration: Calibration, found: int, shown: int, what: 
 
 def _named(title: str, name: str) -> str:
     """The title, and the name where it says more: not for an IRI that ends in the title."""
-    from rgcn.errors import local_name
+    from rgcn.graph.titles import local_name
 
     return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet, Threads
-from rgcn.paper.published import TASKS
+from rgcn.paper import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rgcn.paper.comparison import Table
-    from rgcn.paper.trainings import Plan
+    from rgcn.paper.judging import PaperTable
+    from rgcn.paper.trainings import ReproductionPlan
 
 app = typer.Typer(
     name="reproduce",
@@ -69,10 +69,9 @@ def _add_training_command(task: str, words: str) -> None:
         markdown: Markdown = None,
         html: Html = None,
     ) -> None:
-        from rgcn.paper.choosing import configurations
-        from rgcn.paper.trainings import Plan, training_table
+        from rgcn.paper.trainings import ReproductionPlan, configurations, training_table
 
-        plan = Plan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
+        plan = ReproductionPlan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
         outcomes, failures = _trained(configurations(task, names, datasets, models), plan, quiet)
         _finish([training_table(task, outcomes, plan.changes)], as_json, markdown, html, failures)
 
@@ -94,12 +93,12 @@ def show_datasets(
     html: Html = None,
 ) -> None:
     """Entities, relations, edges, labels and classes of every data set (Tables 1 and 3)."""
-    from rgcn.paper.choosing import sorted_out
-    from rgcn.paper.datasets import NAMES, datasets_table
+    from rgcn.paper.quick_tables import DATASETS, datasets_table
+    from rgcn.paper.trainings import sorted_out
 
-    chosen, _ = sorted_out(names, datasets, None, NAMES)
+    chosen, _ = sorted_out(names, datasets, None, DATASETS)
     with _status(quiet, "reading data sets"):
-        table = datasets_table(chosen or NAMES, mirror)
+        table = datasets_table(chosen or DATASETS, mirror)
     _finish([table], as_json, markdown, html)
 
 
@@ -114,12 +113,12 @@ def show_parameters(
     html: Html = None,
 ) -> None:
     """How many parameters e-RGCN and c-RGCN have beside RGCN (the paper's 8 %)."""
-    from rgcn.paper.choosing import sorted_out
-    from rgcn.paper.parameters import NAMES, parameters_table
+    from rgcn.paper.quick_tables import WITH_PARAMETERS, parameters_table
+    from rgcn.paper.trainings import sorted_out
 
-    chosen, _ = sorted_out(names, datasets, None, NAMES)
+    chosen, _ = sorted_out(names, datasets, None, WITH_PARAMETERS)
     with _status(quiet, "building networks"):
-        table = parameters_table(chosen or NAMES, mirror)
+        table = parameters_table(chosen or WITH_PARAMETERS, mirror)
     _finish([table], as_json, markdown, html)
 
 
@@ -135,7 +134,7 @@ def show_tensor_statistics(
 ) -> None:
     """Intermediate tensors of the link predictor on FB-Toy (Table 4): minimum, maximum, mean, standard deviation."""
     from rgcn.data import load
-    from rgcn.paper.tensor_statistics import tensor_statistics, tensors_table
+    from rgcn.paper.quick_tables import tensor_statistics, tensors_table
 
     with _status(quiet, "taking first steps"):
         rows = tensor_statistics(load("fb-toy", mirror=mirror), seeds)
@@ -156,10 +155,10 @@ def show_timings(
     html: Html = None,
 ) -> None:
     """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
-    from rgcn.paper.choosing import sorted_out
-    from rgcn.paper.timings import NAMES, timings_table
+    from rgcn.paper.quick_tables import TIMED, timings_table
+    from rgcn.paper.trainings import sorted_out
 
-    chosen, _ = sorted_out(names, datasets, None, NAMES)
+    chosen, _ = sorted_out(names, datasets, None, TIMED)
     with _status(quiet, "measuring") as say:
         table = timings_table(chosen or None, mirror=mirror, device=device, steps=steps, on_measure=say)
     _finish([table], as_json, markdown, html)
@@ -182,11 +181,10 @@ def everything(
     html: Html = None,
 ) -> None:
     """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
-    from rgcn.paper.choosing import configurations
-    from rgcn.paper.everything import quick_tables
-    from rgcn.paper.trainings import CONFIGURATIONS, Plan, training_table
+    from rgcn.paper.quick_tables import quick_tables
+    from rgcn.paper.trainings import CONFIGURATIONS, ReproductionPlan, configurations, training_table
 
-    plan = Plan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
+    plan = ReproductionPlan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
     with _status(quiet, "reading data sets") as say:
         tables = quick_tables(mirror, device, say)
     failures: list[str] = []
@@ -200,7 +198,7 @@ def everything(
 # -- running -----------------------------------------------------------------------------------------------
 
 
-def _trained(names: list[str], plan: Plan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
+def _trained(names: list[str], plan: ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
     from rgcn.cli.series_progress import series_progress
     from rgcn.errors import StoppedError
     from rgcn.paper.trainings import run_trainings
@@ -232,7 +230,7 @@ def _status(quiet: bool, words: str) -> Iterator[Callable[[str], None]]:
 
 
 def _finish(
-    tables: list[Table],
+    tables: list[PaperTable],
     as_json: bool,
     markdown: Path | None,
     html: Path | None,
@@ -240,13 +238,14 @@ def _finish(
     also_in: Path | None = None,
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
+    from rgcn.atomic import write_atomically
     from rgcn.cli.reproduction_tables import print_tables
-    from rgcn.data.atomic import write_atomically
     from rgcn.errors import DataError
-    from rgcn.paper import page, rendering
-    from rgcn.paper.comparison import Report
+    from rgcn.paper import rendering
+    from rgcn.paper import reproduction_page as page
+    from rgcn.paper.judging import PaperReport
 
-    report = Report.made_here(tables)
+    report = PaperReport.made_here(tables)
     files = {markdown: rendering.markdown, html: page.html_page}
     if also_in is not None:
         for name, render in (("md", rendering.markdown), ("html", page.html_page), ("json", rendering.json_text)):

@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Drawn
 
-from rgcn.paper.comparison import Report
-from rgcn.paper.page import mood
+from rgcn.paper.judging import PaperReport
 from rgcn.paper.rendering import NUMBERS, Laid, below, groups, headings, lay_out, title
+from rgcn.paper.reproduction_page import mood
 
 COLORS = {"good": "green", "bad": "red", "quiet": "dim"}
 NARROWEST = 100  # characters of a file or pipe, which has no edge to keep to
 
 
-def print_tables(report: Report) -> None:
+def print_tables(report: PaperReport) -> None:
     """Every table with its title above and its notes below."""
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -62,7 +62,7 @@ def evaluate(
 
     run = RunFolder(folder)
     run.check()
-    from rgcn.runs.trained import evaluate as measure
+    from rgcn.runs.assembly import evaluate as measure
 
     if run.result() is None:
         typer.echo(f"{folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)

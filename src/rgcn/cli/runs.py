@@ -12,7 +12,7 @@ from rgcn.cli.options import AsJson
 from rgcn.cli.train import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
-    from rgcn.runs.listing import RunLine
+    from rgcn.runs.run_record import RunLine
 
 COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
@@ -23,7 +23,7 @@ def list_runs(
 ) -> None:
     """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
     from rgcn.errors import DataError
-    from rgcn.runs.listing import list_runs as look
+    from rgcn.runs.run_record import list_runs as look
 
     if not folder.is_dir() and folder != DEFAULT_FOLDER:
         raise DataError(f"{folder}: there is no such folder")

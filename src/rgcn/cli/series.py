@@ -24,9 +24,7 @@ def train_series(
 
     with series_progress(quiet) as progress:
         progress.begin(config.model.title, runs, config.training.epochs)
-        result = run_series(
-            config, runs, folder=folder, jobs=jobs, mirror=mirror, on_run=progress.ran, on_epoch=progress.epoch
-        )
+        result = run_series(config, runs, folder=folder, jobs=jobs, mirror=mirror, listener=progress)
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
     else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def series_progress(quiet: bool) -> Iterator[SeriesListener]:
-    """What hears of the runs: after `begin`, give `ran` and `epoch` to `run_series` as on_run and on_epoch."""
+    """What hears of the runs: after `begin`, give it to `run_series`."""
     from rich.console import Console
 
     console = Console(stderr=True)

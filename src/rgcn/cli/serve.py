@@ -155,11 +155,11 @@ def _loading(runs: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _say(url: str, models: list[Served], address: Address) -> None:
-    from rgcn.serve.about import line
+    from rgcn.serve.graph_endpoints import line
 
     for served in models:
         about = line(served)
-        typer.echo(f"{served.name}: {about['model']} for {about['task']} on {about['dataset']}, {about['headline']}")
+        typer.echo(f"{served.name}: {about.model} for {about.task} on {about.dataset}, {about.headline}")
     asks = "; it asks for the token" if address.token else ""
     typer.echo(f"{url}  (page; API under {url}/api{asks}). Ctrl-C stops it.")
     sys.stdout.flush()

@@ -66,10 +66,10 @@ def tune(
     given = {key: value for key, value in overrides.items() if value is not None}
     config = with_whole_paths(load_configuration(configuration, changes or [], given))
 
-    from rgcn.tuning import Plan, check_objective, choose_spaces
+    from rgcn.tuning import StudyPlan, check_objective, choose_spaces
     from rgcn.tuning import tune as run
 
-    plan = Plan(
+    plan = StudyPlan(
         name=configuration,
         config=config,
         spaces=choose_spaces(config, search or [], fix or []),

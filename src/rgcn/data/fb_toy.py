@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from rgcn.data.reading import read
 
 Triple = tuple[str, str, str]
 MIN_DEGREE = 161  # the degree that leaves exactly the 299 entities FB-Toy was drawn from
@@ -38,17 +39,6 @@ def cut(splits: Mapping[str, Sequence[Triple]], min_degree: int = MIN_DEGREE) ->
 
 def cut_folder(splits: Mapping[str, Path], target: Path, min_degree: int = MIN_DEGREE) -> None:
     """Write {train,valid,test}.txt of the small graph into `target`, from the large one's file for each split."""
-    read = {split: list(_triples(path)) for split, path in splits.items()}
-    for split, triples in cut(read, min_degree).items():
+    for split, triples in cut({split: read(path).named() for split, path in splits.items()}, min_degree).items():
         text = "".join(f"{h}\t{r}\t{t}\n" for h, r, t in triples)
         (target / f"{split}.txt").write_bytes(text.encode())
-
-
-def _triples(path: Path) -> Iterator[Triple]:
-    """The lines of a triple file: three tab-separated names; the mirror's own file may be compressed."""
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    for line in text.split("\n"):
-        if line.strip():
-            head, relation, tail = line.rstrip("\r").split("\t")
-            yield head, relation, tail

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, existing, format_of
-from rgcn.data.tables import Table
+from rgcn.data.files import PathLike
+from rgcn.data.tables import whole_table
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import KnowledgeGraph
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
@@ -51,43 +48,19 @@ def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
 
 def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
     """Node names, their numbers float32 [rows, F], and their lines."""
-    import polars as pl
-
-    place = existing(path, "feature file")
-    file = SourceFile(place, format_of(place) or "")
-    if file.format not in ("tsv", "csv", "parquet"):
-        raise DataError(f"features are read from TSV, CSV or Parquet, and {place} is named like none of these")
-    with ByteSource(place) as source:
-        table = Table(file, source, BadLines(skip=False), header=False)
-        if table.width < 2:
-            raise DataError(f"{place}: a node's name and at least one number are needed in each row")
-        blocks = list(table.blocks())
-    frame = pl.concat([block.frame for block in blocks])
-    lines = np.concatenate([block.lines for block in blocks])
-    if table.names is None and not any(_is_number(cell) for cell in frame.row(0)[1:]):
-        frame, lines = frame[1:], lines[1:]
-    names = frame["0"].to_list()
+    table, frame = whole_table(path, "feature")
+    if table.width < 2:
+        raise DataError(f"{path}: a node's name and at least one number are needed in each row")
+    numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
+    if table.names is None and all(number is None for number in numbers.row(0)):
+        frame, numbers = frame[1:], numbers[1:]
+    names, lines = frame["0"].to_list(), frame["line"].to_list()
+    values = numbers.fill_null(float("nan")).to_numpy()
     if None in names:
-        raise ParseError(str(place), int(lines[names.index(None)]), "", "the node's name is empty")
-    return names, _numbers(frame, file, lines), lines.tolist()
-
-
-def _numbers(frame: pl.DataFrame, file: SourceFile, lines: NDArray[np.int64]) -> NDArray[np.float32]:
-    import polars as pl
-
-    text = frame.drop("0")
-    values = text.select(pl.all().cast(pl.Float32, strict=False).fill_null(float("nan"))).to_numpy()
+        raise ParseError(str(path), lines[names.index(None)], "", "the node's name is empty")
     wrong = np.argwhere(~np.isfinite(values))
     if len(wrong):
         row, column = wrong[0].tolist()
-        reason = f"feature {column + 1} of {frame['0'][row]} is no finite number: {text[row, column]!r}"
-        raise ParseError(str(file.path), int(lines[row]), "", reason)
-    return np.asarray(values, dtype=np.float32)
-
-
-def _is_number(cell: str | None) -> bool:
-    try:
-        float(cell or "")
-    except ValueError:
-        return False
-    return True
+        reason = f"feature {column + 1} of {names[row]} is no finite number: {frame[row, column + 1]!r}"
+        raise ParseError(str(path), lines[row], "", reason)
+    return names, values, lines

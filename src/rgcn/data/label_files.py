@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.data.files import SPLIT_NAMES, BadLines, ByteSource, PathLike, SourceFile, existing, format_of
+from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits
 from rgcn.data.rdf import node_kinds
-from rgcn.data.tables import Column, Table
-from rgcn.errors import DataError, ParseError, UnknownNameError, close_matches
+from rgcn.data.tables import Column, whole_table
+from rgcn.errors import DataError, ParseError, close_matches
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
 # -- labels from files -----------------------------------------------------------------------------------
@@ -50,18 +50,10 @@ class LabelFiles:
         """The file of each split; where there is only one file it stands under train."""
         if not isinstance(self.files, Mapping):
             return {"train": existing(self.files, "label file")}
-        paths: dict[str, Path] = {}
-        for name, path in self.files.items():
-            if name not in SPLIT_NAMES:
-                raise DataError(f"unknown split {name!r} of the labels; splits are train, valid (or dev) and test")
-            paths[SPLIT_NAMES[name]] = existing(path, "label file")
-        return {split: paths[split] for split in SPLITS if split in paths}
+        return dict(sorted(named_splits(self.files, "label file"), key=lambda named: SPLITS.index(named[0])))
 
 
-@dataclass(frozen=True)
-class _Label:
-    """One line of a label file."""
-
+class _Label(NamedTuple):
     node: str
     label: str
     split: str
@@ -84,62 +76,51 @@ def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGrap
     NodeLabels(2 nodes, 2 classes; train 2)
     """
     rows = [row for split, path in source.paths().items() for row in _label_rows(graph, source, split, path)]
-    rows.sort(key=lambda row: SPLITS.index(row.split))
+    rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
     if not rows:
         raise DataError(f"no labels in {', '.join(str(path) for path in source.paths().values())}")
-    found, unknown = _sorted_by_presence(graph, _distinct(rows))
+    unknown = [row for row in rows if row.node not in graph.nodes]
     if unknown and source.missing == "error":
         raise _unknown_nodes(graph, unknown)
-    if unknown and source.missing == "add":
-        graph = _with_isolated_nodes(graph, [row.node for row in unknown])
-        found, _ = _sorted_by_presence(graph, _distinct(rows))
-    if not found:
+    if unknown:
+        if source.missing == "add":
+            names = [row.node for row in unknown]
+            kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
+            graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
+        graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
+    by_split: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row.node in graph.nodes:
+            by_split.setdefault(row.split, {})[row.node] = row.label
+    if not by_split:
         raise DataError("no labelled node is in the graph")
-    metadata = {**graph.metadata, "missing_labels": len(unknown)} if unknown else graph.metadata
-    return replace(graph, labels=_node_labels(graph, found), metadata=metadata)
+    return graph.with_labels(by_split)
 
 
-def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> list[_Label]:
-    cells, lines, names = _all_cells(path, graph, source)
+def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
+    table, frame = whole_table(path, "label", default_format="tsv")
+    lines, cells = frame["line"].to_list(), frame.drop("line").fill_null("").rows()
+    if table.names is None and cells and _has_header(cells, graph, source):
+        table.names, cells, lines = list(cells[0]), cells[1:], lines[1:]
     if not cells:
-        return []
-    table = _ColumnFinder(path, names, len(cells[0]))
-    node, label = table.position(source.node), table.position(source.label, default=table.label_column())
+        return
+    names = table.names or []
+    called = [i for i, name in enumerate(names) if name.lower().startswith("label")]
+    usual = called[0] if len(called) == 1 else -1
+    node, label = table.position(source.node), table.position(usual if source.label is None else source.label)
     split_column = source.split
-    if split_column is None and names is not None and "split" in names and not isinstance(source.files, Mapping):
+    if split_column is None and "split" in names and not isinstance(source.files, Mapping):
         split_column = "split"
-    rows = []
     for row, line in zip(cells, lines, strict=True):
         if not row[node] or not row[label]:
             raise ParseError(str(path), line, "\t".join(row), "the node or its class is empty")
         of_split = split if split_column is None else row[table.position(split_column)]
         if of_split not in SPLIT_NAMES:
             raise ParseError(str(path), line, "\t".join(row), f"{of_split!r} is no split: train, valid and test are")
-        rows.append(_Label(row[node], row[label], SPLIT_NAMES[of_split], path, line))
-    return rows
+        yield _Label(_called(graph, row[node]), row[label], SPLIT_NAMES[of_split], path, line)
 
 
-def _all_cells(
-    path: Path, graph: KnowledgeGraph, source: LabelFiles
-) -> tuple[list[list[str]], list[int], list[str] | None]:
-    """All rows but the header, their line numbers, and the header."""
-    file = SourceFile(path, format_of(path) or "tsv")
-    if file.format not in ("tsv", "csv", "parquet"):
-        raise DataError(f"labels are read from TSV, CSV or Parquet, and {path} is named like none of these")
-    with ByteSource(path) as opened:
-        table = Table(file, opened, BadLines(skip=False), header=False)
-        cells, lines = [], []
-        for block in table.blocks():
-            cells += [["" if cell is None else cell for cell in row] for row in block.frame.iter_rows()]
-            lines += block.lines.tolist()
-    if table.names is not None or not cells:  # Parquet always knows its columns' names
-        return cells, lines, table.names
-    if _has_header(cells, graph, source):
-        return cells[1:], lines[1:], cells[0]
-    return cells, lines, None
-
-
-def _has_header(cells: list[list[str]], graph: KnowledgeGraph, source: LabelFiles) -> bool:
+def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: LabelFiles) -> bool:
     if source.header is not None:
         return source.header
     if any(isinstance(column, str) for column in (source.node, source.label, source.split)):
@@ -148,90 +129,43 @@ def _has_header(cells: list[list[str]], graph: KnowledgeGraph, source: LabelFile
     label = source.label if isinstance(source.label, int) else -1
     try:
         first = cells[0]
-        return _node_id(graph, first[node]) is None and all(row[label] != first[label] for row in cells[1:])
+        names_a_node = _called(graph, first[node]) in graph.nodes
+        return not names_a_node and all(row[label] != first[label] for row in cells[1:])
     except IndexError:
         return False
-
-
-class _ColumnFinder:
-    """Positions of a label file's columns."""
-
-    def __init__(self, path: Path, names: list[str] | None, width: int) -> None:
-        self._path, self._names, self._width = path, names, width
-
-    def label_column(self) -> int:
-        named = [i for i, name in enumerate(self._names or []) if name.lower().startswith("label")]
-        return named[0] if len(named) == 1 else self._width - 1
-
-    def position(self, column: Column | None, default: int = 0) -> int:
-        if column is None:
-            return default
-        if isinstance(column, str):
-            if self._names is None or column not in self._names:
-                raise UnknownNameError(f"column of {self._path}", column, self._names or [])
-            return self._names.index(column)
-        if not -self._width <= column < self._width:
-            raise DataError(f"{self._path}: there is no column {column}: it has {self._width}, counted from 0")
-        return column % self._width
 
 
 def _distinct(rows: list[_Label]) -> list[_Label]:
     """Each node once; an error where it has two classes, or stands in two splits (a leak)."""
     first: dict[str, _Label] = {}
     for row in rows:
-        other = first.setdefault(row.node, row)
+        other, reason = first.setdefault(row.node, row), None
         if other.label != row.label:
             reason = f"{row.node} has the class {row.label!r} here and {other.label!r} in {other.where}"
-            raise ParseError(str(row.path), row.line, "", reason)
-        if other.split != row.split:
+        elif other.split != row.split:
             reason = f"{row.node} is in {row.split} here and in {other.split} in {other.where}: the test would leak"
+        if reason is not None:
             raise ParseError(str(row.path), row.line, "", reason)
     return list(first.values())
 
 
-def _node_id(graph: KnowledgeGraph, name: str) -> int | None:
-    """The id of a node as a label file writes it, which may be <in brackets>."""
-    found = graph.nodes.get(name)
-    if found is None and name.startswith("<") and name.endswith(">"):
-        found = graph.nodes.get(name[1:-1])
-    return found
-
-
-def _sorted_by_presence(graph: KnowledgeGraph, rows: list[_Label]) -> tuple[list[_Label], list[_Label]]:
-    present = [_node_id(graph, row.node) is not None for row in rows]
-    found = [row for row, there in zip(rows, present, strict=True) if there]
-    return found, [row for row, there in zip(rows, present, strict=True) if not there]
+def _called(graph: KnowledgeGraph, name: str) -> str:
+    """What the graph calls a node that a label file may write <in brackets>."""
+    if name in graph.nodes or not (name.startswith("<") and name.endswith(">")):
+        return name
+    return name[1:-1] if graph.node_kinds is not None or name[1:-1] in graph.nodes else name
 
 
 def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
-    examples = []
+    count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
+    lines = [f"{count} not in the graph:"]
     for row in unknown[:3]:
         near = close_matches(row.node, graph.nodes, limit=1)
-        examples.append(f"\n    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
-    more = f"\n    and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-    count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
-    return DataError(
-        f"{count} not in the graph:{''.join(examples)}{more}"
-        '\n(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)'
-    )
-
-
-def _with_isolated_nodes(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
-    kinds = None
-    if graph.node_kinds is not None:
-        names = [name[1:-1] if name.startswith("<") and name.endswith(">") else name for name in names]
-        kinds = np.concatenate([graph.node_kinds, node_kinds(list(names))])
-    return replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
-
-
-def _node_labels(graph: KnowledgeGraph, rows: list[_Label]) -> NodeLabels:
-    classes: dict[str, int] = {}
-    return NodeLabels(
-        nodes=np.array([_node_id(graph, row.node) for row in rows], dtype=np.int64),
-        classes=np.array([classes.setdefault(row.label, len(classes)) for row in rows], dtype=np.int64),
-        names=Vocabulary(classes, kind="class"),
-        splits=np.array([SPLITS.index(row.split) for row in rows], dtype=np.int8),
-    )
+        lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
+    if len(unknown) > 3:
+        lines.append(f"    and {len(unknown) - 3} more")
+    lines.append('(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)')
+    return DataError("\n".join(lines))
 
 
 # -- labels from a relation ------------------------------------------------------------------------------

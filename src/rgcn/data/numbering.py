@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.graph import SPLITS, Vocabulary
-
-if TYPE_CHECKING:
-    import polars as pl
+from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
 
 
 class TripleCollector:
-    """Takes triples of names block by block, numbers them, and in the end gives the arrays of a graph.
+    """Takes triples of names block by block, numbers them, and in the end gives a graph.
 
     Ids follow the first appearance, subject before object, and never a hash.
 
-    >>> import polars as pl
     >>> collector = TripleCollector()
     >>> collector.add(pl.Series(["b", "a"]), pl.Series(["r", "r"]), pl.Series(["c", "b"]))
-    >>> list(collector.nodes), collector.triples.tolist()
+    >>> graph, _ = collector.graph()
+    >>> list(graph.nodes), graph.triples.tolist()
     (['b', 'c', 'a'], [[0, 0, 1], [2, 0, 0]])
     """
 
@@ -30,10 +27,9 @@ class TripleCollector:
     BATCH = 1_000_000
 
     def __init__(self) -> None:
-        self._node_ids: dict[str, int] = {}
-        self._relation_ids: dict[str, int] = {}
-        self._triples: list[NDArray[np.int64]] = []
-        self._splits: list[NDArray[np.int8]] = []
+        self._node_ids, self._relation_ids = dict[str, int](), dict[str, int]()
+        self._triples = [np.empty((0, 3), dtype=np.int64)]
+        self._splits = [np.empty(0, dtype=np.int8)]
         self._weights: list[NDArray[np.float32]] = []
         self._waiting: list[pl.DataFrame] = []
         self._name_of: Callable[[str], str] | None = None
@@ -50,8 +46,6 @@ class TripleCollector:
         name_of: Callable[[str], str] | None = None,
     ) -> None:
         """Add T triples, each column a string series of length T; `name_of` turns what the file says into a name."""
-        import polars as pl
-
         if not len(subjects):
             return
         if name_of is not self._name_of or sum(map(len, self._waiting)) + len(subjects) > self.BATCH:
@@ -64,8 +58,6 @@ class TripleCollector:
         self.count += len(subjects)
 
     def _number_waiting(self) -> None:
-        import polars as pl
-
         if not self._waiting:
             return
         batch = pl.concat(self._waiting)
@@ -76,45 +68,23 @@ class TripleCollector:
         relation_ids = _number(batch["relation"], self._relation_ids, self._name_of)
         self._triples.append(np.stack([end_ids[:, 0], relation_ids, end_ids[:, 1]], axis=1))
 
-    @property
-    def nodes(self) -> Vocabulary:
+    def graph(self) -> tuple[KnowledgeGraph, int]:
+        """The graph of all triples, and how many were left out because they stand in the same split already."""
         self._number_waiting()
-        return Vocabulary(self._node_ids, kind="node")
-
-    @property
-    def relations(self) -> Vocabulary:
-        self._number_waiting()
-        return Vocabulary(self._relation_ids, kind="relation")
-
-    @property
-    def triples(self) -> NDArray[np.int64]:
-        """int64 [T, 3]"""
-        self._number_waiting()
-        return np.concatenate(self._triples) if self._triples else np.empty((0, 3), dtype=np.int64)
-
-    @property
-    def splits(self) -> NDArray[np.int8]:
-        """int8 [T]: index into ("train", "valid", "test")"""
-        return np.concatenate(self._splits) if self._splits else np.empty(0, dtype=np.int8)
-
-    @property
-    def weights(self) -> NDArray[np.float32] | None:
-        """float32 [T], or None where no file had weights."""
-        return np.concatenate(self._weights) if self._weights else None
-
-    def first_of_each(self) -> NDArray[np.bool_]:
-        """bool [T]: False for a triple that stands earlier in the same split."""
-        import polars as pl
-
-        triples = self.triples
-        table = pl.DataFrame({"s": triples[:, 0], "r": triples[:, 1], "o": triples[:, 2], "split": self.splits})
-        return np.asarray(table.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy())
+        triples, splits = np.concatenate(self._triples), np.concatenate(self._splits)
+        weights = np.concatenate(self._weights) if self._weights else None
+        duplicates = 0
+        if weights is None:  # with weights, a triple that stands twice is two edges
+            table = pl.DataFrame({"s": triples[:, 0], "r": triples[:, 1], "o": triples[:, 2], "split": splits})
+            first = table.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
+            duplicates = int((~first).sum())
+            triples, splits = triples[first], splits[first]
+        nodes, relations = Vocabulary(self._node_ids, kind="node"), Vocabulary(self._relation_ids, kind="relation")
+        return KnowledgeGraph(triples, nodes, relations, triple_splits=splits, edge_weights=weights), duplicates
 
 
 def _number(names: pl.Series, ids: dict[str, int], name_of: Callable[[str], str] | None) -> NDArray[np.int64]:
     """Ids of the names, int64 [len(names)], extending `ids`; Python sees each distinct name once only."""
-    import polars as pl
-
     positions = names.rename("name").to_frame().with_row_index("position")
     first = positions.select(pl.col("position").min().over("name")).to_series().to_numpy()
     is_first = first == np.arange(len(names))

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.data.files import BadLines, ByteSource, SourceFile, line_blocks
+from rgcn.data.files import BadLines, ByteSource, SourceFile, decoded_lines, line_blocks
 from rgcn.data.numbering import TripleCollector
 from rgcn.errors import DataError
 
@@ -88,12 +89,7 @@ class Reading:
     def lines(self) -> Iterator[tuple[int, str]]:
         """Every line that is not blank, and its number from 1; one that is no UTF-8 text is a bad one."""
         for block in line_blocks(self.source):
-            for number, line in enumerate(block.data.split(b"\n"), block.first_line):
-                try:
-                    text = line.decode().removesuffix("\r")
-                except UnicodeDecodeError as error:
-                    self.bad_line(number, line.decode(errors="replace"), f"not UTF-8 text ({error.reason})")
-                    continue
+            for number, text in decoded_lines(block, self.file.path, self.bad_lines):
                 if text.strip():
                     yield number, text
 
@@ -116,8 +112,6 @@ class Reading:
         weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Add T triples, a column of T names each, with weights float32 [T] where edges have some."""
-        import polars as pl
-
         columns = [pl.Series(names, dtype=pl.String) for names in (subjects, relations, objects)]
         if any(column.null_count() or (column == "").any() for column in columns):
             raise DataError(f"{self.file.path}: the reader {self.file.format} gave a triple in which a name is empty")

@@ -6,29 +6,23 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgcn.explain.fidelity import Fidelity
-from rgcn.explain.phrases import Named, percent, sentence, walk
+from rgcn.explain.phrases import Named, arrow, percent, sentence
 
 if TYPE_CHECKING:
-    from rgcn.pages.markup import Html
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
 class ExplainedEdge:
-    """A triple and what it did.
-
-    importance  positive where it speaks for the answer
-    share       of the importance of all triples in reach, signs left aside
-    hop         1 where it touches an asked node, 2 where it touches a neighbor
-    itself      whether it is the very triple that was asked about
-    """
+    """A triple and what it did."""
 
     subject: Named
     relation: Named
     object: Named
-    importance: float
-    share: float
-    hop: int
-    itself: bool
+    importance: float  # positive where it speaks for the answer
+    share: float  # of the importance of all triples in reach, signs left aside
+    hop: int  # 1 where it touches an asked node, 2 where it touches a neighbor
+    itself: bool  # whether it is the very triple that was asked about
 
     @property
     def text(self) -> str:
@@ -70,43 +64,31 @@ class ExplainedPath:
         'Ada —worksAt→ KIT ←worksAt— Bob'
         """
         first = self.steps[0]
-        start = first.subject if first.forward else first.object
-        return walk(start, [(s.relation, s.forward, s.object if s.forward else s.subject) for s in self.steps])
+        words = [(first.subject if first.forward else first.object)["title"]]
+        for step in self.steps:
+            words += [arrow(step.relation, step.forward), (step.object if step.forward else step.subject)["title"]]
+        return " ".join(words)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a model answers as it does.
+    """Why a model answers as it does."""
 
-    question     what was asked: {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
-    method       how the importances were found
-    model        the name of the run
-    score        the network's own number: a logit, or a triple's score
-    probability  of the answer, calibrated; None where there was nothing to calibrate on
-    own_share    how much the asked nodes brought themselves; None where the method does not say
-    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
-    added        asked nodes that were added after training
-    edges        triples that speak for the answer, most important first
-    against      triples that speak against it, likewise
-    connections  triples that join those to the asked nodes, for the picture
-    considered   how many triples could have had a say
-    """
-
-    question: dict[str, Any]
-    method: str
-    model: str
-    probability: float | None
-    score: float
-    own_share: float | None
-    ruled_out: bool
-    added: tuple[Named, ...]
-    edges: tuple[ExplainedEdge, ...]
-    against: tuple[ExplainedEdge, ...]
-    connections: tuple[ExplainedEdge, ...]
+    question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
+    method: str  # how the importances were found
+    model: str  # the name of the run
+    probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
+    score: float  # the network's own number: a logit, or a triple's score
+    own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
+    ruled_out: bool  # whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
+    added: tuple[Named, ...]  # asked nodes that were added after training
+    edges: tuple[ExplainedEdge, ...]  # triples that speak for the answer, most important first
+    against: tuple[ExplainedEdge, ...]  # triples that speak against it, likewise
+    connections: tuple[ExplainedEdge, ...]  # triples that join those to the asked nodes, for the picture
     neighbors: tuple[ExplainedNeighbor, ...]
     paths: tuple[ExplainedPath, ...]
     fidelity: Fidelity
-    considered: int
+    considered: int  # how many triples could have had a say
 
     @property
     def title(self) -> str:
@@ -132,23 +114,9 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "question": self.question,
-            "method": self.method,
-            "score": self.score,
-            "probability": self.probability,
-            "own_share": self.own_share,
-            "ruled_out": self.ruled_out,
-            "added": list(self.added),
-            "edges": [asdict(edge) for edge in self.edges],
-            "against": [asdict(edge) for edge in self.against],
-            "neighbors": [asdict(neighbor) for neighbor in self.neighbors],
-            "paths": [
-                {"text": path.text, **asdict(path), "steps": list(map(asdict, path.steps))} for path in self.paths
-            ],
-            "fidelity": self.fidelity.as_dict(),
-            "considered": self.considered,
-        }
+        plain = {key: value for key, value in asdict(self).items() if key not in ("model", "connections")}
+        paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
+        return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}
 
     def as_text(self) -> str:
         """For a terminal or a mail: no markup, no color."""
@@ -156,7 +124,7 @@ class Explanation:
 
         return text(self)
 
-    def as_svg(self) -> Html:
+    def as_svg(self) -> Markup:
         """The triples as a drawing, to be set into a page whose colors it takes."""
         from rgcn.explain.picture import drawing
 
@@ -170,6 +138,6 @@ class Explanation:
 
     def as_page(self) -> str:
         """One HTML file with everything, nothing loaded from elsewhere."""
-        from rgcn.explain.page import explanation_page
+        from rgcn.explain.explanation_page import explanation_page
 
         return explanation_page(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 Named = dict[str, Any]
@@ -38,13 +37,3 @@ def sentence(subject: Named, relation: Named, object: Named) -> str:
     'Bern —capital of→ Switzerland'
     """
     return f"{subject['title']} {arrow(relation, True)} {object['title']}"
-
-
-def walk(start: Named, steps: Sequence[tuple[Named, bool, Named]]) -> str:
-    """A path from its first node on; steps (relation, forward, next node).
-
-    >>> walk({"title": "Ada"}, [({"title": "author"}, False, {"title": "Paper"})])
-    'Ada ←author— Paper'
-    """
-    onward = (f"{arrow(relation, forward)} {node['title']}" for relation, forward, node in steps)
-    return " ".join([start["title"], *onward])

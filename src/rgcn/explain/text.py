@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, Explanation
 from rgcn.explain.phrases import percent
 
@@ -17,16 +15,18 @@ METHOD_WORDS = {
 
 def text(explanation: Explanation) -> str:
     """Question, answer, triples with bars, neighbors, paths, and how well it holds."""
-    most = max((edge.share for edge in (*explanation.edges, *explanation.against)), default=1.0)
-    parts = [
-        [explanation.title, *_answer(explanation)],
-        _list("What speaks for it", _edges(explanation.edges, most)),
-        _list("What speaks against it", _edges(explanation.against[:SHOWN_AGAINST], most)),
-        _list("Neighbors that mattered", _neighbors(explanation.neighbors[:SHOWN_NEIGHBORS])),
-        _list("Paths", (f"  {path.text}" for path in explanation.paths[:SHOWN_PATHS])),
-        _list("Does it hold?", [f"  {sentence}." for sentence in _sentences(explanation)]),
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    against, neighbors = explanation.against[:SHOWN_AGAINST], explanation.neighbors[:SHOWN_NEIGHBORS]
+    loudest = max((edge.share for edge in (*explanation.edges, *explanation.against)), default=1.0)
+    loudest_neighbor = max((one.share for one in neighbors), default=1.0)
+    parts = {
+        "What speaks for it:": [_line(edge, loudest) for edge in explanation.edges],
+        "What speaks against it:": [_line(edge, loudest) for edge in against],
+        "Neighbors that mattered:": [_line(one, loudest_neighbor) for one in neighbors],
+        "Paths:": [f"  {path.text}" for path in explanation.paths[:SHOWN_PATHS]],
+        "Does it hold?": [f"  {sentence}." for sentence in _sentences(explanation)],
+    }
+    written = ["\n".join([heading, *lines]) for heading, lines in parts.items() if lines]
+    return "\n\n".join(["\n".join([explanation.title, *_answer(explanation)]), *written]) + "\n"
 
 
 def _answer(explanation: Explanation) -> list[str]:
@@ -34,11 +34,8 @@ def _answer(explanation: Explanation) -> list[str]:
     asked = explanation.question
     if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
         lines.append(f"The model itself says {asked['predicted']['title']}.")
-    lines += remarks(explanation)
-    if not explanation.considered:
-        return [*lines, _nothing_reaches(explanation)]
     found = f"{explanation.considered:,} triples could have a say; by {METHOD_WORDS[explanation.method]}:"
-    return [*lines, found]
+    return [*lines, *remarks(explanation), found if explanation.considered else _nothing_reaches(explanation)]
 
 
 def remarks(explanation: Explanation) -> list[str]:
@@ -74,23 +71,13 @@ def _nothing_reaches(explanation: Explanation) -> str:
     return f"No triple reaches it, and the network does not hear {whose}: {alike} this answer."
 
 
-def _edges(edges: Sequence[ExplainedEdge], most: float) -> Iterable[str]:
-    for edge in edges:
-        note = "   (the triple itself)" if edge.itself else ""
-        yield _line(edge.share, most, edge.importance < 0, edge.text + note)
-
-
-def _neighbors(neighbors: Sequence[ExplainedNeighbor]) -> Iterable[str]:
-    most = max((neighbor.share for neighbor in neighbors), default=1.0)
-    for neighbor in neighbors:
-        yield _line(neighbor.share, most, neighbor.importance < 0, neighbor.node["title"])
-
-
-def _line(share: float, most: float, against: bool, words: str) -> str:
+def _line(one: ExplainedEdge | ExplainedNeighbor, loudest: float) -> str:
     """A share, its bar (hollow where it speaks against the answer), and what it belongs to."""
-    length = max(1, round(WIDEST_BAR * min(share / most, 1.0))) if most else 1
-    bar = ("░" if against else "█") * length
-    return f"  {100 * share:4.1f} %  {bar:<{WIDEST_BAR}}  {words}"
+    words = one.node["title"] if isinstance(one, ExplainedNeighbor) else one.text
+    note = "   (the triple itself)" if isinstance(one, ExplainedEdge) and one.itself else ""
+    length = max(1, round(WIDEST_BAR * min(one.share / loudest, 1.0))) if loudest else 1
+    bar = ("░" if one.importance < 0 else "█") * length
+    return f"  {100 * one.share:4.1f} %  {bar:<{WIDEST_BAR}}  {words}{note}"
 
 
 def _sentences(explanation: Explanation) -> list[str]:
@@ -99,9 +86,3 @@ def _sentences(explanation: Explanation) -> list[str]:
         whose = "node itself brings" if len(explanation.asked) == 1 else "two nodes themselves bring"
         said.append(f"The {whose} {percent(explanation.own_share)} of what counts, the triples the rest")
     return said
-
-
-def _list(heading: str, lines: Iterable[str]) -> list[str]:
-    """Nothing where there are no lines."""
-    written = list(lines)
-    return [heading if heading.endswith("?") else f"{heading}:", *written] if written else []

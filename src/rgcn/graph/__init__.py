@@ -1,8 +1,8 @@
 """The knowledge graph: names and integers, labels and splits; no tensors, no devices, no training."""
 
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
+from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.labels import SPLITS, NodeLabels
 from rgcn.graph.statistics import GraphStatistics
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 __all__ = ["SPLITS", "GraphStatistics", "KnowledgeGraph", "NodeKind", "NodeLabels", "Vocabulary"]

@@ -17,7 +17,6 @@ def without_test_labels(graph: KnowledgeGraph) -> KnowledgeGraph:
 
     Classes are numbered anew by name, so that not even their order tells of test labels.
 
-    >>> from rgcn.graph import KnowledgeGraph
     >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b")], labels={"a": "x"}, test_labels={"b": "y"})
     >>> without_test_labels(kg).labels
     NodeLabels(1 nodes, 1 classes; train 1)
@@ -37,19 +36,11 @@ def without_test_labels(graph: KnowledgeGraph) -> KnowledgeGraph:
 def without_test_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
     """The graph without its test triples, and without nodes that only those mention.
 
-    >>> import numpy as np
-    >>> from rgcn.graph import KnowledgeGraph
     >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("a", "knows", "c")], triple_splits=np.array([0, 2]))
     >>> without_test_triples(kg)
     KnowledgeGraph(2 nodes, 1 relation, 1 triple)
     """
     if graph.triple_splits is None:
         return graph
-    kept = graph.triple_splits != TEST
-    remaining = replace(
-        graph,
-        triples=graph.triples[kept],
-        triple_splits=graph.triple_splits[kept],
-        edge_weights=None if graph.edge_weights is None else graph.edge_weights[kept],
-    )
+    remaining = graph.with_triples(graph.triple_splits != TEST)
     return remaining.subgraph(np.unique(remaining.triples[:, [0, 2]]).tolist())

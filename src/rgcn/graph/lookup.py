@@ -8,11 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError, local_name
-from rgcn.graph.knowledge_graph import NodeKind
+from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError
 from rgcn.graph.name_search import NameSearch, folded
-from rgcn.graph.titles import Titles
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.titles import Titles, local_name
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 
 class Called:
@@ -62,7 +61,6 @@ class Called:
         return found
 
     def meant(self, text: str) -> int:
-        """The one that a text stands for."""
         found = self.candidates(text)
         if len(found) == 1:
             return found[0]
@@ -106,21 +104,13 @@ class NameLookup:
         self._titles, graph = titles, titles.graph
         self._nodes = Called(graph.nodes, titles.of, self._best_first, lambda n: graph.kind(n) is NodeKind.LITERAL)
         self._relations = Called(graph.relations, titles.relation)
+        self.node, self.relation = self._nodes.meant, self._relations.meant
 
     @cached_property
     def _classes(self) -> Called:
         return Called(self._titles.classes, self._titles.class_)
 
-    def node(self, text: str) -> int:
-        """The node somebody means."""
-        return self._nodes.meant(text)
-
-    def relation(self, text: str) -> int:
-        """The relation somebody means."""
-        return self._relations.meant(text)
-
     def class_(self, text: str) -> int:
-        """The class somebody means."""
         return self._classes.meant(text)
 
     def nodes(self, text: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from rgcn.graph.labels import SPLITS
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 
+# Bins that double: "0", "1", "2-3", "4-7", ..., "1024+".
 DEGREE_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -40,6 +42,9 @@ class GraphStatistics:
         degree = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=graph.num_nodes)
         relation = np.bincount(graph.triples[:, 1], minlength=graph.num_relations)
         by_count = np.argsort(-relation, kind="stable")
+        bins = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(DEGREE_BINS)]
+        in_bins, _ = np.histogram(degree, [*DEGREE_BINS, np.inf])
+        histogram = dict(zip([*bins, f"{DEGREE_BINS[-1]}+"], in_bins.tolist(), strict=True))
         splits = {}
         if graph.triple_splits is not None:
             splits = {s: int((graph.triple_splits == i).sum()) for i, s in enumerate(SPLITS)}
@@ -62,24 +67,10 @@ class GraphStatistics:
             median_degree=float(np.median(degree)) if len(degree) else 0.0,
             max_degree=int(degree.max()) if len(degree) else 0,
             isolated=int((degree == 0).sum()),
-            degree_histogram=_degree_histogram(degree),
+            degree_histogram={name: count for name, count in histogram.items() if count},
             relation_counts={graph.relations[r]: int(relation[r]) for r in by_count},
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return dict(self.__dict__)
-
-
-def _degree_histogram(degree: np.ndarray[Any, Any]) -> dict[str, int]:
-    """Nodes per degree, in bins that double: "0", "1", "2-3", "4-7", ..., "1024+"."""
-    histogram = {}
-    for i, low in enumerate(DEGREE_BINS):
-        last = i + 1 == len(DEGREE_BINS)
-        inside = degree >= low if last else (degree >= low) & (degree < DEGREE_BINS[i + 1])
-        if inside.any():
-            single = not last and DEGREE_BINS[i + 1] == low + 1
-            histogram[f"{low}+" if last else f"{low}" if single else f"{low}-{DEGREE_BINS[i + 1] - 1}"] = int(
-                inside.sum()
-            )
-    return histogram

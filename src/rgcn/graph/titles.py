@@ -8,13 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from rgcn.errors import DataError, local_name
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.errors import DataError
+from rgcn.graph.knowledge_graph import KnowledgeGraph
+from rgcn.graph.vocabulary import NodeKind, Vocabulary
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
 LONGEST = 120
+LONGEST_SHORT_NAME = 64
 
 
 class Titles:
@@ -44,7 +45,6 @@ class Titles:
         return Titles(graph, self._given, self._descriptions)
 
     def of(self, node: int) -> str:
-        """What people call a node."""
         found = self._given.get(node) or self._in_graph.get(node)
         if found:
             return found
@@ -52,7 +52,6 @@ class Titles:
         return shortened(literal_text(name)) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
 
     def description(self, node: int) -> str | None:
-        """A sentence on what a node is, where the data set has one."""
         return self._descriptions.get(node)
 
     def relation(self, relation: int) -> str:
@@ -87,6 +86,27 @@ class Titles:
                 if text:
                     found.setdefault(subject, text)
         return found
+
+
+def local_name(name: str) -> str:
+    """The part of an IRI after its last '#' or '/': what a person reads.
+
+    >>> local_name("http://example.org/people#ada"), local_name('"a literal / with a slash"')
+    ('ada', '"a literal / with a slash"')
+    """
+    if "://" not in name[:12] or name.startswith('"'):
+        return name
+    return re.split("[#/]", name.rstrip("#/"))[-1] or name
+
+
+def short_name(name: str) -> str:
+    """What a person reads of a name: an IRI's last part, a literal's text; never longer than a line.
+
+    >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
+    ('ada', '42')
+    """
+    shown = literal_text(name) if name.startswith('"') else local_name(name)
+    return shortened(" ".join(shown.split()) or name, LONGEST_SHORT_NAME)
 
 
 def literal_text(name: str) -> str:

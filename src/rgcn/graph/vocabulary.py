@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError, UnknownNameError
+
+
+class NodeKind(IntEnum):
+    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
+
+    IRI = 0
+    LITERAL = 1
+    BLANK = 2
 
 
 class Vocabulary(Sequence[str]):
@@ -62,13 +71,11 @@ class Vocabulary(Sequence[str]):
         return int(name)
 
     def ids(self, names: Iterable[str | int]) -> NDArray[np.int64]:
-        """Ids of many names, in their order."""
         if isinstance(names, str):  # its letters would be looked up one by one
             raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
     def get(self, name: str) -> int | None:
-        """The id of a name, or None."""
         return self._ids.get(name)
 
     def take(self, ids: Iterable[int]) -> Vocabulary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -16,53 +17,40 @@ from rgcn.kernels import reference
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
 
-_plain = False
-
-
-def is_plain() -> bool:
-    """Whether within `plain_kernels`."""
-    return _plain
+plain = False  # whether within `plain_kernels`
 
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
     """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like."""
-    global _plain
-    before, _plain = _plain, True
+    global plain
+    before, plain = plain, True
     try:
         yield
     finally:
-        _plain = before
+        plain = before
 
 
 @cache
-def _cpu() -> ModuleType | None:
-    """The numba kernels; None where numba does not run. The results differ by rounding only, the speed by more."""
+def _module(name: str) -> ModuleType | None:
+    """The kernels in numba ("cpu") or Triton ("gpu"); None where these do not run.
+
+    The results differ by rounding only, the speed by more.
+    """
     try:
-        from rgcn.kernels import cpu
+        return import_module(f"rgcn.kernels.{name}")
     except ImportError:
         return None
-    return cpu
-
-
-@cache
-def gpu_kernels() -> ModuleType | None:
-    """The Triton kernels; None where Triton does not run."""
-    try:
-        from rgcn.kernels import gpu
-    except ImportError:
-        return None
-    return gpu
 
 
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
-    if _plain:
+    if plain:
         return reference
     if x.device.type == "cuda":
-        return gpu_kernels() or reference
+        return _module("gpu") or reference
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        return _cpu() or reference
+        return _module("cpu") or reference
     return reference
 
 
@@ -74,5 +62,5 @@ def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
 
 def own_threads() -> AbstractContextManager[None]:
     """Within, on a CPU, only these kernels run on several threads; see `cpu.own_threads`."""
-    kernels = _cpu()
+    kernels = _module("cpu")
     return nullcontext() if kernels is None else kernels.own_threads()

@@ -5,85 +5,93 @@ mode and by `torch.compile` alike: it takes tensors, and names its pattern, pair
 its result follows from these, and every gradient is one of the operators again: a compiled forward and backward pass
 are one graph each, without breaks.
 
-They are registered by hand because `torch.library.custom_op` costs 20 µs more a call: a small graph's step is made of a
-few such calls, and takes a millisecond.
+In eager mode nobody asks the dispatcher: what it would call is called at once. Through the dispatcher a step on AIFB,
+a millisecond made of four such operations, took 13 % longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from rgcn.kernels import dispatch, primitives
+from rgcn.kernels.reference import FactoredGradient
 from rgcn.pairs import Pairs
 from rgcn.sparse import Named, SparsePattern, TripleIndex, named
 
 # Rows whose gradients PyTorch adds one by one sooner than they are sorted.
 WORTH_SORTING = 4096
 
+Gradients = tuple[Tensor | None, ...]
+
 _library = torch.library.Library("rgcn", "DEF")  # type: ignore[no-untyped-call]
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 
 
-# -- registering --------------------------------------------------------------------------------------------
+def _operator(
+    schema: str,
+    run: Callable[..., Tensor],
+    empty: Callable[..., Tensor],
+    gradients: Callable[..., Gradients] | None = None,
+    saved: Callable[..., Gradients] = lambda *tensors: tensors,
+) -> Callable[..., Tensor]:
+    """Register an operator, and return the function that calls it.
 
-
-def _operator(schema: str, run: Callable[..., Tensor], empty: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Register an operator: what it computes on any device, and an empty tensor like its result."""
-    name = schema.partition("(")[0]
-    _library.define(f"{schema} -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
-    _library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"rgcn::{name}", empty, lib=_library)
-    operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
-
-    def call(*inputs: Any) -> Tensor:
-        return run(*inputs) if dispatch.is_plain() else operator(*inputs)
-
-    call.__name__ = name
-    return call
-
-
-def _differentiable(
-    call: Callable[..., Tensor],
-    num_words: int,
-    gradients: Callable[..., tuple[Tensor | None, ...]],
-    saved: Callable[..., tuple[Tensor | None, ...]] = lambda *tensors: tensors,
-) -> Any:
-    """Give an operator its gradient: gradients(ctx, gradient) are those of its tensors, which come after its words.
-
-    ctx.words and ctx.saved_tensors are what it was called with, ctx.needed says which of its tensors want a gradient,
-    and ctx.extra is what a call that went around the operator brought along.
+    schema     its words, then its tensors; the first word stands for an object, which `run` and `empty` are given
+    run        computes it, on any device
+    empty      makes an empty tensor like its result
+    gradients  (ctx, gradient, and for each of its tensors whether it wants one) → those of its tensors; ctx.words and
+               ctx.saved_tensors are what it was called with, ctx.extra is what the call brought along
+    saved      which of its tensors the gradients will read
     """
-    operator = getattr(torch.ops.rgcn, call.__name__).default
+    name, num_words = schema.partition("(")[0], schema.count("str ") + schema.count("bool ")
+    _library.define(f"{schema} -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
+
+    def computed(word: str, *inputs: Any) -> Tensor:
+        return run(named(Named, word), *inputs)
+
+    _library.impl(name, computed, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"rgcn::{name}", lambda word, *inputs: empty(named(Named, word), *inputs), lib=_library)
+    operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
 
     class Differentiable(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, extra: Any, *inputs: Any) -> Any:
-            ctx.extra, ctx.words = extra, inputs[:num_words]
-            ctx.thing = named(Named, inputs[0])  # lives as long as the graph that will ask for it
-            ctx.save_for_backward(*saved(*inputs[num_words:]))
-            with _below_autograd():
-                return operator(*inputs)
+        def forward(ctx: Any, compute: Callable[..., Tensor], words: tuple[Any, ...], extra: Any, *tensors: Any) -> Any:
+            ctx.words, ctx.extra = words, extra
+            ctx.thing = named(Named, words[0])  # lives as long as the gradient may ask for it
+            ctx.save_for_backward(*saved(*tensors))
+            return compute(*words, *tensors)
 
         @staticmethod
         @once_differentiable
-        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-            ctx.needed = ctx.needs_input_grad[1 + num_words :]
-            with _below_autograd():
-                return (None,) * (1 + num_words) + gradients(ctx, gradient)
+        def backward(ctx: Any, gradient: Tensor) -> Gradients:
+            assert gradients is not None
+            return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
 
-    def with_gradient(*inputs: Any) -> Any:
-        if torch.is_grad_enabled():
-            return Differentiable.apply(None, *inputs)  # type: ignore[no-untyped-call]
-        with _below_autograd():
+    def call(*inputs: Any, extra: Any = None) -> Any:
+        if dispatch.plain:
+            return computed(*inputs)
+        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+            return operator(*inputs)
+        # Nobody traces: the dispatcher would call what is called here, 10 to 30 µs later.
+        if gradients is not None and torch.is_grad_enabled():
+            return Differentiable.apply(computed, inputs[:num_words], extra, *inputs[num_words:])  # type: ignore[no-untyped-call]
+        return computed(*inputs)
+
+    def below_autograd(*inputs: Any) -> Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
             return operator(*inputs)
 
-    _library.impl(call.__name__, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
-    return Differentiable
+    def with_gradient(*inputs: Any) -> Any:
+        return Differentiable.apply(below_autograd, inputs[:num_words], None, *inputs[num_words:])  # type: ignore[no-untyped-call]
+
+    if gradients is not None:
+        _library.impl(name, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
+    return call
 
 
 def _word(thing: SparsePattern | Pairs | TripleIndex | str) -> str:
@@ -94,12 +102,8 @@ def _word(thing: SparsePattern | Pairs | TripleIndex | str) -> str:
     return thing.word
 
 
-def _pattern(word: str) -> SparsePattern:
-    return named(SparsePattern, word)
-
-
-def _pairs(word: str) -> Pairs:
-    return named(Pairs, word)
+def _like_last(thing: Named, *tensors: Tensor) -> Tensor:
+    return torch.empty_like(tensors[-1])
 
 
 # -- a sparse matrix times a dense one ----------------------------------------------------------------------
@@ -107,33 +111,8 @@ def _pairs(word: str) -> Pairs:
 # the same memory without saying so.
 
 
-_gather_sum = _operator(
-    "gather_sum(str pattern, bool transposed, bool remember, Tensor? value, Tensor x)",
-    lambda pattern, transposed, remember, value, x: primitives.gather_sum(
-        _turned(pattern, transposed), value, x, remember
-    ),
-    lambda pattern, transposed, remember, value, x: x.new_empty(
-        _pattern(pattern).num_columns if transposed else _pattern(pattern).num_rows, x.shape[1]
-    ),
-)
-_entry_dot = _operator(
-    "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
-    lambda pattern, left, right, value: primitives.entry_dot(_pattern(pattern), left, right, value),
-    lambda pattern, left, right, value: (
-        left.new_empty(_pattern(pattern).num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
-        if value is None
-        else torch.empty_like(value)
-    ),
-)
-
-
-def _turned(pattern: str, transposed: bool) -> SparsePattern:
-    return _pattern(pattern).transpose if transposed else _pattern(pattern)
-
-
-def _gather_sum_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bool) -> Gradients:
     (pattern, transposed, remember), (value, x) = ctx.words, ctx.saved_tensors
-    for_value, for_x = ctx.needed
     left, right = (x, gradient) if transposed else (gradient, x)
     return (
         _entry_dot(pattern, left, right, value) if for_value else None,
@@ -141,9 +120,8 @@ def _gather_sum_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Te
     )
 
 
-def _entry_dot_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: bool, for_value: bool) -> Gradients:
     (pattern,), (left, right, _) = ctx.words, ctx.saved_tensors
-    for_left, for_right, _ = ctx.needed
     return (
         _gather_sum(pattern, False, False, gradient, right).to(left.dtype) if for_left else None,
         _gather_sum(pattern, True, False, gradient, left).to(right.dtype) if for_right else None,
@@ -151,12 +129,27 @@ def _entry_dot_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Ten
     )
 
 
-def _only_for_values(value: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return value, x if value is not None and value.requires_grad else None
-
-
-_differentiable(_gather_sum, 3, _gather_sum_gradients, _only_for_values)
-_differentiable(_entry_dot, 1, _entry_dot_gradients)
+_gather_sum = _operator(
+    "gather_sum(str pattern, bool transposed, bool remember, Tensor? value, Tensor x)",
+    lambda pattern, transposed, remember, value, x: primitives.gather_sum(
+        pattern.transpose if transposed else pattern, value, x, remember
+    ),
+    lambda pattern, transposed, remember, value, x: x.new_empty(
+        pattern.num_columns if transposed else pattern.num_rows, x.shape[1]
+    ),
+    _gather_sum_gradients,
+    saved=lambda value, x: (value, x if value is not None and value.requires_grad else None),
+)
+_entry_dot = _operator(
+    "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
+    primitives.entry_dot,
+    lambda pattern, left, right, value: (
+        left.new_empty(pattern.num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
+        if value is None
+        else torch.empty_like(value)
+    ),
+    _entry_dot_gradients,
+)
 
 
 def gather_sum(pattern: SparsePattern | str, value: Tensor | None, x: Tensor) -> Tensor:
@@ -178,26 +171,24 @@ def pair_dot(left: Tensor, right: Tensor, pattern: SparsePattern | str) -> Tenso
 # -- rows picked --------------------------------------------------------------------------------------------
 
 
-def _run_put_rows(pattern: str, x: Tensor) -> Tensor:
-    found = _pattern(pattern)
-    few = found.num_entries < WORTH_SORTING and x.device.type == "cpu" and x.element_size() >= 4
-    if few and found.transient:
+def _run_put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
+    few = pattern.num_entries < WORTH_SORTING and x.device.type == "cpu" and x.element_size() >= 4
+    if few and pattern.transient:
         # On a CPU one row is added after the other, in this order: a few need not be sorted for a single use.
-        return x.new_zeros(found.num_columns, x.shape[1]).index_add_(0, found.column, x)
-    return primitives.gather_sum(found.transpose, None, x)
+        return x.new_zeros(pattern.num_columns, x.shape[1]).index_add_(0, pattern.column, x)
+    return primitives.gather_sum(pattern.transpose, None, x)
 
 
+_put_rows = _operator(
+    "put_rows(str pattern, Tensor x)", _run_put_rows, lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1])
+)
 _take_rows = _operator(
     "take_rows(str pattern, Tensor x)",
-    lambda pattern, x: x.index_select(0, _pattern(pattern).column),
-    lambda pattern, x: x.new_empty(_pattern(pattern).num_rows, *x.shape[1:]),
+    lambda pattern, x: x.index_select(0, pattern.column),
+    lambda pattern, x: x.new_empty(pattern.num_rows, *x.shape[1:]),
+    gradients=lambda ctx, gradient, for_x: (_put_rows(*ctx.words, gradient),),
+    saved=lambda x: (),
 )
-_put_rows = _operator(
-    "put_rows(str pattern, Tensor x)",
-    _run_put_rows,
-    lambda pattern, x: x.new_empty(_pattern(pattern).num_columns, x.shape[1]),
-)
-_differentiable(_take_rows, 1, lambda ctx, gradient: (_put_rows(*ctx.words, gradient),), lambda x: ())
 
 
 def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
@@ -217,29 +208,8 @@ def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
 # A form linear in the value, the scale and x: each gradient is the same sum seen from another end of the edges.
 
 
-def _edges(word: str) -> TripleIndex:
-    return named(TripleIndex, word)
-
-
-_scaled_sum = _operator(
-    "scaled_sum(str edges, str by, bool remember, Tensor? value, Tensor left, Tensor x)",
-    lambda edges, by, remember, value, left, x: primitives.gather_product_sum(
-        _edges(edges).seen_from(by), value, left, x, remember
-    ),
-    lambda edges, by, remember, value, left, x: x.new_empty(_edges(edges).size_of(by), x.shape[1]),
-)
-_entry_product = _operator(
-    "entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)",
-    lambda edges, left, middle, right, value: primitives.entry_product(
-        _edges(edges).ends, left, middle, right, value.dtype
-    ),
-    lambda edges, left, middle, right, value: torch.empty_like(value),
-)
-
-
-def _scaled_sum_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale: bool, for_x: bool) -> Gradients:
     (edges, _, remember), (value, scale, x) = ctx.words, ctx.saved_tensors
-    for_value, for_scale, for_x = ctx.needed
     return (
         _entry_product(edges, gradient, scale, x, value) if for_value else None,
         _scaled_sum(edges, "relation", remember, value, x, gradient).to(scale.dtype) if for_scale else None,
@@ -247,7 +217,19 @@ def _scaled_sum_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Te
     )
 
 
-_differentiable(_scaled_sum, 3, _scaled_sum_gradients)
+_scaled_sum = _operator(
+    "scaled_sum(str edges, str by, bool remember, Tensor? value, Tensor left, Tensor x)",
+    lambda edges, by, remember, value, left, x: primitives.gather_product_sum(
+        edges.seen_from(by), value, left, x, remember
+    ),
+    lambda edges, by, remember, value, left, x: x.new_empty(edges.size_of(by), x.shape[1]),
+    _scaled_sum_gradients,
+)
+_entry_product = _operator(
+    "entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)",
+    lambda edges, left, middle, right, value: primitives.entry_product(edges.ends, left, middle, right, value.dtype),
+    _like_last,
+)
 
 
 def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tensor) -> Tensor:
@@ -261,56 +243,42 @@ def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tenso
 # -- bases combined into pairs and, its transpose, pairs spread over bases ---------------------------------------
 
 
-class FactoredGradient(NamedTuple):
-    """A gradient G[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p] that nobody has written out yet."""
-
-    coefficients: Tensor
-    rows: Tensor
-    pairs: Pairs
-
-
-_combine_bases = _operator(
-    "combine_bases(str pairs, Tensor coefficients, Tensor bases)",
-    lambda pairs, coefficients, bases: primitives.combine_bases(coefficients, bases, _pairs(pairs)),
-    lambda pairs, coefficients, bases: bases.new_empty(len(_pairs(pairs)), bases.shape[2]),
-)
-_spread_bases = _operator(
-    "spread_bases(str pairs, Tensor coefficients, Tensor rows)",
-    lambda pairs, coefficients, rows: primitives.spread_bases(coefficients, rows, _pairs(pairs)),
-    lambda pairs, coefficients, rows: rows.new_empty(_pairs(pairs).num_nodes, coefficients.shape[1], rows.shape[1]),
-)
-_coefficient_gradient = _operator(
-    "coefficient_gradient(str pairs, Tensor bases, Tensor rows, Tensor coefficients)",
-    lambda pairs, bases, rows, coefficients: primitives.coefficient_gradient(
-        bases, rows, _pairs(pairs), coefficients.dtype
-    ),
-    lambda pairs, bases, rows, coefficients: torch.empty_like(coefficients),
-)
-
-
-def _combine_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_bases: bool) -> Gradients:
     (pairs,), (coefficients, bases), factored = ctx.words, ctx.saved_tensors, ctx.extra
-    for_coefficients, for_bases = ctx.needed
     if for_bases and factored is not None:
         # a copy: the optimizer may change the coefficients before it comes to the bases
-        factored.append(FactoredGradient(coefficients.clone(), gradient, _pairs(pairs)))
+        factored.append(FactoredGradient(coefficients.clone(), gradient, ctx.thing))
     return (
         _coefficient_gradient(pairs, bases, gradient, coefficients) if for_coefficients else None,
         _spread_bases(pairs, coefficients, gradient) if for_bases and factored is None else None,
     )
 
 
-def _spread_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_rows: bool) -> Gradients:
     (pairs,), (coefficients, rows) = ctx.words, ctx.saved_tensors
-    for_coefficients, for_rows = ctx.needed
     return (
         _coefficient_gradient(pairs, gradient, rows, coefficients) if for_coefficients else None,
         _combine_bases(pairs, coefficients, gradient) if for_rows else None,
     )
 
 
-_CombineBases = _differentiable(_combine_bases, 1, _combine_gradients)
-_differentiable(_spread_bases, 1, _spread_gradients)
+_combine_bases = _operator(
+    "combine_bases(str pairs, Tensor coefficients, Tensor bases)",
+    lambda pairs, coefficients, bases: primitives.combine_bases(coefficients, bases, pairs),
+    lambda pairs, coefficients, bases: bases.new_empty(len(pairs), bases.shape[2]),
+    _combine_gradients,
+)
+_spread_bases = _operator(
+    "spread_bases(str pairs, Tensor coefficients, Tensor rows)",
+    lambda pairs, coefficients, rows: primitives.spread_bases(coefficients, rows, pairs),
+    lambda pairs, coefficients, rows: rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1]),
+    _spread_gradients,
+)
+_coefficient_gradient = _operator(
+    "coefficient_gradient(str pairs, Tensor bases, Tensor rows, Tensor coefficients)",
+    lambda pairs, bases, rows, coefficients: primitives.coefficient_gradient(bases, rows, pairs, coefficients.dtype),
+    _like_last,
+)
 
 
 def combine_bases(
@@ -321,10 +289,7 @@ def combine_bases(
     With a list `factored`, the gradient of the bases is put there as its factors instead of being written out;
     a compiled graph writes it out.
     """
-    if factored is None or torch.compiler.is_compiling():
-        return _combine_bases(_word(pairs), coefficients, bases)
-    out: Tensor = _CombineBases.apply(factored, _word(pairs), coefficients, bases)
-    return out
+    return _combine_bases(_word(pairs), coefficients, bases, extra=factored)
 
 
 def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs | str) -> Tensor:
@@ -334,28 +299,26 @@ def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs | str) -> Tens
 
 # -- a product with each relation's matrix --------------------------------------------------------------------
 
-_grouped_product = _operator(
-    "grouped_product(str pairs, Tensor x, Tensor weight)",
-    lambda pairs, x, weight: primitives.grouped_product(x, weight, _pairs(pairs)),
-    lambda pairs, x, weight: x.new_empty(x.shape[0], weight.shape[1], weight.shape[3]),
-)
-_grouped_outer = _operator(
-    "grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)",
-    lambda pairs, x, gradient, weight: primitives.grouped_outer(x, gradient, _pairs(pairs), weight),
-    lambda pairs, x, gradient, weight: torch.empty_like(weight),
-)
 
-
-def _product_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _product_gradients(ctx: Any, gradient: Tensor, for_x: bool, for_weight: bool) -> Gradients:
     (pairs,), (x, weight) = ctx.words, ctx.saved_tensors
-    for_x, for_weight = ctx.needed
     return (
         _grouped_product(pairs, gradient, weight.transpose(2, 3)) if for_x else None,
         _grouped_outer(pairs, x, gradient, weight) if for_weight else None,
     )
 
 
-_differentiable(_grouped_product, 1, _product_gradients)
+_grouped_product = _operator(
+    "grouped_product(str pairs, Tensor x, Tensor weight)",
+    lambda pairs, x, weight: primitives.grouped_product(x, weight, pairs),
+    lambda pairs, x, weight: x.new_empty(x.shape[0], weight.shape[1], weight.shape[3]),
+    _product_gradients,
+)
+_grouped_outer = _operator(
+    "grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)",
+    lambda pairs, x, gradient, weight: primitives.grouped_outer(x, gradient, pairs, weight),
+    _like_last,
+)
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs | str) -> Tensor:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
+from rgcn.config.knobs import Description, introduced
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Diagonal
-from rgcn.nn.description import Description, introduced
 from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput

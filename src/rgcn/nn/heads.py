@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.nn.description import introduced
+from rgcn.config.knobs import introduced
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv

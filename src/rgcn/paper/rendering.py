@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rgcn.paper.comparison import Kind, Report, Row, Table
+from rgcn.paper.judging import Kind, PaperReport, PaperRow, PaperTable
 from rgcn.paper.published import Figure
 from rgcn.words import count, duration
 
@@ -33,19 +33,17 @@ class Laid:
     footnotes: list[str]
 
 
-def lay_out(table: Table) -> Laid:
+def lay_out(table: PaperTable) -> Laid:
     """Lines with cells as text; a row with several published figures takes as many lines, ours on the first.
 
     What all rows have in common is not a column of its own, and a note that several rows share is numbered once.
     """
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
     lines: list[Line] = []
-    before = None
-    shown_detail = ""
+    before, shown_detail = None, ""
     for row in table.rows:
-        begins = row.subject != before
-        before = row.subject
-        subject = row.subject
+        begins, subject = row.subject != before, row.subject
+        before = subject
         if not begins:
             subject = row.detail if row.detail != shown_detail else ""
             shown_detail = row.detail
@@ -57,7 +55,7 @@ def lay_out(table: Table) -> Laid:
     return Laid(tuple(c for c in COLUMNS if c in filled), lines, [f"[{i}] {n}" for i, n in enumerate(notes, 1)])
 
 
-def _lines(row: Row, subject: str, begins: bool, mark: str) -> Iterator[Line]:
+def _lines(row: PaperRow, subject: str, begins: bool, mark: str) -> Iterator[Line]:
     ours = "" if row.ours is None else figure_text(row.ours, row.error, row.kind, row.digits)
     if row.extrapolated:
         ours = f"≈ {ours}"
@@ -87,10 +85,7 @@ def published_text(figure: Figure, kind: Kind, digits: int) -> str:
 
 
 def figure_text(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
-    """
-    >>> figure_text(12068804, None, "count", 0), figure_text(144420, None, "time", 0)
-    ('12,068,804', '40 h 7 min')
-    """
+    """12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
     if value is None:
         return ""
     if kind == "time":
@@ -103,20 +98,20 @@ def headings(laid: Laid) -> list[str]:
     return ["" if column in ("what", "of") else column for column in laid.columns]
 
 
-def title(table: Table) -> str:
+def title(table: PaperTable) -> str:
     """The table's title, with the quantity where all rows share it and a warning where settings were changed."""
     quantities = {row.quantity for row in table.rows}
     words = table.title + (f": {quantities.pop()}" if len(quantities) == 1 else "")
     return words + (f" (CHANGED by --set {' '.join(table.changed)})" if table.changed else "")
 
 
-def below(table: Table, laid: Laid) -> list[str]:
+def below(table: PaperTable, laid: Laid) -> list[str]:
     """What is said under a table: the rule, the notes, the footnotes."""
     changed = ["Settings were changed: this is a trial, not a reproduction."] if table.changed else []
     return [*changed, table.rule, *table.notes, *laid.footnotes]
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: PaperTable) -> str:
     """The table alone, with the notes of its rows under it."""
     laid = lay_out(table)
     align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
@@ -127,7 +122,7 @@ def markdown_table(table: Table) -> str:
     return "\n".join(lines) + "\n" + notes
 
 
-def markdown(report: Report) -> str:
+def markdown(report: PaperReport) -> str:
     """The whole report as a page."""
     parts = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
     for table in report.tables:
@@ -138,11 +133,7 @@ def markdown(report: Report) -> str:
 
 
 def about_text(about: dict[str, Any]) -> str:
-    """The command, the day and the machine in a line.
-
-    >>> about_text({"command": "rgcn reproduce all", "date": "2026-11-15", "machine": {"cpu": "A", "cores": 2}})
-    'rgcn reproduce all; 2026-11-15; A, 2 cores'
-    """
+    """The command, the day and the machine in a line."""
     machine = about.get("machine", {})
     cores = machine.get("cores")
     parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")
@@ -150,7 +141,7 @@ def about_text(about: dict[str, Any]) -> str:
     return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)
 
 
-def json_text(report: Report) -> str:
+def json_text(report: PaperReport) -> str:
     return json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -16,7 +16,7 @@ HITS_AT = (1, 3, 10)
 
 
 @dataclass(frozen=True)
-class Metrics:
+class RankMetrics:
     """Means over `count` ranked queries.
 
     mrr        mean of 1 / rank
@@ -39,10 +39,10 @@ class Metrics:
 class RankingReport:
     """Metrics over both directions together, each direction alone, and each relation that occurs (both directions)."""
 
-    both: Metrics
-    object: Metrics
-    subject: Metrics
-    by_relation: dict[int, Metrics]
+    both: RankMetrics
+    object: RankMetrics
+    subject: RankMetrics
+    by_relation: dict[int, RankMetrics]
     ties: Ties
     filtered: bool
 
@@ -51,18 +51,16 @@ class RankingReport:
         return {
             "ties": self.ties,
             "filtered": self.filtered,
-            "both": self.both.as_dict(),
-            "object": self.object.as_dict(),
-            "subject": self.subject.as_dict(),
+            **{name: getattr(self, name).as_dict() for name in ("both", "object", "subject")},
             "by_relation": {relation: metrics.as_dict() for relation, metrics in self.by_relation.items()},
         }
 
 
-def rank_metrics(ranks: Tensor, hits_at: Sequence[int] = HITS_AT) -> Metrics:
+def rank_metrics(ranks: Tensor, hits_at: Sequence[int] = HITS_AT) -> RankMetrics:
     """Metrics of ranks [n], n ≥ 1. A k larger than the graph is harmless: every rank is a hit.
 
     >>> rank_metrics(torch.tensor([1.0, 2.0, 4.0, 4.0]), hits_at=(1, 3))
-    Metrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75)
+    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75)
     """
     if ranks.numel() == 0:
         raise DataError("there are no ranks to take the mean of")
@@ -86,7 +84,7 @@ def summarize(
     )
 
 
-def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int]) -> dict[int, Metrics]:
+def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int]) -> dict[int, RankMetrics]:
     """Metrics of the ranks of each group that occurs, by group number."""
     if any(k < 1 for k in hits_at):
         raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")
@@ -96,6 +94,6 @@ def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int]) -> dict[int,
     sums = torch.zeros(len(groups), len(columns), dtype=torch.float64).index_add_(0, place, torch.stack(columns, dim=1))
     means = (sums / sizes[:, None]).tolist()
     return {
-        number: Metrics(size, mrr, dict(zip(hits_at, hits, strict=True)), mean_rank)
+        number: RankMetrics(size, mrr, dict(zip(hits_at, hits, strict=True)), mean_rank)
         for number, size, (mrr, mean_rank, *hits) in zip(groups.tolist(), sizes.tolist(), means, strict=True)
     }

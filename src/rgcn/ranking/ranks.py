@@ -14,18 +14,15 @@ counted apart and subtracted, so that one pass gives raw and filtered ranks, und
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from types import ModuleType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.kernels.dispatch import gpu_kernels
+from rgcn.kernels import reference
+from rgcn.kernels.dispatch import kernels_for
 from rgcn.known import Answers, KnownTriples
 from rgcn.scoring import Questions, Scorer
 
@@ -38,7 +35,7 @@ CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS = 24 << 20, 256 << 20, 
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class RankCounts:
     """What the ranks in one direction are made of, int64 [n] each.
 
     greater, equal              nodes that score above the true one, and like it (itself among them)
@@ -68,8 +65,8 @@ class Ranks:
     """Ranks of triples int64 [n, 3] in both directions: `object` answers (s, r, ?), `subject` answers (?, r, o)."""
 
     triples: Tensor
-    object: Counts
-    subject: Counts
+    object: RankCounts
+    subject: RankCounts
 
     def __len__(self) -> int:
         return len(self.triples)
@@ -135,52 +132,34 @@ def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None
         raise DataError(f"a triple to rank refers to a relation outside 0..{filter.num_relations - 1}")
 
 
-class _Block(NamedTuple):
-    """Triples whose queries are scored together: scores [u, N]; the rest [c], a number for each triple.
-
-    Triple i has score scores[row[i], target[i]] and the known answers `begin[i] .. end[i]`.
-    """
-
-    scores: Tensor
-    row: Tensor
-    target: Tensor
-    begin: Tensor
-    end: Tensor
-    answers: Answers | None
-
-
+@dataclass
 class _Ranker:
     """Ranks in one direction a call: the query's node and relation are given, the target is asked for."""
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        num_relations: int,
-        memory_budget: int | None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> None:
-        self.scorer, self.num_relations, self.memory_budget = scorer, num_relations, memory_budget
-        self.num_nodes = scorer.num_nodes
-        self.on_progress, self.answered = on_progress, 0
+    scorer: Scorer
+    num_relations: int
+    memory_budget: int | None
+    on_progress: Callable[[int], None] | None
+    answered: int = 0
 
     def __call__(
         self, for_objects: bool, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
-    ) -> Counts:
+    ) -> RankCounts:
         key = node * self.num_relations + relation
         order = torch.argsort(key)  # equal queries side by side
         key, target = key[order], target[order]
         begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
-        parts = []
+        parts, known = [], begin if answers is None else answers.node
         for first, last in self._blocks(begin, end):
             queries, row = torch.unique_consecutive(key[first:last], return_inverse=True)
             asked = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
             scores = self.scorer.scores(asked)
-            if scores.shape != (len(queries), self.num_nodes):
-                expected = [len(queries), self.num_nodes]
+            if scores.shape != (len(queries), self.scorer.num_nodes):
+                expected = [len(queries), self.scorer.num_nodes]
                 raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
-            block = _Block(scores, row, target[first:last], begin[first:last], end[first:last], answers)
-            parts.append(_count(block))
-            del scores, block  # before the next block is scored, or two would be held at once
+            of_triples = (row, target[first:last], begin[first:last], end[first:last])
+            parts.append(kernels_for(scores).count_ranks(scores, *of_triples, known))
+            del scores  # before the next block is scored, or two would be held at once
             self.answered += last - first
             if self.on_progress is not None:
                 self.on_progress(self.answered)
@@ -189,22 +168,19 @@ class _Ranker:
         if bool(counts[:, 4].any()):
             bad = int((counts[:, 4] > 0).sum())
             raise DataError(f"the scores of {bad} of {len(counts)} queries contain NaN: nothing can be ranked by them")
-        greater, equal, known_greater, known_equal, _ = counts.unbind(1)
-        if answers is None:
-            return Counts(greater, equal)
-        return Counts(greater, equal, known_greater, known_equal)
+        return RankCounts(*counts.unbind(1)[: 2 if answers is None else 4])
 
     def _blocks(self, begin: Tensor, end: Tensor) -> Iterator[tuple[int, int]]:
         """(first, last) of blocks of triples that fit the budget; at least one triple each."""
         on_cpu = begin.device.type == "cpu"
         budget = self.memory_budget
         if budget is None:
-            rows = min(ENOUGH_ROWS * self.num_nodes * 4, LARGEST_BLOCK)
+            rows = min(ENOUGH_ROWS * self.scorer.num_nodes * 4, LARGEST_BLOCK)
             budget = max(CPU_BLOCK, rows) if on_cpu else ACCELERATOR_BLOCK
-        if (_compiled() if on_cpu else gpu_kernels()) is not None:  # one pass over the scores, and no copy of them
-            cost = torch.full_like(begin, 4 * self.num_nodes)
+        if kernels_for(begin.new_empty(0, dtype=torch.float32)) is not reference:  # one pass, and no copy of the scores
+            cost = torch.full_like(begin, 4 * self.scorer.num_nodes)
         else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
-            cost = 10 * self.num_nodes + 40 * (end - begin)
+            cost = 10 * self.scorer.num_nodes + 40 * (end - begin)
         spent = torch.cumsum(cost, 0).cpu()
         first, before = 0, 0
         while first < len(spent):
@@ -212,65 +188,3 @@ class _Ranker:
             last = max(last, first + 1)
             yield first, last
             first, before = last, int(spent[last - 1])
-
-
-@cache
-def _compiled() -> ModuleType | None:
-    """The numba loop; None where numba does not run. Same counts, another speed."""
-    try:
-        from rgcn.ranking import _count
-    except ImportError:
-        return None
-    return _count
-
-
-def _count(block: _Block) -> Tensor:
-    """int64 [c, 5]: greater, equal, known greater, known equal, not a number."""
-    device = block.scores.device.type
-    if device == "cpu" and block.scores.dtype in (torch.float32, torch.float64) and _compiled():
-        return _count_compiled(block)
-    kernels = gpu_kernels() if device == "cuda" else None
-    if kernels is not None:
-        answers = block.begin if block.answers is None else block.answers.node
-        counts: Tensor = kernels.count_ranks(block.scores, block.row, block.target, block.begin, block.end, answers)
-        return counts
-    return _count_plainly(block)
-
-
-def _count_plainly(block: _Block) -> Tensor:
-    """In PyTorch, on any device."""
-    scores, row, target = block.scores, block.row, block.target[:, None]
-    if len(scores) != len(row):
-        scores = scores.index_select(0, row)
-    own = scores.gather(1, target)
-    counts = torch.zeros(len(row), 5, dtype=torch.int64, device=row.device)
-    counts[:, 0] = (scores > own).sum(1)
-    counts[:, 1] = (scores == own).sum(1)
-    counts[:, 4] = scores.isnan().sum(1)
-    if block.answers is not None:
-        of, node = block.answers.expand(block.begin, block.end)
-        other = node != block.target[of]
-        value, own = scores[of, node], own[of, 0]
-        counts[:, 2].index_add_(0, of, ((value > own) & other).long())
-        counts[:, 3].index_add_(0, of, ((value == own) & other).long())
-    return counts
-
-
-def _count_compiled(block: _Block) -> Tensor:
-    """In numba, on as many threads as PyTorch has."""
-    kernel = _compiled()
-    assert kernel is not None
-    out = torch.empty(len(block.row), 5, dtype=torch.int64)
-    answers = block.begin if block.answers is None else block.answers.node
-    tensors = (block.scores, block.row, block.target, block.begin, block.end, answers, out)
-    arrays: list[Any] = [tensor.contiguous().numpy() for tensor in tensors]
-    size, threads = len(block.row), torch.get_num_threads()
-    # Fewer comparisons than this are done before a second thread has woken up.
-    if threads == 1 or size * block.scores.shape[1] < 1_000_000:
-        kernel.count(0, size, *arrays)
-        return out
-    with ThreadPoolExecutor(threads) as pool:
-        cuts = [size * i // threads for i in range(threads + 1)]
-        for done in [pool.submit(kernel.count, i, j, *arrays) for i, j in pairwise(cuts)]:
-            done.result()
-    return out

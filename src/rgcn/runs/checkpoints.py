@@ -13,9 +13,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rgcn.data.atomic import replace_atomically, write_atomically
+from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import DataError
 from rgcn.tasks.fitting import TrainingState
@@ -47,10 +49,15 @@ class Checkpoints:
             about["check"] = _digest_of_values(about)
             write_atomically(self.folder / f"step-{step:09d}.json", json.dumps(about, indent=1) + "\n")
         except OSError as error:
+            steps = self.steps()
+            intact = f"the one at step {steps[0]} is intact" if steps else "there is none before it"
             raise DataError(
-                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}. {self._last_good()}"
+                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {intact}: make room, then "
+                "resume the run"
             ) from error
-        self._forget_after(step)
+        for path in self._files():
+            if _step(path) > step:  # passed over as damaged: those steps are taken anew, and it must not be met again
+                path.unlink(missing_ok=True)
         self._forget_old()
 
     def newest(self) -> TrainingState | None:
@@ -72,12 +79,6 @@ class Checkpoints:
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.json"), key=_step, reverse=True)
 
-    def _forget_after(self, step: int) -> None:
-        """What lies ahead was passed over as damaged: those steps are taken anew, and it must not be met again."""
-        for path in self._files():
-            if _step(path) > step:
-                path.unlink(missing_ok=True)
-
     def _keep_best(self, weights: dict[str, Tensor], found_at: int, step: int) -> dict[str, str]:
         """The file of the best weights: they change rarely, so that most checkpoints find it already written."""
         name = f"best-{found_at:09d}.safetensors"
@@ -90,34 +91,26 @@ class Checkpoints:
         return self._write(name, weights)
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
-        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        digest = ""
+        about = {"name": name}
 
         def write(temporary: Path) -> None:
-            nonlocal digest
             try:
-                save_file(whole, temporary)
+                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary)
             except SafetensorError as error:  # what it says of a full disk
                 raise OSError(f"{error}") from error
-            digest = _sha256(temporary)
+            about["sha256"] = _sha256(temporary)
 
         replace_atomically(self.folder / name, write)
-        return {"name": name, "sha256": digest}
+        return about
 
     def _read_or_warn(self, path: Path) -> TrainingState | None:
         try:
             return self._read(path)
-        except (DataError, OSError) as error:
+        except (DataError, OSError, SafetensorError) as error:
             warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
             return None
 
     def _read(self, path: Path) -> TrainingState:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         about = read_json(path, "rgcn-checkpoint", FORMAT_VERSION)
         if about.get("check") != _digest_of_values(about):
             raise DataError(f"{path.name} was changed or damaged")
@@ -128,10 +121,7 @@ class Checkpoints:
                 raise DataError(f"{target.name} is missing")
             if _sha256(target) != file["sha256"]:
                 raise DataError(f"{target.name} was changed or damaged")
-            try:
-                tensors |= load_file(target)
-            except SafetensorError as error:
-                raise DataError(f"{target.name}: {error}") from error
+            tensors |= load_file(target)
         return TrainingState(tensors, about["values"])
 
     def _forget_old(self) -> None:
@@ -146,12 +136,6 @@ class Checkpoints:
         for path in [*self.folder.glob("best-*.safetensors"), *self.folder.glob("step-*.safetensors")]:
             if path.name not in kept:
                 path.unlink(missing_ok=True)
-
-    def _last_good(self) -> str:
-        steps = self.steps()
-        if not steps:
-            return "There is none before it: a resumed run would begin again."
-        return f"The one at step {steps[0]} is intact: make room, then resume the run."
 
 
 def _step(path: Path) -> int:
@@ -169,8 +153,8 @@ def _files_of(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        digest = hashlib.sha256()
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()

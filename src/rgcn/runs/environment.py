@@ -21,18 +21,21 @@ def environment() -> dict[str, Any]:
     """Versions, hardware, git state of the working folder and the command; plain values, ready for JSON."""
     import torch
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions,
         "hardware": {
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "memory_bytes": _memory(),
-            "gpu": gpu,
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
-        "git": git_state(Path.cwd()),
+        "git": _git_state(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
 
@@ -44,40 +47,24 @@ def decisive_differences(before: dict[str, Any], now: dict[str, Any]) -> list[st
     return [f"{key} {old[key]} → {new.get(key)}" for key in DECISIVE if key in old and old[key] != new.get(key)]
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def _git_state() -> dict[str, Any] | None:
     """Commit, branch and whether anything is uncommitted; None outside a repository, or without git."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"), "changed": bool(changed)}
 
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
 
-def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _versions() -> dict[str, str]:
-    found = {name: _version(name) for name in PACKAGES}
-    return {name: version for name, version in found.items() if version is not None}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
+        commit, branch = git("rev-parse", "HEAD"), git("rev-parse", "--abbrev-ref", "HEAD")
+        changed = bool(git("status", "--porcelain", "--untracked-files=no"))
+        return {"commit": commit, "branch": branch, "changed": changed}
+    except (OSError, subprocess.SubprocessError):
         return None
 
 
 def _cpu() -> str:
-    with suppress(OSError):  # only Linux has it
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    with suppress(OSError, StopIteration):  # only Linux has it
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 

@@ -18,15 +18,15 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.version import __version__
@@ -75,10 +75,9 @@ class RunFolder:
         """What run.json says."""
         about = read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
         missing = sorted(ABOUT_KEYS - about.keys())
-        problem = None if missing else TASKS.problem(about["task"])
-        if missing or problem is not None:
-            words = f"it lacks {', '.join(missing)}" if missing else problem
-            raise DataError(f"{self.path / 'run.json'}: damaged, or not ours ({words})")
+        problem = f"it lacks {', '.join(missing)}" if missing else TASKS.problem(about["task"])
+        if problem is not None:
+            raise DataError(f"{self.path / 'run.json'}: damaged, or not ours ({problem})")
         return about
 
     def config(self) -> RunConfig:
@@ -96,7 +95,7 @@ class RunFolder:
             return begun
         changes = [each for each in differences(begun, edited, WITHOUT_EFFECT) if each.key != "training.device"]
         if changes:
-            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in changes[:5])
+            words = "; ".join(map(str, changes[:5]))
             raise DataError(
                 f"{path} was changed since the run began ({words}): half a run with each would be neither. Put it "
                 f"back, or train anew: rgcn train {path} --out ELSEWHERE"
@@ -105,16 +104,13 @@ class RunFolder:
 
     def environment(self) -> list[dict[str, Any]]:
         """What each session ran on, oldest first; it is only told, so that a damaged file is no obstacle."""
-        try:
+        with suppress(DataError):
             found = self._json("environment.json") or []
-        except DataError as error:
-            found, words = None, str(error)
-        else:
-            words = f"{self.path / 'environment.json'}: not a list of sessions"
-        if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
-            warnings.warn(f"{words}; what earlier sessions ran on is not known", stacklevel=2)
-            return []
-        return found
+            if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+                return found
+        path = self.path / "environment.json"
+        warnings.warn(f"{path}: damaged; what earlier sessions ran on is not known", stacklevel=2)
+        return []
 
     def result(self) -> dict[str, Any] | None:
         """The final figures; None while the run is not finished."""
@@ -127,8 +123,7 @@ class RunFolder:
         """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
         from rgcn.runs.tracking import read_metrics
 
-        path = self.path / "metrics.jsonl"
-        return read_metrics(path) if path.exists() else []
+        return read_metrics(self.path / "metrics.jsonl")
 
     def status(self) -> str:
         """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed.
@@ -149,9 +144,8 @@ class RunFolder:
     def is_being_written(self) -> bool:
         if not (self.path / "lock").exists():
             return False
-        probe = FileLock(self.path / "lock")
         try:
-            with probe.acquire(timeout=0):
+            with FileLock(self.path / "lock").acquire(timeout=0):
                 return False
         except Timeout:
             return True
@@ -235,7 +229,9 @@ class RunFolder:
                 f"{self.path} holds a run that is not finished: `rgcn resume {self.path}` goes on with it; to begin "
                 "anew choose another --out, or remove the folder"
             )
-        if self.path.is_dir() and not all(_is_ours(entry.name) for entry in self.path.iterdir()):
+        # A run that was killed before it began may have left its lock and half a file.
+        names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
+        if not all(name == "lock" or name.startswith(TEMPORARY_PREFIX) for name in names):
             raise DataError(f"{self.path} is not empty and holds no run; choose another --out")
 
     def begin_session(self, from_step: int, environment: dict[str, Any]) -> None:
@@ -245,17 +241,9 @@ class RunFolder:
         about = self.about()
         if not (self.path / "config.yaml").exists():
             self._write("config.yaml", dump_configuration(self.config()))
-        about["sessions"].append(
-            {
-                "began": now(),
-                "ended": None,
-                "outcome": None,
-                "from_step": from_step,
-                "to_step": None,
-                "pid": os.getpid(),
-                "host": platform.node(),
-            }
-        )
+        open_still = {"ended": None, "outcome": None, "to_step": None}
+        here = {"pid": os.getpid(), "host": platform.node()}
+        about["sessions"].append({"began": now(), "from_step": from_step, **open_still, **here})
         self._write("environment.json", json.dumps([*self.environment(), environment], indent=1) + "\n")
         self._write_about(about)
         self.log(f"{'began' if from_step == 0 else f'resumed at step {from_step}'}, process {os.getpid()}")
@@ -271,28 +259,45 @@ class RunFolder:
         self._write("result.json", json.dumps(result, indent=2) + "\n")
 
     def log(self, message: str) -> None:
-        try:
-            with (self.path / "log.txt").open("a", encoding="utf-8") as file:
-                file.write(f"{now()}  {message}\n")
-        except OSError as error:
-            raise self._cannot_write("log.txt", error) from error
+        with self._saying_what_cannot_be_written("log.txt") as path, path.open("a", encoding="utf-8") as file:
+            file.write(f"{now()}  {message}\n")
 
     def _write_about(self, about: dict[str, Any]) -> None:
         self._write("run.json", json.dumps(about, indent=2) + "\n")
 
     def _write(self, name: str, content: str) -> None:
+        with self._saying_what_cannot_be_written(name) as path:
+            write_atomically(path, content)
+
+    @contextmanager
+    def _saying_what_cannot_be_written(self, name: str) -> Iterator[Path]:
         try:
-            write_atomically(self.path / name, content)
+            yield self.path / name
         except OSError as error:
-            raise self._cannot_write(name, error) from error
-
-    def _cannot_write(self, name: str, error: OSError) -> DataError:
-        return DataError(f"cannot write {self.path / name}: {error.strerror or error}; make room, then go on")
+            words = f"cannot write {self.path / name}: {error.strerror or error}; make room, then go on"
+            raise DataError(words) from error
 
 
-def _is_ours(name: str) -> bool:
-    """What a run that was killed before it began may have left."""
-    return name == "lock" or name.startswith(TEMPORARY_PREFIX)
+@contextmanager
+def sole_use(folder: Path, kind: str, who: str, lock: str, is_known: bool) -> Iterator[None]:
+    """A folder for several runs or trials, made if need be and ours alone while it lasts.
+
+    kind  what it holds ("series"); an error where something else is in it, unless it is known to be one
+    who   works on it, if not we
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; a {kind} needs a folder")
+    if folder.is_dir() and not is_known and any(path.name[0] != "." for path in folder.iterdir()):
+        raise DataError(f"{folder} is not empty and holds no {kind}; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / lock, timeout=0).acquire()
+    except Timeout:
+        raise DataError(f"another {who} is at work in {folder}; wait for it, or choose another folder") from None
+    except OSError as error:
+        raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
+    with held:
+        yield
 
 
 def now() -> str:
@@ -316,13 +321,11 @@ def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
 
 def with_whole_paths(config: RunConfig) -> RunConfig:
     """The same with absolute paths: a run is resumed from wherever its user happens to be."""
-    data = config.data
-    whole: dict[str, Any] = {}
-    for name in ("path", "features"):
-        given = getattr(data, name)
-        whole[name] = given if given is None else str(Path(given).absolute())
-    if isinstance(data.labels, dict):
-        whole["labels"] = {split: str(Path(path).absolute()) for split, path in data.labels.items()}
-    elif data.labels is not None:
-        whole["labels"] = str(Path(data.labels).absolute())
-    return config.model_copy(update={"data": data.model_copy(update=whole)})
+
+    def whole(given: Any) -> Any:
+        if isinstance(given, dict):
+            return {split: whole(path) for split, path in given.items()}
+        return None if given is None else str(Path(given).absolute())
+
+    paths = {name: whole(getattr(config.data, name)) for name in ("path", "features", "labels")}
+    return config.model_copy(update={"data": config.data.model_copy(update=paths)})

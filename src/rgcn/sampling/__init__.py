@@ -4,11 +4,4 @@ from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, UniformEdges
 from rgcn.sampling.negatives import Negatives, corrupt
 from rgcn.sampling.prefetch import prefetched
 
-__all__ = [
-    "EdgeSampler",
-    "Negatives",
-    "NeighborhoodEdges",
-    "UniformEdges",
-    "corrupt",
-    "prefetched",
-]
+__all__ = ["EdgeSampler", "Negatives", "NeighborhoodEdges", "UniformEdges", "corrupt", "prefetched"]

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
-
-# How long an early end waits for the batch in preparation; the thread is a daemon and holds up no exit after that.
-LONGEST_WAIT_S = 10.0
-
-
-class _End:
-    """Put in the queue after the last item; carries the source's exception, if that is what ended it."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
 
 
 def prefetched(source: Iterable[T] | Callable[[], T], depth: int = 2) -> Iterator[T]:
@@ -33,49 +23,19 @@ def prefetched(source: Iterable[T] | Callable[[], T], depth: int = 2) -> Iterato
     """
     if depth < 1:
         raise ValueError(f"prefetching needs a depth of at least 1, not {depth}")
-    return _consume(source, depth)
+    return _prepared(source if callable(source) else iter(source).__next__, depth)
 
 
-def _consume(source: Iterable[T] | Callable[[], T], depth: int) -> Iterator[T]:
-    ready: queue.Queue[T | _End] = queue.Queue(depth)
-    stop = threading.Event()
-    thread = threading.Thread(target=_produce, args=(source, ready, stop), name="rgcn-prefetch", daemon=True)
-    thread.start()
+def _prepared(make: Callable[[], T], depth: int) -> Iterator[T]:
+    pool = ThreadPoolExecutor(1, thread_name_prefix="rgcn-prefetch")
     try:
+        ready = deque(pool.submit(make) for _ in range(depth + 1))  # one of them in the making
         while True:
-            item = ready.get()
-            if isinstance(item, _End):
-                if item.error is not None:
-                    raise item.error
+            try:
+                item = ready.popleft().result()
+            except StopIteration:
                 return
+            ready.append(pool.submit(make))
             yield item
     finally:
-        stop.set()
-        _make_room(ready)  # a producer that waits for room finds it, sees `stop`, and ends
-        thread.join(LONGEST_WAIT_S)
-
-
-def _produce(source: Iterable[T] | Callable[[], T], ready: queue.Queue[T | _End], stop: threading.Event) -> None:
-    end = _End()
-    try:
-        for item in _calls(source) if callable(source) else source:
-            if stop.is_set():
-                return
-            ready.put(item)
-            if stop.is_set():
-                return
-    except BaseException as error:  # whatever it is, the consumer must hear of it rather than wait for ever
-        end = _End(error)
-    if not stop.is_set():
-        ready.put(end)
-
-
-def _calls(make: Callable[[], T]) -> Iterator[T]:
-    while True:
-        yield make()
-
-
-def _make_room(ready: queue.Queue[T | _End]) -> None:
-    # Only this thread takes items out, so what is not empty stays so until `get`.
-    while not ready.empty():
-        ready.get()
+        pool.shutdown(cancel_futures=True)

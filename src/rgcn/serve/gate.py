@@ -1,4 +1,8 @@
-"""What every request passes first and every answer last: who may ask, headers that protect, counting."""
+"""What every request passes first and every answer last: who may ask, refusals, headers that protect, counting.
+
+Against other web sites that a browser is talked into asking for (a Host of their own, cross-site requests), against
+strangers without the token, and against what is written into the page.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,17 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rgcn.serve.metrics import Metrics
+from rgcn.serve.metrics import ServerMetrics
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.route import send_refusal
 
 logger = logging.getLogger("rgcn.serve")
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-# What nginx calls it; nobody is sent this, it is only counted.
-CLIENT_GONE = 499
+CLIENT_GONE = 499  # as nginx has it; nobody is sent this, it is only counted
 _PROTECTED = ("/api", "/metrics", "/openapi.json")
 
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
 _ALWAYS = [
-    _NOSNIFF,
+    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -50,106 +51,74 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, token: str | None = None, hosts: Iterable[str] | None = None
+        self, app: ASGIApp, metrics: ServerMetrics, token: str | None = None, hosts: Iterable[str] | None = None
     ) -> None:
         self.app, self.metrics = app, metrics
         self._token = None if token is None else token.encode()
         self._hosts = None if hosts is None else frozenset(host.lower().encode() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        else:  # no WebSockets here
+        elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
+        else:
+            await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, method, path = time.perf_counter(), scope["method"], scope["path"]
-        protected = path.startswith(_PROTECTED)
-        extra = API_HEADERS if protected else PAGE_HEADERS
-        is_head = method == "HEAD"
-        status = 500
-        started = False
+        began, method, status = time.perf_counter(), scope["method"], 0  # until an answer has begun
+        protected = scope["path"].startswith(_PROTECTED)
 
         async def sending(message: Message) -> None:
-            nonlocal status, started
+            nonlocal status
             if message["type"] == "http.response.start":
-                status, started = message["status"], True
-                message["headers"] += extra
-            elif is_head:
-                message = {**message, "body": b""}
+                status = message["status"]
+                message["headers"] = [*message["headers"], *(API_HEADERS if protected else PAGE_HEADERS)]
+            elif method == "HEAD":
+                message["body"] = b""
             await send(message)
 
         self.metrics.in_flight += 1
         try:
-            refusal = self._refusal(scope, protected)
-            if refusal is not None:
-                await send_refusal(refusal, sending)
-                return
-            if is_head:
+            self._check(scope, protected)
+            if method == "HEAD":
                 scope = {**scope, "method": "GET"}
             await self.app(scope, receive, sending)
         except asyncio.CancelledError:
             status = CLIENT_GONE
             raise
-        except Exception:
-            logger.exception("a request failed: %s %s", method, scope.get("rgcn.endpoint", "unknown path"))
-            if not started:
-                await send_refusal(Refusal("failed", "the server failed on this request; its log says why"), sending)
+        except Exception as error:
+            refusal = Refusal.of(error)
+            if refusal.code == "failed":
+                logger.exception("a request failed: %s %s", method, scope.get("rgcn.path", "other"))
+            if not status:
+                await refusal.response()(scope, receive, sending)
         finally:
             self.metrics.in_flight -= 1
-            endpoint = scope.get("rgcn.endpoint", "other")
-            self.metrics.request(endpoint, method, status, time.perf_counter() - began)
+            self.metrics.request(scope.get("rgcn.path", "other"), method, status or 500, time.perf_counter() - began)
 
-    # -- who may ask -------------------------------------------------------------------------------------
-
-    def _refusal(self, scope: Scope, protected: bool) -> Refusal | None:
-        host: bytes | None = None
-        authorization: bytes | None = None
-        site = destination = length = b""
-        chunked = False
-        for name, value in scope["headers"]:
-            if name == b"host":
-                if host is not None:
-                    return Refusal("bad_request", "the Host header is given twice")
-                host = value
-            elif name == b"authorization":
-                authorization = value
-            elif name == b"sec-fetch-site":
-                site = value
-            elif name == b"sec-fetch-dest":
-                destination = value
-            elif name == b"content-length":
-                length = value
-            elif name == b"transfer-encoding":
-                chunked = True
-        refusal = self._wrong_host(host)
-        if refusal is None and protected:
-            refusal = self._wrong_token(authorization)
-            if refusal is None and site == b"cross-site" and destination != b"document":
-                refusal = Refusal("cross_site", "another web site may not ask here: open the server's own page")
-        if refusal is None and scope["method"] in ("GET", "HEAD") and (chunked or length not in (b"", b"0")):
-            words = f"{scope['method']} takes no body here: put the question into the address, or POST it"
-            refusal = Refusal("bad_request", words, headers={"Connection": "close"})
-        return refusal
-
-    def _wrong_host(self, host: bytes | None) -> Refusal | None:
-        match = None if host is None else _HOST.fullmatch(host)
-        if match is None:
-            return Refusal("bad_request", "the Host header is missing or is no host name")
-        if self._hosts is not None and match[1].lower() not in self._hosts:
-            name = match[1].decode()[:100]
+    def _check(self, scope: Scope, protected: bool) -> None:
+        """Refuse those who may not ask."""
+        headers = dict(scope["headers"])
+        if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+            raise Refusal("bad_request", "the Host header is given twice")
+        host = _HOST.fullmatch(headers.get(b"host", b""))
+        if host is None:
+            raise Refusal("bad_request", "the Host header is missing or is no host name")
+        if self._hosts is not None and host[1].lower() not in self._hosts:
+            name = host[1].decode()[:100]
             words = f"this server does not answer to {name!r}: use localhost, or start it with --allow-host {name}"
-            return Refusal("wrong_host", words)
-        return None
-
-    def _wrong_token(self, authorization: bytes | None) -> Refusal | None:
-        if self._token is None:
-            return None
-        scheme, _, given = (authorization or b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
-            return None
-        what = "a token is needed" if authorization is None else "this is not the token"
-        words = f"{what}: send the header Authorization: Bearer TOKEN"
-        return Refusal("unauthorized", words, headers={"WWW-Authenticate": "Bearer"})
+            raise Refusal("wrong_host", words)
+        if protected and self._token is not None:
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+                what = "this is not the token" if b"authorization" in headers else "a token is needed"
+                words = f"{what}: send the header Authorization: Bearer TOKEN"
+                raise Refusal("unauthorized", words, headers={"WWW-Authenticate": "Bearer"})
+        cross_site = headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-dest") != b"document"
+        if protected and cross_site:
+            raise Refusal("cross_site", "another web site may not ask here: open the server's own page")
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") not in (b"", b"0")
+        if has_body and scope["method"] in ("GET", "HEAD"):
+            words = f"{scope['method']} takes no body here: put the question into the address, or POST it"
+            raise Refusal("bad_request", words, headers={"Connection": "close"})

@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import Section, validated
-from rgcn.config_choices import choices
+from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.tasks.fitting import Fitting, Schedule

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.data.atomic import replace_atomically
+from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError
 from rgcn.kernels.ahead import finish_compiling
 from rgcn.kernels.dispatch import plain_kernels

@@ -37,7 +37,7 @@ class LinkPrediction(Task):
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.tasks.link_predictor:LinkPredictor"
     brings: ClassVar = {
-        "Reporting": "rgcn.pages.link_sections:LinkReporting",
+        "Reporting": "rgcn.pages.link_report:LinkReporting",
         "Outcome": "rgcn.cli.link_outcome:LinkOutcome",
     }
 

@@ -14,7 +14,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.axis_tables import OBJECTIVES, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.nn.link_network import LinkNetwork
-from rgcn.objectives import ObjectivePlan
+from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.sampling import EdgeSampler, prefetched
 from rgcn.tasks.fitting import StepRecording, Trainer
 
@@ -37,10 +37,11 @@ class LinkTrainer(Trainer):
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.generator = torch.Generator(device=triples.device).manual_seed(seed)
         plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
-        self.objective = OBJECTIVES.find(training.objective).build(plan)
+        objective: type[Objective] = OBJECTIVES.find(training.objective)
+        self.objective = objective.build(plan)
         self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
         if training.batch_edges is not None:
-            sampler = SAMPLERS.find(training.sampler)
+            sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
             self.sampler = sampler(triples.cpu().numpy(), self.num_nodes, training.batch_edges, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()

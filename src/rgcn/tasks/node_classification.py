@@ -33,7 +33,7 @@ class NodeClassification(Task):
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.tasks.node_classifier:NodeClassifier"
     brings: ClassVar = {
-        "Reporting": "rgcn.pages.node_sections:NodeReporting",
+        "Reporting": "rgcn.pages.node_report:NodeReporting",
         "Outcome": "rgcn.cli.class_outcome:ClassOutcome",
     }
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more

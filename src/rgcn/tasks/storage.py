@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.tasks.task import task_of

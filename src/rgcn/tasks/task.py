@@ -188,4 +188,5 @@ class Task(ABC):
 @cache
 def task_of(name: str) -> Task:
     """The task of a name, built in or installed."""
-    return TASKS.find(name)()
+    found: Task = TASKS.find(name)()
+    return found

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks.task import task_of
 from rgcn.tuning.spaces import Spaces, changed
-from rgcn.tuning.study import Plan, TrialRecord, optuna
+from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
+from rgcn.words import count
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class TuneResult:
     importance  share of each setting in the differences between trials; empty where there are too few to tell
     """
 
-    plan: Plan
+    plan: StudyPlan
     trials: list[TrialRecord]
     importance: dict[str, float]
     interrupted: bool = False
@@ -72,32 +73,18 @@ class TuneResult:
             "folds": self.plan.objective.folds,
             "seed": self.plan.objective.seed,
             "trials": len(self.trials),
-            "finished": self.count("finished"),
-            "stopped": self.count("stopped"),
-            "failed": self.count("failed"),
+            **{state: self.count(state) for state in ("finished", "stopped", "failed")},
             "interrupted": self.interrupted,
-            "best": None
-            if best is None
-            else {
-                "trial": best.number,
-                "value": best.value,
-                "deviation": best.deviation,
-                "epoch": best.epoch,
-                "settings": best.values,
-            },
-            "own": None if own is None else {"value": own.value, "deviation": own.deviation, "epoch": own.epoch},
+            "best": None if best is None else {"trial": best.number, **best.figures(), "settings": best.values},
+            "own": None if own is None else own.figures(),
             "importance": self.importance,
         }
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
     """The configuration of a trial, for a training of its own."""
-    changes: dict[str, Any] = dict(trial.values)
-    if not trial.own:
-        tuned = set(trial.values)
-        changes |= {key: space.default for key, space in spaces.items() if key not in tuned and space.when}
-    changes |= task_of(config.task).after_trials(config, trial.epoch)
-    return changed(config, changes)
+    reset = {key: space.default for key, space in spaces.items() if space.when and not trial.own}
+    return changed(config, {**reset, **trial.values, **task_of(config.task).after_trials(config, trial.epoch)})
 
 
 def importance(study: Any) -> dict[str, float]:
@@ -107,11 +94,8 @@ def importance(study: Any) -> dict[str, float]:
     out, since it may lie outside the spaces.
     """
     package = optuna()
-    drawn = [
-        trial
-        for trial in study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
-        if not trial.user_attrs.get("own")
-    ]
+    finished = study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
+    drawn = [trial for trial in finished if not trial.user_attrs.get("own")]
     if len(drawn) < 4:
         return {}
     copy = package.create_study(direction=study.direction)
@@ -128,7 +112,7 @@ def importance(study: Any) -> dict[str, float]:
 
 def keep(result: TuneResult) -> None:
     """Write best.yaml (where a trial finished), trials.csv and tune.html."""
-    from rgcn.tuning.page import tune_page
+    from rgcn.tuning.tune_page import tune_page
 
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
@@ -140,7 +124,6 @@ def keep(result: TuneResult) -> None:
 
 def _head(result: TuneResult) -> str:
     """How a configuration came about, as comments."""
-
     best, own, objective = result.best, result.own, result.plan.objective
     assert best is not None
     spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""
@@ -160,10 +143,9 @@ def _head(result: TuneResult) -> str:
 
 def summary(result: TuneResult) -> str:
     """How many trials there were and what became of them."""
-    parts = [f"{result.count('finished')} finished", f"{result.count('stopped')} stopped early"]
-    if result.count("failed"):
-        parts.append(f"{result.count('failed')} failed")
-    return f"{len(result.trials)} trial{'s' if len(result.trials) != 1 else ''}: {', '.join(parts)}"
+    words = {"finished": "finished", "stopped": "stopped early", "failed": "failed"}
+    parts = [f"{n} {words[state]}" for state in words if (n := result.count(state)) or state != "failed"]
+    return f"{count(len(result.trials), 'trial')}: {', '.join(parts)}"
 
 
 def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
@@ -172,8 +154,6 @@ def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
     writer.writerow(["trial", "state", "own", "value", "deviation", "epoch", "seconds", *keys, "error"])
     for trial in trials:
         seconds = None if trial.seconds is None else round(trial.seconds, 3)
-        measured = [trial.value, trial.deviation, trial.epoch, seconds]
-        values = [trial.values.get(key) for key in keys]
-        row = [trial.number, trial.state, "yes" if trial.own else "no", *measured, *values, trial.error]
-        writer.writerow(["" if cell is None else cell for cell in row])
+        measured = [trial.value, trial.deviation, trial.epoch, seconds, *map(trial.values.get, keys), trial.error]
+        writer.writerow([trial.number, trial.state, "yes" if trial.own else "no", *measured])
     return text.getvalue()

@@ -13,8 +13,7 @@ from typing import Any
 
 from rgcn.extras import import_extra
 from rgcn.runs.configuration import flat_settings
-from rgcn.runs.tracking.base import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
-from rgcn.runs.tracking.files import read_metrics
+from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, read_metrics, remember_id, remembered_id
 
 LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
 SEND_SECONDS = 5.0
@@ -38,9 +37,11 @@ class MlflowTracker(RunTracker):
     it already has are not sent twice, since MLflow cannot take one back.
     """
 
+    extra = "mlflow"
+
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         self._client = _client()
-        self._metric = import_extra("mlflow", "mlflow", "mlflow.entities").Metric
+        self._entities = import_extra("mlflow", "mlflow", "mlflow.entities")
         try:
             self._run_id, self._sent_to = self._go_on(folder) or (self._begin(name), 0)
             remember_id(folder, "mlflow", self._run_id)
@@ -51,22 +52,18 @@ class MlflowTracker(RunTracker):
         self._waiting: list[Any] = []
         self._last_sent = time.monotonic()
         for row in read_metrics(folder / "metrics.jsonl"):  # a killed session takes what it had not sent yet with it
-            if self._sent_to < row["number"] <= from_step:
-                self._add({key: value for key, value in row.items() if key != "number"}, row["number"])
-
-    @classmethod
-    def check(cls) -> None:
-        import_extra("mlflow", "mlflow")
+            if row["number"] <= from_step:
+                self._add(row["number"], row)
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         self._step = step
-        if step > self._sent_to:
-            self._add({key: value for key, value in values.items() if key != "number"}, step)
+        self._add(step, values)
         if time.monotonic() - self._last_sent >= SEND_SECONDS:
             self._send()
 
     def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        self._add(by_split(metrics), self._step)
+        self._sent_to = 0  # final figures are sent anew by whoever finishes, whatever step that was
+        self._add(self._step, by_split(metrics))
         self._send()
 
     def close(self, outcome: str) -> None:
@@ -74,8 +71,16 @@ class MlflowTracker(RunTracker):
         self._client.set_terminated(self._run_id, STATUS.get(outcome, "FAILED"))
 
     def _begin(self, name: str) -> str:
-        run = self._client.create_run(_experiment(self._client), run_name=name)
-        return str(run.info.run_id)
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
+        found = self._client.get_experiment_by_name(experiment)
+        try:
+            number = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        except Exception:  # another run may have made it in the meantime
+            found = self._client.get_experiment_by_name(experiment)
+            if found is None:
+                raise
+            number = found.experiment_id
+        return str(self._client.create_run(str(number), run_name=name).info.run_id)
 
     def _go_on(self, folder: Path) -> tuple[str, int] | None:
         """(id, last step sent) of the run of an earlier session, or None where there is none any more."""
@@ -97,21 +102,18 @@ class MlflowTracker(RunTracker):
         return run_id, max(steps, default=0)
 
     def _log_settings(self, config: Mapping[str, Any]) -> None:
-        entities = import_extra("mlflow", "mlflow", "mlflow.entities")
         known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change one
-        settings = [
-            entities.Param(_allowed(key), str(value)[:LONGEST_VALUE])
-            for key, value in flat_settings(config).items()
-            if _allowed(key) not in known
-        ]
-        for start in range(0, len(settings), MOST_PARAMETERS):
-            self._client.log_batch(self._run_id, params=settings[start : start + MOST_PARAMETERS])
+        settings = {_allowed(key): str(value)[:LONGEST_VALUE] for key, value in flat_settings(config).items()}
+        new = [self._entities.Param(key, value) for key, value in settings.items() if key not in known]
+        for start in range(0, len(new), MOST_PARAMETERS):
+            self._client.log_batch(self._run_id, params=new[start : start + MOST_PARAMETERS])
 
-    def _add(self, values: Mapping[str, Value], step: int) -> None:
+    def _add(self, step: int, values: Mapping[str, Value]) -> None:
+        """Put values in line to be sent, unless an earlier session sent them."""
         now = int(time.time() * 1000)
-        self._waiting += [
-            self._metric(_allowed(key), float(value), now, step) for key, value in values.items() if value is not None
-        ]
+        told = {key: value for key, value in values.items() if value is not None and key != "number"}
+        if step > self._sent_to:
+            self._waiting += [self._entities.Metric(_allowed(k), float(v), now, step) for k, v in told.items()]
 
     def _send(self) -> None:
         for start in range(0, len(self._waiting), LARGEST_BATCH):
@@ -135,19 +137,6 @@ def _client() -> Any:
         return tracking.MlflowClient(tracking_uri=address)
     except Exception as error:
         raise cannot_start("mlflow", error, "check MLFLOW_TRACKING_URI") from error
-
-
-def _experiment(client: Any) -> str:
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        try:
-            return str(client.create_experiment(name))
-        except Exception:  # another run may have made it in the meantime
-            found = client.get_experiment_by_name(name)
-            if found is None:
-                raise
-    return str(found.experiment_id)
 
 
 def _allowed(name: str) -> str:

@@ -9,13 +9,15 @@ from typing import Any
 import yaml
 
 from rgcn.extras import import_extra
-from rgcn.runs.tracking.base import RunTracker, Value, by_split
+from rgcn.runs.tracking import RunTracker, Value, by_split
 
 FLUSH_SECONDS = 10
 
 
 class TensorBoardTracker(RunTracker):
     """Event files in FOLDER/tensorboard: a curve for each value, the configuration as text."""
+
+    extra = "tensorboard"
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         import_extra("tensorboard", "tensorboard")
@@ -30,10 +32,6 @@ class TensorBoardTracker(RunTracker):
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # a code block, in Markdown
         self._writer.add_text("configuration", indented, from_step)
-
-    @classmethod
-    def check(cls) -> None:
-        import_extra("tensorboard", "tensorboard")
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         self._step = step

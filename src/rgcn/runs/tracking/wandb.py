@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.extras import import_extra
-from rgcn.runs.tracking.base import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
+from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, remember_id, remembered_id
 
 EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 as killed
 
 
 class WandbTracker(RunTracker):
     """A run of the project "rgcn" (or WANDB_PROJECT), which a resumed training goes on with."""
+
+    extra = "wandb"
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         wandb = import_extra("wandb", "wandb")
@@ -34,10 +36,6 @@ class WandbTracker(RunTracker):
         except Exception as error:
             raise cannot_start("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
         remember_id(folder, "wandb", run_id)
-
-    @classmethod
-    def check(cls) -> None:
-        import_extra("wandb", "wandb")
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
         self._run.log({key: value for key, value in values.items() if value is not None}, step=step)
