@@ -282,10 +282,6 @@ class DistMult(BilinearDecoder):
     Yang et al., "Embedding entities and relations for learning and inference in knowledge bases", 2015. Symmetric:
     f(s, r, o) = f(o, r, s) unless biases tell the sides apart.
 
-    num_relations  R; the relations' vectors are [R, width]
-    width          numbers a node
-    num_nodes      N; needed for biases only
-
     >>> decoder = DistMult(num_relations=1, width=2, generator=torch.Generator().manual_seed(0))
     >>> _ = decoder.relation.data.copy_(torch.tensor([[1.0, 10.0]]))
     >>> nodes = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

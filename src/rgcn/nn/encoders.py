@@ -192,11 +192,10 @@ class RgcnEncoder(VectorEncoder):
     def published_parameters(
         cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
     ) -> int:
-        """
+        """AIFB: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
+
         >>> from rgcn.config import NodeModelConfig
-        >>> RgcnEncoder.published_parameters(
-        ...     NodeModelConfig(), 8285, 45, 4
-        ... )  # AIFB: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
+        >>> RgcnEncoder.published_parameters(NodeModelConfig(), 8285, 45, 4)
         12068804
         """
         relations = num_relations * (1 + config.inverse) + config.self_loops

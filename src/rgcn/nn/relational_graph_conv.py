@@ -11,15 +11,7 @@ from torch import Tensor, nn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.nn.decompositions import (
-    Basis,
-    Decomposition,
-    Full,
-    OneHotSpace,
-    OneHotWeights,
-    RelationWeights,
-    WeightShape,
-)
+from rgcn.nn.decompositions import Basis, Decomposition, Full, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
 from rgcn.nn.decompositions.base import Evaluation, SelfLoopRows
 from rgcn.nn.initialization import Initializer
 
@@ -28,13 +20,11 @@ class RelationalGraphConv(nn.Module):
     """H = Σ_r A_r X W_r + b, over relations, their inverses and the self-loop.
 
     Args:
-        in_features: numbers a node brings. For one-hot nodes use `RelationalGraphConv.one_hot`.
-        out_features: numbers a node leaves with.
+        in_features, out_features: numbers a node brings and leaves with. For one-hot nodes use `one_hot`.
         num_relations: R, the relations of the graph itself.
         decomposition: how the W_r are written: `Full()`, `Basis(b)`, `BlockDiagonal(b)` or `Diagonal()`.
         inverse, self_loops: whether the adjacency has these edges; R⁺ = 2R + 1 with both.
-        bias: whether to add b.
-        init: how the weights begin; biases begin at zero.
+        bias, init: whether to add b, which begins at zero; how the weights begin.
         self_loop_dropout: share of the self-loop's message dropped while training, number by number, as the original
             link predictor does; needs a decomposition that sets the self-loop apart.
         evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.

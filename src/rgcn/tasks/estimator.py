@@ -32,9 +32,8 @@ Part = TypeVar("Part")
 class Estimator(ABC):
     """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn.
 
-    task                          the name of its task
     model_section, training_section   the sections its settings belong to
-    own_settings                  further settings, which it takes itself, with their defaults
+    own_settings                      further settings, which it takes itself, with their defaults
     """
 
     task: ClassVar[str]
