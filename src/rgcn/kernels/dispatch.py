@@ -22,7 +22,10 @@ plain = False  # whether within `plain_kernels`
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like."""
+    """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like.
+
+    Call the model once, within, before it is traced: what patterns remember must be made of real numbers.
+    """
     global plain
     before, plain = plain, True
     try:
@@ -33,10 +36,7 @@ def plain_kernels() -> Iterator[None]:
 
 @cache
 def _module(name: str) -> ModuleType | None:
-    """The kernels in numba ("cpu") or Triton ("gpu"); None where these do not run.
-
-    The results differ by rounding only, the speed by more.
-    """
+    """The kernels in numba ("cpu") or Triton ("gpu"); None where they do not run. Results differ by rounding only."""
     try:
         return import_module(f"rgcn.kernels.{name}")
     except ImportError:
