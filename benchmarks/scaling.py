@@ -21,17 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rgcn.bench.child import Job
-from rgcn.bench.comparison import about, resolve_devices, side_by_side
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
-from rgcn.bench.machine import describe_machine
-from rgcn.bench.measuring import measure_apart, measure_here, speeds_apart
+from rgcn.bench.measuring import StepJob, measure_apart, measure_here, speeds_apart
 from rgcn.bench.memory import available_bytes
-from rgcn.bench.plotting import check_plottable, plot_scaling
-from rgcn.bench.report import write_json
-from rgcn.bench.sides import NO_PEERS, PEERS, peers_installed
-from rgcn.bench.workloads import EMBEDDED, Workload
+from rgcn.bench.showing import check_plottable, plot_scaling, write_json
+from rgcn.bench.sides import EMBEDDED, NO_PEERS, PEERS, Workload, peers_installed
+from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
 from rgcn.errors import RgcnError
 from rgcn.words import duration, memory
 
@@ -100,7 +96,7 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
                 for name, (side, workload) in running.items():
                     if rounds[name] and "failed" in rounds[name][-1]:
                         continue
-                    job = Job(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
+                    job = StepJob(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
                     job = replace(job, max_bytes=_limit(given.max_gib, device), floor=turn == 0 and side == "ours")
                     rounds[name].append(measure_here(job) if given.same_process else measure_apart(job))
         for name, (side, workload) in list(running.items()):

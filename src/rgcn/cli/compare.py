@@ -2,128 +2,88 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
-from rgcn.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from rgcn.pages.comparison import Comparison
+from rgcn.cli.model_commands import CompareCommand
+from rgcn.cli.printing import output, print_json
+from rgcn.pages import Comparison, compare_runs, comparison_page, save_page
+from rgcn.pages.text_plot import text_plot
+from rgcn.words import setting
 
 COLORS = ("blue", "dark_orange", "green", "magenta", "bright_black", "yellow", "cyan", "red")
 WIDEST_PLOT, PLOT_HEIGHT = 100, 12
 
 
-def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
-    ],
-    out: Annotated[Path | None, typer.Option(help="Also write the comparison as one HTML file.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
-    from rgcn.pages.comparison import compare_runs
-    from rgcn.pages.comparison_page import comparison_page
-    from rgcn.pages.writing import save_page
-
-    comparison = compare_runs(runs)
-    if out is not None:
-        save_page(out, comparison_page(comparison))
-    if as_json:
-        values = comparison.as_dict()
-        typer.echo(json.dumps(values if out is None else {"page": str(out), **values}))
+def compare(asked: CompareCommand) -> None:
+    comparison = compare_runs(asked.runs)
+    if asked.out is not None:
+        save_page(asked.out, comparison_page(comparison))
+    if asked.as_json:
+        print_json({**({} if asked.out is None else {"page": str(asked.out)}), **comparison.as_dict()})
         return
-    _print(comparison)
-    if out is not None:
-        typer.echo(f"Written: {out}")
+    _print(output(), comparison)
+    if asked.out is not None:
+        typer.echo(f"Written: {asked.out}")
 
 
-def _print(comparison: Comparison) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False)
+def _print(console: Console, comparison: Comparison) -> None:
     for number, entry in enumerate(comparison.entries):
-        color = COLORS[number % len(COLORS)]
-        console.print(
-            f"[bold {color}]{entry.letter}[/]  {escape(entry.name)}  [dim]{escape(entry.first.title)}, {entry.state}[/]"
-        )
-    _print_settings(console, comparison)
-    _print_figures(console, comparison)
+        about = f"[dim]{escape(entry.first.title)}, {entry.state}[/]"
+        console.print(f"[bold {_color(number)}]{entry.letter}[/]  {escape(entry.name)}  {about}")
+    different = comparison.settings()
+    if different:
+        console.print("\n[bold]settings that differ[/]")
+        table = _table(comparison)
+        for name, values in different.items():
+            there = zip(comparison.entries, values, strict=True)
+            table.add_row(name, *(escape(setting(value)) if entry.knows(name) else "" for entry, value in there))
+        console.print(table)
+    else:
+        console.print("\nAll settings are the same.")
+    rows = comparison.figures()
+    if rows:
+        console.print("[bold]figures[/]" + (" (* best)" if any(row.best for row in rows) else ""))
+        table = _table(comparison, right=True)
+        for row in rows:
+            cells = [f"[bold]{row.words(i)} *[/]" if i in row.best else row.words(i) for i in range(len(row.spreads))]
+            table.add_row(f"{row.split} {row.metric.title}", *cells)
+        console.print(table)
+    else:
+        console.print("\nNo run is finished yet: there are no figures.")
     _print_curves(console, comparison)
     for warning in comparison.warnings():
         console.print(f"[yellow]Note:[/] {escape(warning)}")
 
 
-def _print_settings(console: Console, comparison: Comparison) -> None:
-    from rich.markup import escape
-
-    from rgcn.words import setting
-
-    different = comparison.settings()
-    if not different:
-        console.print("\nAll settings are the same.")
-        return
-    console.print("\n[bold]settings that differ[/]")
-    table = _table(comparison)
-    for name, values in different.items():
-        there = [entry.knows(name) for entry in comparison.entries]
-        table.add_row(name, *(escape(setting(v)) if known else "" for known, v in zip(there, values, strict=True)))
-    console.print(table)
+def _color(number: int | None) -> str:
+    return "dim" if number is None else COLORS[number % len(COLORS)]
 
 
-def _print_figures(console: Console, comparison: Comparison) -> None:
-    rows = comparison.figures()
-    if not rows:
-        console.print("\nNo run is finished yet: there are no figures.")
-        return
-    console.print("[bold]figures[/]" + (" (* best)" if any(row.best for row in rows) else ""))
-    table = _table(comparison, justify="right")
-    for row in rows:
-        cells = [f"[bold]{row.words(i)} *[/]" if i in row.best else row.words(i) for i in range(len(row.spreads))]
-        table.add_row(f"{row.split} {row.metric.title}", *cells)
-    console.print(table)
-
-
-def _table(comparison: Comparison, justify: Any = "left") -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _table(comparison: Comparison, right: bool = False) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     for number, entry in enumerate(comparison.entries):
-        color = COLORS[number % len(COLORS)]
-        table.add_column(f"[{color}]{entry.letter}[/]", justify=justify, overflow="fold")
+        name = f"[{_color(number)}]{entry.letter}[/]"
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     return table
 
 
 def _print_curves(console: Console, comparison: Comparison) -> None:
     """One picture for each task: the measurement that matters most of those there are."""
-    from rich.text import Text
-
-    from rgcn.pages.text_plot import text_plot
-
     if not (console.encoding or "").lower().startswith("utf"):
         return  # no Braille where it cannot be written
     for task in comparison.tasks:
         for picture in comparison.pictures(task)[:1]:
-            curves = list(picture.curves.items())
-            rows = text_plot(
-                curves,
-                width=min(console.width, WIDEST_PLOT),
-                height=PLOT_HEIGHT,
-                y_format=picture.panel.y_format,
-            )
+            curves, width = list(picture.curves.items()), min(console.width, WIDEST_PLOT)
             console.print(f"[bold]{picture.title}[/] over epochs")
-            for row in rows:
+            for row in text_plot(curves, width=width, height=PLOT_HEIGHT, y_format=picture.panel.y_format):
                 line = Text(no_wrap=True)
                 for cell in row:
-                    color = None if cell.series is None else curves[cell.series][1].color
-                    line.append(cell.text, "dim" if color is None else COLORS[color % len(COLORS)])
+                    line.append(cell.text, _color(None if cell.series is None else curves[cell.series][1].color))
                 console.print(line)
             console.print()

@@ -1,70 +1,70 @@
-"""Predictions as tables on the terminal."""
+"""What `rgcn predict` and `rgcn complete` found: into a file, as JSON, or as tables on the terminal."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
+import typer
 from rich.markup import escape
 from rich.table import Table
 
+from rgcn.answers.calibration import Calibration
+from rgcn.cli.printing import output, table
+from rgcn.errors import local_name
+from rgcn.predict import OpenModel
+from rgcn.predict.link_tables import ScoredTriples, link_frames, link_triples
+from rgcn.predict.writing import format_of, write_lines, write_table
 from rgcn.words import count
-
-if TYPE_CHECKING:
-    from rgcn.answers.calibration import Calibration
-    from rgcn.predict import OpenModel
 
 MOST_ROWS = 20
 
 
+def write_links(opened: OpenModel, found: Iterable[ScoredTriples], out: Path) -> int:
+    """How many triples were written."""
+    if format_of(out) == "nt":
+        return write_lines(out, (line for rows in found for line in link_triples(opened, rows)))
+    return write_table(out, (frame for rows in found for frame in link_frames(opened, rows)))
+
+
+def link_rows(opened: OpenModel, found: Iterable[ScoredTriples]) -> list[dict[str, Any]]:
+    """The triples as they are printed and told in JSON."""
+    return [row for rows in found for frame in link_frames(opened, rows) for row in frame.to_dicts()]
+
+
 def print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
     """The first nodes with their classes, and what the probabilities mean."""
-
     titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
-    sure = ("probability", "score") if opened.calibration.fitted else ("score",)
-    table = _table("node", "class", *sure, "known label", numbers=sure)
+    sure = _sure(opened.calibration)
+    drawn = table(("node", "class", *sure, "known label"), sure)
     for row in rows[:MOST_ROWS]:
         label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
         cells = (_named(row["title"], row["node"]), row["class_title"], *_numbers(row, sure), label)
-        table.add_row(*map(escape, cells))
-    _show(table, opened.calibration, len(rows), MOST_ROWS, "prediction")
+        drawn.add_row(*map(escape, cells))
+    _show(drawn, opened.calibration, len(rows), MOST_ROWS, "prediction")
 
 
 def print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
     """The first of the triples that were found."""
-    sure = ("probability", "score") if calibration.fitted else ("score",)
-    table = _table("subject", "relation", "object", *sure, "", numbers=sure)
+    sure = _sure(calibration)
+    drawn = table(("subject", "relation", "object", *sure, ""), sure)
     for row in rows:
-        cells = (
-            _named(row["subject_title"], row["subject"]),
-            row["relation_title"],
-            _named(row["object_title"], row["object"]),
-            *_numbers(row, sure),
-            "known" if row["known"] else "",
-        )
-        table.add_row(*map(escape, cells))
-    _show(table, calibration, found, len(rows), "answer")
+        subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
+        known = "known" if row["known"] else ""
+        drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
+    _show(drawn, calibration, found, len(rows), "answer")
 
 
-def _table(*columns: str, numbers: tuple[str, ...]) -> Table:
-    table = Table(box=SIMPLE)
-    for name in columns:
-        if name in numbers:
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            table.add_column(name, overflow="fold")
-    return table
+def say_written(out: Path, words: str, calibration: Calibration) -> None:
+    """Where it is, and what its probabilities mean."""
+    typer.echo(f"Written: {words}{out}")
+    typer.echo(f"{calibration.words} {calibration.meaning}")
 
 
-def _show(table: Table, calibration: Calibration, found: int, shown: int, what: str) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 160)  # for a file or a pipe nothing needs to be folded
-    if found:
-        console.print(table)
-    else:
-        console.print(f"No {what} is left.")
+def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: str) -> None:
+    console = output(160)
+    console.print(drawn if found else f"No {what} is left.")
     if found > shown:
         console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; --out FILE writes them all")
     console.print(escape(f"{calibration.words} {calibration.meaning}"), soft_wrap=True)
@@ -72,15 +72,16 @@ def _show(table: Table, calibration: Calibration, found: int, shown: int, what: 
 
 def _named(title: str, name: str) -> str:
     """The title, and the name where it says more: not for an IRI that ends in the title."""
-    from rgcn.errors import local_name
-
     return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
 
 
-def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+def _sure(calibration: Calibration) -> tuple[str, ...]:
+    return ("probability", "score") if calibration.fitted else ("score",)
+
+
+def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
     """How sure the model is: a score is any number, a probability a share."""
-    return [_share(row[name]) if name == "probability" else f"{row[name]:.3g}" for name in names]
-
-
-def _share(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.01 or value == 0 else f"{value:.1g}"
+    for name in names:
+        value = row[name]
+        plain = name == "probability" and (value >= 0.01 or value == 0)
+        yield f"{value:.2f}" if plain else f"{value:.1g}" if name == "probability" else f"{value:.3g}"

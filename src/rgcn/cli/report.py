@@ -1,54 +1,42 @@
-"""`rgcn report`: a run as one page that opens anywhere."""
+"""`rgcn report` and `rgcn card`: a run as one page that opens anywhere, its model in Markdown to pass on with it."""
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
-from enum import Enum
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from rgcn.cli.options import Quiet
+from rgcn.cli.model_commands import CardCommand, ReportCommand
+from rgcn.cli.printing import print_json
+from rgcn.pages import save_page, write_report
+from rgcn.pages.model_card import model_card
+from rgcn.progress import ProgressMeter, progress
+from rgcn.runs.folder import RunFolder
 
 
-class HeldOut(str, Enum):
-    """Splits a model may be measured on."""
-
-    test = "test"
-    valid = "valid"
-
-
-def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
-    out: Annotated[Path | None, typer.Option(help="File to write; by default RUN/report.html.")] = None,
-    split: Annotated[
-        HeldOut | None,
-        typer.Option(help="What to measure on; by default test where there is one. An unfinished run: valid."),
-    ] = None,
-    mirror: Annotated[
-        Path | None, typer.Option(help="Folder to take the data set of an unfinished run from (else RGCN_MIRROR).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
-    from rgcn.pages import write_report
-    from rgcn.progress import progress
-
+def report(asked: ReportCommand) -> None:
     with ExitStack() as stack:
-        meter, done = None, 0
+        meter: ProgressMeter | None = None
 
-        def advance(now: int, total: int) -> None:
-            nonlocal meter, done
+        def advance(done: int, total: int) -> None:
+            nonlocal meter
             if meter is None:  # how many there are is known once the model is loaded
-                meter = stack.enter_context(progress("ranking", total, "questions", show=False if quiet else None))
-            meter.advance(now - done)
-            done = now
+                bars = False if asked.quiet else None
+                meter = stack.enter_context(progress("ranking", total, "questions", show=bars))
+            meter.advance(done - meter.done)
 
-        path, made = write_report(run, out, None if split is None else split.value, advance, mirror)
-    if as_json:
-        typer.echo(json.dumps({"report": str(path), **made.values}))
+        split = None if asked.split is None else asked.split.value
+        path, made = write_report(asked.run, asked.out, split, advance, asked.mirror)
+    if asked.as_json:
+        print_json({"report": str(path), **made.values})
     else:
         typer.echo(f"Written: {path}")
+
+
+def card(asked: CardCommand) -> None:
+    text = model_card(RunFolder(asked.run))
+    if asked.out is None:
+        typer.echo(text, nl=False)
+    else:
+        save_page(asked.out, text)
+        typer.echo(f"Written: {asked.out}")

@@ -10,6 +10,7 @@ _FILES = {
     "RunFolder": "folder",
     "RunResult": "result",
     "dump_configuration": "configuration",
+    "evaluate": "trained",
     "load_configuration": "configuration",
     "load_data": "assembly",
     "resume": "training",
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from rgcn.runs.configuration import dump_configuration, load_configuration, shipped_configurations
     from rgcn.runs.folder import RunFolder
     from rgcn.runs.result import RunResult
+    from rgcn.runs.trained import evaluate
     from rgcn.runs.training import resume, train
 
 __all__ = [
     "RunFolder",
     "RunResult",
     "dump_configuration",
+    "evaluate",
     "load_configuration",
     "load_data",
     "resume",

@@ -13,19 +13,21 @@ _FILES = {
     "Limits": "limits",
     "Served": "served",
     "create_app": "app",
+    "line": "about",
     "load_models": "server",
     "serve": "server",
 }
 _PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 
 if TYPE_CHECKING:
+    from rgcn.serve.about import line
     from rgcn.serve.address import Address
     from rgcn.serve.app import create_app
     from rgcn.serve.limits import Limits
     from rgcn.serve.served import Served
     from rgcn.serve.server import load_models, serve
 
-__all__ = ["Address", "Limits", "Served", "create_app", "load_models", "serve"]
+__all__ = ["Address", "Limits", "Served", "create_app", "line", "load_models", "serve"]
 
 
 def __getattr__(name: str) -> Any:
