@@ -1,4 +1,4 @@
-"""`rgcn embed`: what a model has learned of nodes and relations, as vectors and as a map."""
+"""`rgcn embed` and `rgcn export`: what a model has learned, as vectors, as a map, and for programs without rgcn."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from rgcn.cli.model_commands import EmbedCommand
-from rgcn.cli.opening import opened_run
-from rgcn.cli.printing import print_json
-from rgcn.errors import ConfigError
+from rgcn.cli.asking import opened_run
+from rgcn.cli.model_commands import EmbedCommand, ExportCommand
+from rgcn.cli.printing import print_json, writing
+from rgcn.errors import ConfigError, DataError
 from rgcn.look import (
     NodeTable,
     NodeVectors,
@@ -24,10 +24,11 @@ from rgcn.look import (
 )
 from rgcn.look.confusion_section import split_looked_at
 from rgcn.look.mapping import STEPS
-from rgcn.predict import OpenModel
+from rgcn.predict import OpenModel, open_model
 from rgcn.predict.node_lists import read_table, resolve_nodes
 from rgcn.progress import progress
-from rgcn.words import count
+from rgcn.tasks.export import save_encoder
+from rgcn.words import count, memory
 
 
 def embed(asked: EmbedCommand) -> None:
@@ -101,3 +102,19 @@ def _nodes(opened: OpenModel, asked: EmbedCommand) -> tuple[NDArray[np.int64], i
     listed = [(row.line, row.cells[0]) for row in table.rows]
     found = resolve_nodes(opened, listed, table.source, skip_unknown=asked.skip_unknown)
     return np.array(list(dict.fromkeys(found.ids.tolist())), dtype=np.int64), found.skipped
+
+
+def export(asked: ExportCommand) -> None:
+    out = asked.out
+    if out.is_dir():
+        raise DataError(f"{out} is a folder; --out takes the name of a file")
+    opened = open_model(asked.run, mirror=asked.mirror, device="cpu", accept_changed_data=asked.accept_changed_data)
+    with writing(out):
+        about = save_encoder(opened.model, out)
+    if asked.as_json:
+        print_json({"encoder": str(out), **about})
+    else:
+        typer.echo(f"Written: {out} ({memory(out.stat().st_size)})")
+        typer.echo(
+            f"{about['nodes']:,} nodes; {about['output']}. Names are in its extra files: nodes.jsonl and others."
+        )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
+from rgcn.cli.asking import opened_run
 from rgcn.cli.model_commands import ExplainCommand
-from rgcn.cli.opening import opened_run
 from rgcn.cli.printing import print_json, writing
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import ConfigError

@@ -177,7 +177,7 @@ class PredictCommand(Command, name="predict", calls="predict:predict"):
     telling: TellingOptions
 
 
-class CompleteCommand(Command, name="complete", calls="complete:complete"):
+class CompleteCommand(Command, name="complete", calls="predict:complete"):
     """Find all missing triples worth adding, over every subject and relation, best first."""
 
     run: Path = RUN
@@ -304,7 +304,7 @@ class CardCommand(Command, name="card", calls="report:card"):
     out: Path | None = option("File to write, such as MODEL_CARD.md; by default it is printed.")
 
 
-class ExportCommand(Command, name="export", calls="export:export"):
+class ExportCommand(Command, name="export", calls="embed:export"):
     """Write the trained encoder as one file that PyTorch alone runs: node numbers in, logits or node vectors out."""
 
     run: Path = RUN

@@ -1,19 +1,25 @@
-"""`rgcn predict`: classes of nodes, or missing ends of triples, for one question or a file of them."""
+"""`rgcn predict` and `rgcn complete`: classes of nodes, missing ends of triples, all missing triples worth adding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import typer
 from numpy.typing import NDArray
 
+from rgcn.answers.by_example import Kinds
+from rgcn.answers.completion import WORTH_ADDING, Completion
+from rgcn.answers.completion import complete as search
 from rgcn.answers.links import answer_links
 from rgcn.answers.reliability import as_text
-from rgcn.cli.model_commands import KnownChoice, PredictCommand
-from rgcn.cli.opening import opened_run
-from rgcn.cli.prediction_tables import MOST_ROWS, link_rows, print_classes, print_links, say_written, write_links
+from rgcn.cli.asking import MOST_ROWS, link_rows, opened_run, print_classes, print_links, write_links
+from rgcn.cli.model_commands import CompleteCommand, KnownChoice, PredictCommand
 from rgcn.cli.printing import print_json
 from rgcn.errors import ConfigError
 from rgcn.predict import OpenModel, predict_classes
@@ -29,10 +35,12 @@ from rgcn.predict.link_tables import ScoredTriples
 from rgcn.predict.node_lists import read_table, resolve_nodes
 from rgcn.predict.questions import QuestionTable, read_questions, single_question
 from rgcn.predict.writing import format_of, predicate_term, write_lines, write_table
-from rgcn.progress import progress
+from rgcn.progress import ProgressMeter, progress
 from rgcn.words import count
 
 QUERIES_AT_ONCE = 1024
+
+Rows = list[dict[str, Any]]
 
 
 def predict(asked: PredictCommand) -> None:
@@ -68,36 +76,50 @@ def _check(opened: OpenModel, asked: PredictCommand, about_links: bool) -> None:
         raise ConfigError(f"--min-probability needs probabilities. {opened.calibration.words}")
 
 
-def _tell(opened: OpenModel, asked: PredictCommand, counts: dict[str, int], found: dict[str, Any] | int) -> bool:
-    """Say what was found, or how much was written; False where a table is still to be printed."""
-    about = {"run": str(opened.path), "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
+def _about(opened: OpenModel, **counts: int) -> dict[str, Any]:
+    return {"run": str(opened.path), "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
+
+
+def _tell(
+    opened: OpenModel,
+    asked: PredictCommand,
+    counts: dict[str, int],
+    noun: str,
+    write: Callable[[Path], int],
+    rows: Callable[[], Rows],
+    show: Callable[[Rows], None],
+) -> None:
+    """Answers to the file that was asked for, else as JSON or a table."""
+    written = None if asked.out is None else write(asked.out)
+    found = rows() if written is None else []
     if asked.telling.as_json:
-        print_json({**about, **(found if isinstance(found, dict) else {"out": str(asked.out), "written": found})})
-        return True
-    if counts.get("skipped"):
+        told = {f"{noun}s": found} if written is None else {"out": str(asked.out), "written": written}
+        print_json({**_about(opened, **counts), **told})
+        return
+    if written is None:
+        show(found)
+    else:
+        typer.echo(f"Written: {count(written, noun)} to {asked.out}")
+        typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
+    if counts["skipped"]:
         typer.echo(f"rgcn: {count(counts['skipped'], 'name')} not known, skipped", err=True)
-    return False
-
-
-# -- classes -----------------------------------------------------------------------------------------------
 
 
 def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
     ids, skipped = _chosen_nodes(opened, asked)
-    counts, chunks, out = {"asked": len(ids), "skipped": skipped}, _classified(opened, ids, asked), asked.out
-    if out is None:
-        rows = [row for chunk in chunks for row in class_frame(opened, chunk, nested=True).to_dicts()]
-        if not _tell(opened, asked, counts, {"predictions": rows}):
-            print_classes(opened, rows)
-        return
-    if format_of(out) == "nt":
+    chunks = _classified(opened, ids, asked)
+
+    def write(out: Path) -> int:
+        if format_of(out) != "nt":
+            return write_table(out, (class_frame(opened, chunk, format_of(out) == "jsonl") for chunk in chunks))
         term = predicate_term(asked.predicate or label_relation(opened) or PREDICATE)
-        written = write_lines(out, (line for chunk in chunks for line in class_triples(opened, chunk, term)))
-    else:
-        nested = format_of(out) == "jsonl"
-        written = write_table(out, (class_frame(opened, chunk, nested) for chunk in chunks))
-    if not _tell(opened, asked, counts, written):
-        say_written(out, f"{count(written, 'prediction')} to ", opened.calibration)
+        return write_lines(out, (line for chunk in chunks for line in class_triples(opened, chunk, term)))
+
+    def rows() -> Rows:
+        return [row for chunk in chunks for row in class_frame(opened, chunk, nested=True).to_dicts()]
+
+    counts = {"asked": len(ids), "skipped": skipped}
+    _tell(opened, asked, counts, "prediction", write, rows, lambda found: print_classes(opened, found))
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
@@ -126,9 +148,6 @@ def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand
             meter.advance(len(chunk))
 
 
-# -- links -------------------------------------------------------------------------------------------------
-
-
 def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
     links = asked.links
     if links.queries is None:
@@ -137,17 +156,21 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
         questions = read_questions(opened, links.queries, skip_unknown=asked.skip_unknown)
-    counts = {"asked": questions.questions.size, "skipped": questions.skipped}
+    size = questions.questions.size
     answers = _answered(opened, questions, asked)
-    if asked.out is None:
-        found = link_rows(opened, answers)
-        if not _tell(opened, asked, counts, {"answers": found}):
-            most = len(found) if questions.questions.size == 1 else MOST_ROWS
-            print_links(found[:most], len(found), opened.calibration)
-        return
-    written = write_links(opened, answers, asked.out)
-    if not _tell(opened, asked, counts, written):
-        say_written(asked.out, f"{count(written, 'answer')} to ", opened.calibration)
+
+    def show(found: Rows) -> None:
+        print_links(found if size == 1 else found[:MOST_ROWS], len(found), opened.calibration)
+
+    _tell(
+        opened,
+        asked,
+        {"asked": size, "skipped": questions.skipped},
+        "answer",
+        write=lambda out: write_links(opened, answers, out),
+        rows=lambda: link_rows(opened, answers),
+        show=show,
+    )
 
 
 def _answered(opened: OpenModel, asked: QuestionTable, how: PredictCommand) -> Iterator[ScoredTriples]:
@@ -164,7 +187,7 @@ def _answered(opened: OpenModel, asked: QuestionTable, how: PredictCommand) -> I
 def _show_reliability(opened: OpenModel, as_json: bool) -> None:
     calibration = opened.calibration
     if as_json:
-        print_json({"run": str(opened.path), "task": opened.task.name, "calibration": calibration.as_dict()})
+        print_json(_about(opened))
         return
     typer.echo(calibration.words)
     if calibration.fitted:
@@ -172,3 +195,69 @@ def _show_reliability(opened: OpenModel, as_json: bool) -> None:
     if calibration.reliability:
         typer.echo("\nOn validation, where it was fitted; the bar is the share that was right, | what was said:\n")
         typer.echo(as_text(calibration.reliability))
+
+
+# -- all missing triples -----------------------------------------------------------------------------------
+
+
+def complete(asked: CompleteCommand) -> None:
+    if asked.out is not None:
+        format_of(asked.out)
+    if asked.min_score is not None:
+        raise ConfigError(
+            "--min-score is gone: a score is the model's own number now, not one between 0 and 1. Use "
+            "--min-probability, which is calibrated"
+        )
+    if asked.only_seen and asked.any_node:
+        raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
+    opened = opened_run(asked.run, asked.opening, asked.new, asked.telling.quiet)
+    found, out = _completed(opened, asked), asked.out
+    rows = ScoredTriples.of_completion(found)
+    about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "found": len(found)}
+    if out is not None:
+        about |= {"out": str(out), "written": write_links(opened, [rows], out)}
+    if asked.telling.as_json:
+        triples = {} if out is not None else {"triples": link_rows(opened, [rows])}
+        print_json({**about, **triples, "calibration": found.calibration.as_dict()})
+        return
+    cut = " (the best of more: --limit)" if found.found > len(found) else ""
+    typer.echo(f"{count(len(found), 'missing triple')}{cut}, of {count(found.pairs, 'subject-relation pair')} asked")
+    if len(found) and out is None:
+        print_links(link_rows(opened, [rows[:MOST_ROWS]]), len(rows), found.calibration)
+        return
+    if not len(found):
+        typer.echo(_best_of_none(found, asked.min_probability))
+    if out is not None:
+        typer.echo(f"Written: {out}")
+    typer.echo(f"{found.calibration.words} {found.calibration.meaning}")
+
+
+def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
+    kinds: Kinds = "seen" if asked.only_seen else "any" if asked.any_node else "fitting"
+    with ExitStack() as stack:
+        meter = ProgressMeter()
+
+        def begin(pairs: int) -> None:
+            nonlocal meter
+            meter = stack.enter_context(progress("completing", pairs, "pairs", show=asked.telling.bars))
+
+        return search(
+            opened,
+            relations=[opened.relation(name) for name in asked.relation] if asked.relation else None,
+            k=asked.k,
+            min_probability=asked.min_probability,
+            limit=asked.limit,
+            nodes=kinds,
+            by_example=not asked.any_direction,
+            on_begin=begin,
+            on_progress=lambda done: meter.advance(done - meter.done),
+        )
+
+
+def _best_of_none(found: Completion, min_probability: float | None) -> str:
+    """What to ask for instead."""
+    if not math.isfinite(found.best):
+        return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
+    probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
+    least = WORTH_ADDING if min_probability is None else min_probability
+    return f"The best has probability {probability:.2g}, below --min-probability {least:g}: lower that to have some."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import typer
 from rich.box import SIMPLE, Box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.progress import progress
 from rgcn.words import count
 
 
@@ -43,16 +46,19 @@ def table(columns: Iterable[str], numbers: Iterable[str] = (), title: str | None
 
 
 @contextmanager
-def busy(words: str, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Says what is being done: a changing line on a terminal, lines elsewhere; on standard error."""
-    console = Console(stderr=True)
-    if quiet:
-        yield lambda what: None
-    elif console.is_terminal:
-        with console.status(words) as status:
-            yield lambda what: status.update(typer.unstyle(f"{words}: {what}").replace("[", r"\["))
-    else:
-        yield lambda what: typer.echo(f"{words}: {what}", err=True)
+def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Says what is being done, or has been of `total`: beside a bar on a terminal, in lines elsewhere; on stderr."""
+    with progress(words, total, show=False if quiet else None) as meter:
+        drawn = sys.stderr.isatty()
+
+        def say(what: str) -> None:
+            if not quiet and drawn:
+                meter.describe(escape(what))
+                meter.advance(0 if total is None else 1)
+            elif not quiet:
+                typer.echo(what, err=True)
+
+        yield say
 
 
 def report_skipped(graph: KnowledgeGraph) -> None:

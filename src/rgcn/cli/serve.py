@@ -6,15 +6,12 @@ import os
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import typer
-from rich.markup import escape
 
 from rgcn import serve as serving
 from rgcn.cli.model_commands import ServeCommand
-from rgcn.progress import progress
+from rgcn.cli.printing import busy
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.address import Address, bound_socket, read_token
 
@@ -28,7 +25,7 @@ def serve(asked: ServeCommand) -> None:
     address.check()
     # All of this before PyTorch and the models are loaded: a mistyped name and a port in use are said at once.
     listening = bound_socket(address)
-    with _loading(asked.quiet) as on_step:
+    with busy("loading", asked.quiet) as on_step:
         models = serving.load_models(
             asked.runs,
             mirror=asked.mirror,
@@ -58,18 +55,3 @@ def serve(asked: ServeCommand) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-@contextmanager
-def _loading(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Says what is being loaded: a bar where stderr is a terminal, else a line each."""
-    with progress("loading", None, show=False if quiet else None) as meter:
-        drawn = not quiet and sys.stderr.isatty()
-
-        def on_step(what: str) -> None:
-            if drawn:
-                meter.describe(escape(what))
-            elif not quiet:
-                typer.echo(what, err=True)
-
-        yield on_step

@@ -8,15 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from rgcn.runs.series import SeriesListener, SeriesRow
 from rgcn.tasks.task import Metric, task_of
@@ -27,14 +20,14 @@ if TYPE_CHECKING:
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0
-SHORTEST_PAUSE_S = 0.05
-
-
-# -- one training ------------------------------------------------------------------------------------------
+SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost more than a step
 
 
 class TrainingProgress:
-    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show."""
+    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
+
+    Each step is an epoch or a batch; what is shown of them is the loss and this metric.
+    """
 
     def __init__(self, total: int, metric: Metric) -> None:
         self.total, self.metric = total, metric
@@ -64,26 +57,12 @@ class TrainingProgress:
         return steps, seconds, f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
 
 
-@contextmanager
-def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    """`total` steps, each an epoch or a batch; what is shown of them is the loss and this figure."""
-    console = Console(stderr=True)
-    if quiet:
-        yield TrainingProgress(total, metric)
-    elif not console.is_terminal:
-        yield _Lines(total, metric)
-    else:
-        speed = TextColumn("{task.fields[speed]}")
-        columns = TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), speed
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-            yield _Bar(bar, total, metric)
-
-
 class _Bar(TrainingProgress):
-    def __init__(self, bar: Progress, total: int, metric: Metric) -> None:
+    shown = described = 0.0
+
+    def __init__(self, bar: bars.Progress, total: int, metric: Metric) -> None:
         super().__init__(total, metric)
         self.bar, self.task = bar, bar.add_task("", total=total, speed="")
-        self.shown = self.described = 0.0
 
     def step(self, number: int) -> None:
         now = time.monotonic()
@@ -92,7 +71,7 @@ class _Bar(TrainingProgress):
             # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
             self.bar.update(self.task, completed=number)
             self.bar.reset(self.task, completed=number, total=self.total)
-        if now - self.shown >= SHORTEST_PAUSE_S:  # drawing more often than anyone can see would cost more than a step
+        if now - self.shown >= SHORTEST_PAUSE_S:
             self.shown = now
             self.bar.update(self.task, completed=number, speed=self.so_far(number)[2])
 
@@ -127,45 +106,31 @@ class _Lines(TrainingProgress):
         typer.echo(f"epoch {number}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
 
 
-# -- several -----------------------------------------------------------------------------------------------
-
-
 @contextmanager
-def series_progress(quiet: bool) -> Iterator[SeriesListener]:
-    """What hears of the runs: after `begin`, give `ran` and `epoch` to `run_series` as on_run and on_epoch."""
-    console = Console(stderr=True)
+def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
+    """What one training reports to."""
     if quiet:
-        yield SeriesListener()
-    elif not console.is_terminal:
-        yield _SeriesLines()
+        yield TrainingProgress(total, metric)
+    elif not (console := Console(stderr=True)).is_terminal:
+        yield _Lines(total, metric)
     else:
-        columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[runs]}")
-        with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
-            yield _SeriesBars(bar)
+        words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
+        columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
+        with bars.Progress(*columns, bars.TimeRemainingColumn(), console=console) as bar:
+            yield _Bar(bar, total, metric)
 
 
-class _SeriesLines(SeriesListener):
-    def begin(self, name: str, runs: int, epochs: int) -> None:
-        self.name, self.runs, self.done = name, runs, 0
+class _Series(SeriesListener):
+    """A line for each run, or a bar for each configuration, where what is under way counts by its epochs."""
 
-    def ran(self, row: SeriesRow) -> None:
-        self.done += 1
-        typer.echo(f"{self.name} {self.done}/{self.runs}  {row_words(row)}", err=True)
-
-    def absent(self, name: str, why: str) -> None:
-        typer.echo(f"{name}: {why}", err=True)
-
-
-class _SeriesBars(SeriesListener):
-    """A bar for each configuration; what is under way counts by its epochs."""
-
-    def __init__(self, bar: Progress) -> None:
+    def __init__(self, bar: bars.Progress | None = None) -> None:
         self.bar = bar
 
     def begin(self, name: str, runs: int, epochs: int) -> None:
         self.name, self.runs, self.epochs, self.done = name, runs, epochs, 0
         self.under_way: dict[int, float] = {}
-        self.task = self.bar.add_task(name, total=runs, runs=f"0/{runs}")
+        if self.bar is not None:
+            self.task = self.bar.add_task(name, total=runs, runs=f"0/{runs}")
 
     def epoch(self, seed: int, epoch: Any) -> None:
         self.under_way[seed] = epoch.number / self.epochs
@@ -174,16 +139,36 @@ class _SeriesBars(SeriesListener):
     def ran(self, row: SeriesRow) -> None:
         self.under_way.pop(row.seed, None)
         self.done += 1
-        if row.outcome in ("failed", "reused"):
-            self.absent(self.name, row_words(row))
+        if self.bar is None or row.outcome in ("failed", "reused"):
+            self._say(f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
         self._show()
 
     def absent(self, name: str, why: str) -> None:
-        self.bar.console.print(f"{name}: {why}", markup=False, highlight=False)
+        self._say(f"{name}: {why}")
+
+    def _say(self, words: str) -> None:
+        if self.bar is None:
+            typer.echo(words, err=True)
+        else:
+            self.bar.console.print(words, markup=False, highlight=False)
 
     def _show(self) -> None:
-        completed = self.done + sum(self.under_way.values())
-        self.bar.update(self.task, completed=completed, runs=f"{self.done}/{self.runs}")
+        if self.bar is not None:
+            completed = self.done + sum(self.under_way.values())
+            self.bar.update(self.task, completed=completed, runs=f"{self.done}/{self.runs}")
+
+
+@contextmanager
+def series_progress(quiet: bool) -> Iterator[SeriesListener]:
+    """What hears of several trainings: after `begin`, `run_series` takes `ran` and `epoch` as on_run and on_epoch."""
+    if quiet:
+        yield SeriesListener()
+    elif not (console := Console(stderr=True)).is_terminal:
+        yield _Series()
+    else:
+        name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
+        with bars.Progress(name, bars.BarColumn(), runs, bars.TimeElapsedColumn(), console=console) as bar:
+            yield _Series(bar)
 
 
 def row_words(row: SeriesRow) -> str:
@@ -200,5 +185,4 @@ def row_words(row: SeriesRow) -> str:
     found = {split: figures.get(metric.name) for split, figures in row.result["metrics"].items()}
     parts = [f"{split} {metric.title} {metric.words(one)}" for split, one in found.items() if one is not None]
     notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
-    parts.append(duration(row.result["seconds"]))
-    return f"seed {row.seed}: {', '.join(parts)}{notes.get(row.outcome, '')}"
+    return f"seed {row.seed}: {', '.join([*parts, duration(row.result['seconds'])])}{notes.get(row.outcome, '')}"

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rgcn.cli.model_commands import TuneCommand
-from rgcn.cli.printing import print_json
+from rgcn.cli.printing import busy, print_json
 from rgcn.errors import ConfigError, StoppedError
 from rgcn.runs import load_configuration
 from rgcn.runs.folder import with_whole_paths
@@ -36,7 +31,11 @@ def tune(asked: TuneCommand) -> None:
         folder=asked.out or Path("tune") / _plain_name(asked.configuration),
         mirror=asked.computing.mirror,
     )
-    with _progress(asked.trials, asked.telling.quiet) as on_trial:
+    with busy("trials", asked.telling.quiet, asked.trials) as say:
+
+        def on_trial(trial: TrialRecord, result: TuneResult) -> None:
+            say(f"{len(result.trials)}/{asked.trials}  {_words(trial, result)}")
+
         result = run(plan, asked.trials, jobs=asked.jobs, minutes=asked.minutes, on_trial=on_trial)
     if asked.telling.as_json:
         print_json(result.as_dict())
@@ -69,23 +68,6 @@ def _print(result: TuneResult) -> None:
 
 def _value(trial: TrialRecord) -> str:
     return f"{trial.value:.4f}" + (f" ± {trial.deviation:.4f}" if trial.deviation else "")
-
-
-@contextmanager
-def _progress(trials: int, quiet: bool) -> Iterator[Callable[[TrialRecord, TuneResult], None]]:
-    """A bar on a terminal, a line for each trial elsewhere; all of it on standard error."""
-    console = Console(stderr=True)
-    if quiet:
-        yield lambda trial, result: None
-    elif console.is_terminal:
-        columns = (TextColumn("trial"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-            task = bar.add_task("", total=trials)
-            yield lambda trial, result: bar.update(
-                task, completed=len(result.trials), description=escape(_words(trial, result))
-            )
-    else:
-        yield lambda trial, result: typer.echo(f"{len(result.trials)}/{trials}  {_words(trial, result)}", err=True)
 
 
 def _words(trial: TrialRecord, result: TuneResult) -> str:

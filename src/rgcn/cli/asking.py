@@ -1,4 +1,4 @@
-"""What `rgcn predict` and `rgcn complete` found: into a file, as JSON, or as tables on the terminal."""
+"""What commands that ask a model share: opening its run, and its answers in a file or in tables on the terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,37 @@ from rich.markup import escape
 from rich.table import Table
 
 from rgcn.answers.calibration import Calibration
+from rgcn.cli.options import NewNodeOptions, OpeningOptions
 from rgcn.cli.printing import output, table
-from rgcn.errors import local_name
-from rgcn.predict import OpenModel
+from rgcn.errors import ConfigError, local_name
+from rgcn.predict import OpenModel, open_model
 from rgcn.predict.link_tables import ScoredTriples, link_frames, link_triples
+from rgcn.predict.unseen import with_new_triples
 from rgcn.predict.writing import format_of, write_lines, write_table
 from rgcn.words import count
 
 MOST_ROWS = 20
+
+
+def opened_run(run: Path, opening: OpeningOptions, new: NewNodeOptions | None = None, quiet: bool = True) -> OpenModel:
+    """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
+    triples, features = (None, None) if new is None else (new.new_triples, new.new_features)
+    if features is not None and triples is None:
+        raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+    opened = open_model(
+        run,
+        mirror=opening.mirror,
+        device=opening.device or "auto",
+        accept_changed_data=opening.accept_changed_data,
+    )
+    if triples is None:
+        return opened
+    larger = with_new_triples(opened, triples, features)
+    if not quiet:  # a known node with a slip in its name is a new node: the number shows it
+        names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
+        more = ", ..." if len(larger.new_nodes) > 5 else ""
+        typer.echo(f"{count(len(larger.new_nodes), 'new node')}: {names}{more}", err=True)
+    return larger
 
 
 def write_links(opened: OpenModel, found: Iterable[ScoredTriples], out: Path) -> int:
@@ -54,12 +77,6 @@ def print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration
         known = "known" if row["known"] else ""
         drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
     _show(drawn, calibration, found, len(rows), "answer")
-
-
-def say_written(out: Path, words: str, calibration: Calibration) -> None:
-    """Where it is, and what its probabilities mean."""
-    typer.echo(f"Written: {words}{out}")
-    typer.echo(f"{calibration.words} {calibration.meaning}")
 
 
 def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: str) -> None:
