@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rgcn.cli.app import app
+from rgcn.cli.commands import app
 from rgcn.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rgcn.cli.app import app
+from rgcn.cli.commands import app
 from rgcn.errors import ConfigError, UnknownNameError
 
 

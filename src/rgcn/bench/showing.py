@@ -28,7 +28,6 @@ LEGEND = (
 FORMATS = (".svg", ".pdf", ".png")
 # Colors that stay apart for color-blind readers (Okabe and Ito), one for each side.
 COLORS = {"ours": "#0072B2", "FastRGCNConv": "#E69F00", "RGCNConv": "#CC79A7", "floor": "#999999"}
-SCALING_COLORS = {**COLORS, "rgcn": "#0072B2", "e-rgcn": "#009E73"}
 
 
 # -- words -------------------------------------------------------------------------------------------------
@@ -40,7 +39,7 @@ def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
     for key, (ours, *peers) in _groups(result).items():
         floor = ours.get("floor")
         least = (duration(floor["seconds"]), f"{floor['reached']:.0%}") if floor else ("", "")
-        start = (*key, _time(ours), _size(ours), *least)
+        start: tuple[str, ...] = (*key, _time(ours), _size(ours), *least)
         for peer in peers or [{}]:
             slower, larger = (
                 f"{times(peer[name])}×" if peer.get(name) else "" for name in ("times_slower", "times_memory")
@@ -115,7 +114,7 @@ def check_plottable(path: Path) -> None:
     """Say what is missing before anything is measured, rather than after."""
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
-    _figure(1, 1)
+    empty_figure(1, 1)
 
 
 def plot_steps(result: dict[str, Any], path: Path) -> None:
@@ -127,7 +126,7 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
         groups[key] = {side: row["seconds"] for side, row in sides.items() if "seconds" in row}
     if not any(groups.values()):
         raise ConfigError("there is nothing to draw: no measurement succeeded")
-    figure = _figure(max(6.0, 1.2 + 1.5 * len(groups)), 4.2)
+    figure = empty_figure(max(6.0, 1.2 + 1.5 * len(groups)), 4.2)
     axes = figure.add_subplot()
     width, named = 0.84 / len(COLORS), set()
     for place, bars in enumerate(groups.values()):
@@ -143,43 +142,12 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("seconds of a training step")
     above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
     axes.legend(frameon=False, fontsize=8, ncols=len(named), **above)
-    _tidy(axes)
-    _save(figure, path)
+    tidy(axes)
+    save_figure(figure, path)
 
 
-def plot_scaling(result: dict[str, Any], path: Path) -> None:
-    """Two panels over the number of edges, both scales logarithmic: step time, and peak memory.
-
-    result["points"]: {edges, side, device, seconds, peak_bytes}, or `failed` where a side ran out, which a cross marks
-    at the last size it managed.
-    """
-    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for point in result["points"]:
-        lines.setdefault((point["side"], point["device"]), []).append(point)
-    figure = _figure(9.0, 3.8)
-    devices = {device for _, device in lines}
-    panels = (("seconds", "seconds of a training step", 1.0), ("peak_bytes", "peak memory, MiB", 2.0**20))
-    for number, (name, title, unit) in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, 2, number)
-        for (side, device), points in lines.items():
-            known = sorted((p for p in points if p.get(name)), key=lambda p: int(p["edges"]))
-            x, y = [p["edges"] for p in known], [p[name] / unit for p in known]
-            color = SCALING_COLORS.get(side, "#555555")
-            label = side if len(devices) == 1 else f"{side}, {device}"
-            axes.plot(x, y, "o-" if device == "cpu" else "s--", color=color, markersize=3.5, label=label)
-            if any("failed" in p for p in points):
-                axes.plot(x[-1:], y[-1:], "x", color=color, markersize=10)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("edges")
-        axes.set_title(title, fontsize=10)
-        _tidy(axes)
-        if number == 1:
-            axes.legend(frameon=False, fontsize=8)
-    _save(figure, path)
-
-
-def _figure(width: float, height: float) -> Figure:
+def empty_figure(width: float, height: float) -> Figure:
+    """To draw on; inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -187,18 +155,19 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """No frame, and lines to read values by."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Neither a date nor random ids are in it: the same figures always give the same file."""
     from matplotlib import rc_context
 
     content = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
-    # Neither a date nor random ids, so that the same figures always give the same file.
     with rc_context({"svg.hashsalt": "rgcn", "svg.fonttype": "none"}):
         figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     write_atomically(path, content.getvalue())

@@ -1,5 +1,5 @@
 """The command line: it parses, calls, and prints."""
 
-from rgcn.cli.app import main
+from rgcn.cli.commands import main
 
 __all__ = ["main"]

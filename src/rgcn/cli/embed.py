@@ -60,7 +60,7 @@ def embed(asked: EmbedCommand) -> None:
     if asked.plot is not None:
         method = asked.map_.value
         with progress("map", STEPS.get(method), "steps", show=asked.telling.bars) as meter:
-            settings = {"method": method, "seed": asked.seed, "most": asked.most, "split": split}
+            settings: dict[str, Any] = {"method": method, "seed": asked.seed, "most": asked.most, "split": split}
             drawn = make_map(vectors, nodes, on_step=lambda: meter.advance(1), **settings)
         write_map_page(asked.plot, drawn, split)
         made = said["map"] = drawn.as_dict()

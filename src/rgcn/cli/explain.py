@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -56,7 +57,7 @@ def _check(asked: ExplainCommand) -> None:
 
 
 def _explained(opened: OpenModel, asked: ExplainCommand) -> Explanation:
-    how = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    how: dict[str, Any] = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
     if asked.node is not None:
         opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
         number = None if asked.class_ is None else opened.class_(asked.class_)

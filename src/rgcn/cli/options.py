@@ -73,7 +73,7 @@ class Options:
                 yield from group.parameters()
             else:
                 default = Parameter.empty if one.default is MISSING else one.default
-                kind = Annotated[hint, one.metadata["typer"]]
+                kind: Any = Annotated[hint, one.metadata["typer"]]  # type: ignore[valid-type]
                 yield Parameter(one.name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
     @classmethod

@@ -70,10 +70,11 @@ def tensors(asked: PaperTensorsCommand) -> None:
 
 
 def timings(asked: PaperTimingsCommand) -> None:
-    where = {"mirror": asked.computing.mirror, "device": asked.computing.device}
+    names, where = _chosen(asked.which, timing_tables.NAMES) or None, asked.computing
     with busy("measuring", asked.telling.quiet) as say:
-        names = _chosen(asked.which, timing_tables.NAMES) or None
-        table = timing_tables.timings_table(names, **where, steps=asked.steps, on_measure=say)
+        table = timing_tables.timings_table(
+            names, mirror=where.mirror, device=where.device, steps=asked.steps, on_measure=say
+        )
     _finish([table], asked.telling)
 
 

@@ -7,7 +7,7 @@ import sys
 import warnings
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -103,8 +103,15 @@ def main() -> None:
         sys.exit(0)
 
 
-def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+def _say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning of ours is a sentence for the user; where in our code it came from tells them nothing."""
     ours = issubclass(category, UserWarning) and "rgcn" in Path(filename).parts
-    words = f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno)
+    words = f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno, line)
     sys.stderr.write(words)
