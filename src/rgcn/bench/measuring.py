@@ -64,14 +64,6 @@ class StepJob:
         return cls(**{**values, "workload": Workload(**values["workload"])})
 
 
-class TooSlowError(Exception):
-    """A step took longer than allowed."""
-
-
-class ChildError(RgcnError):
-    """A measuring process ended without a result."""
-
-
 # -- by whom -----------------------------------------------------------------------------------------------
 
 
@@ -79,7 +71,7 @@ def measure_apart(job: StepJob) -> dict[str, Any]:
     """`measure` in a new process; one that dies is reported as {"failed": why}."""
     try:
         return _run(job.to_json(), patience=600 + 10 * job.budget + 10 * (job.max_seconds or 0))
-    except ChildError as error:
+    except RgcnError as error:
         return {"failed": str(error)}
 
 
@@ -103,9 +95,9 @@ def _run(argument: str, patience: float) -> dict[str, Any]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
     except subprocess.TimeoutExpired:
-        raise ChildError(f"ran out of time: no result after {patience:.0f} s") from None
+        raise RgcnError(f"ran out of time: no result after {patience:.0f} s") from None
     if done.returncode:
-        raise ChildError(_why(done.returncode, done.stderr))
+        raise RgcnError(_why(done.returncode, done.stderr))
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -135,7 +127,7 @@ def measure(job: StepJob) -> dict[str, Any]:
     """Seconds of a step (the median), memory and more; or {"failed": why} where time or memory did not suffice."""
     try:
         return _measure(job)
-    except TooSlowError as error:
+    except TimeoutError as error:
         return {"failed": f"ran out of time: {error}"}
     except (MemoryError, RuntimeError) as error:
         words = str(error) or type(error).__name__
@@ -212,5 +204,5 @@ def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> fl
     wait()
     seconds = time.perf_counter() - start
     if max_seconds is not None and seconds > max_seconds:
-        raise TooSlowError(f"a step took {seconds:.3g} s")
+        raise TimeoutError(f"a step took {seconds:.3g} s")
     return seconds

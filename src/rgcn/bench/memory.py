@@ -38,10 +38,8 @@ class HostMemory:
 
     def __init__(self) -> None:
         gc.collect()
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(
-                0
-            )  # give back what was freed, lest the next allocations come out of it unseen
+        with contextlib.suppress(OSError, AttributeError):  # freed pages, lest the next allocations use them unseen
+            ctypes.CDLL(None).malloc_trim(0)
         self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
         self.at_rest = (status_bytes("VmRSS") if self.method == "VmHWM" else _largest_ever()) or 0
 
@@ -62,16 +60,16 @@ class DeviceMemory:
     method = "cuda"
 
     def __init__(self, device: str) -> None:
-        self._cuda, self._device = torch.cuda, torch.device(device)
+        self._device = torch.device(device)
         gc.collect()
-        self._cuda.empty_cache()
+        torch.cuda.empty_cache()
         self.restart()
 
     def peak(self) -> int:
-        return int(self._cuda.max_memory_allocated(self._device))
+        return int(torch.cuda.max_memory_allocated(self._device))
 
     def restart(self) -> None:
-        self._cuda.reset_peak_memory_stats(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
 
 
 def available_bytes() -> int | None:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from rgcn.tasks.devices import choose_device
 from rgcn.version import __version__
 
 FIGURES = ("seconds", "peak_bytes", "step_peak_bytes", "prepare_seconds", "first_step_seconds", "steps", "threads")
-PACKAGES = ("torch", "numba", "numpy", "triton", "torch-geometric")
+PACKAGES = ("python", "rgcn", "torch", "numba", "numpy", "triton", "torch-geometric")
 SHARE_OF_MEMORY = 0.9
 
 Measure = Callable[[StepJob], dict[str, Any]]
@@ -90,8 +90,8 @@ def compare(
         path = Path(folder) / "graph.npz"
         for name, graph in graphs.items():
             graph_to_npz(graph, path)
+            title = Path(name).name.removesuffix(".npz")
             for device, model in product(devices, plan.models):
-                title = short_name(name)
                 workload = workload_for(title, model, graph.num_nodes, graph.num_relations, plan.hidden, plan.bases)
                 jobs = [
                     StepJob(str(path), side, workload, device, plan.steps, plan.budget, max_bytes=_allowed(device))
@@ -117,15 +117,6 @@ def resolve_devices(given: tuple[str, ...] | None) -> tuple[str, ...]:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
             raise ConfigError(f"unknown device {name!r}; there are cpu, cuda, cuda:N and auto")
     return tuple(dict.fromkeys(str(choose_device(name)) for name in given))
-
-
-def short_name(name: str) -> str:
-    """What to call a graph: a name as it is, a path by its last part.
-
-    >>> short_name("/tmp/am-shaped.npz")
-    'am-shaped'
-    """
-    return Path(name).name.removesuffix(".npz")
 
 
 def _allowed(device: str) -> int | None:
@@ -205,16 +196,10 @@ def _best(turns: list[dict[str, Any]]) -> dict[str, Any] | None:
 def describe_machine() -> dict[str, Any]:
     """cpu, cores, gpu (None where there is none), python, system, and a version for each package (None: absent)."""
     here = environment()
+    hardware, versions = here["hardware"], {**here["versions"], "rgcn": __version__}
+    if peers_installed():
+        versions["torch-geometric"] = version("torch-geometric")
     return {
-        **{key: here["hardware"][key] for key in ("cpu", "cores", "gpu", "system")},
-        "python": here["versions"]["python"],
-        "rgcn": __version__,
-        **{name: _version(name) for name in PACKAGES},
+        **{key: hardware[key] for key in ("cpu", "cores", "gpu", "system")},
+        **{name: versions.get(name) for name in PACKAGES},
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

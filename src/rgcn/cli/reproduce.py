@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table as Drawn
+from rich.markdown import Markdown
 
 from rgcn.cli.printing import busy, output
 from rgcn.cli.study_commands import (
@@ -36,8 +34,6 @@ from rgcn.paper.comparison import Report, Table
 from rgcn.paper.everything import quick_tables
 from rgcn.paper.tensor_statistics import tensor_statistics, tensors_table
 from rgcn.paper.trainings import CONFIGURATIONS, Plan, run_trainings, training_table
-
-COLORS = {"good": "green", "bad": "red", "quiet": "dim"}
 
 
 def train_task(asked: PaperTaskCommand) -> None:
@@ -123,7 +119,7 @@ def _finish(
     if telling.as_json:
         typer.echo(rendering.json_text(report), nl=False)
     else:
-        _print(report)
+        output(100).print(Markdown(rendering.markdown(report)))
     try:
         for path, render in files.items():
             if path is not None:
@@ -134,31 +130,3 @@ def _finish(
         typer.echo(f"rgcn: {failure}", err=True)
     if failures:
         raise typer.Exit(1)
-
-
-def _print(report: Report) -> None:
-    """Every table with its title above and its notes below."""
-    console = output(100)
-    for table in report.tables:
-        laid = rendering.lay_out(table)
-        console.print(f"[bold]{escape(rendering.title(table))}[/]\n", soft_wrap=not console.is_terminal)
-        console.print(_drawn(laid))
-        for words in rendering.below(table, laid):
-            console.print(escape(words))
-        console.print()
-
-
-def _drawn(laid: rendering.Laid) -> Drawn:
-    drawn = Drawn(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column, heading in zip(laid.columns, rendering.headings(laid), strict=True):
-        justify = "right" if column in rendering.NUMBERS else "left"
-        drawn.add_column(heading, justify=justify, no_wrap=column not in ("what", "of"), overflow="fold")  # type: ignore[arg-type]
-    for group in rendering.groups(laid):
-        for line in group:
-            cells = [escape(line.cells[column]) for column in laid.columns]
-            if laid.columns[-1] == "verdict" and cells[-1]:
-                cells[-1] = f"[{COLORS[page.mood(line.verdict)]}]{cells[-1]}[/]"
-            drawn.add_row(*cells)
-        if len(group) > 1:
-            drawn.add_section()
-    return drawn
