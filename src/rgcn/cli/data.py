@@ -125,14 +125,10 @@ def _description(dataset: Dataset, where: str) -> dict[str, Any]:
     pruned = dataset.published_after_pruning
     counts = _counts(dataset) if dataset.embedded else dataset.counts
     return {
-        "name": dataset.name,
-        "title": dataset.title,
+        **{key: getattr(dataset, key) for key in ("name", "title", "licence", "homepage", "citation")},
         "tasks": list(dataset.tasks),
         "counts": {**vars(counts), "labels": counts.labels},
         "published_after_pruning": None if pruned is None else {**vars(pruned), "labels": pruned.labels},
-        "licence": dataset.licence,
-        "homepage": dataset.homepage,
-        "citation": dataset.citation,
         "download_bytes": dataset.download_size,
         "where": where,
     }

@@ -72,7 +72,7 @@ class TrainCommand(Command, name="train", calls="train:train"):
     telling: TellingOptions
 
 
-class ResumeCommand(Command, name="resume", calls="resume:resume"):
+class ResumeCommand(Command, name="resume", calls="train:resume"):
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 
     The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
@@ -86,7 +86,7 @@ class ResumeCommand(Command, name="resume", calls="resume:resume"):
     telling: TellingOptions
 
 
-class EvaluateCommand(Command, name="evaluate", calls="resume:evaluate"):
+class EvaluateCommand(Command, name="evaluate", calls="train:evaluate"):
     """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 
     Of a run that is not finished the best weights of its newest checkpoint are measured.

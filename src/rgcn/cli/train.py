@@ -1,4 +1,4 @@
-"""`rgcn train`: from a configuration to a result."""
+"""`rgcn train`, `rgcn resume` and `rgcn evaluate`: from a configuration, or from where a run is, to a result."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from rgcn import runs
-from rgcn.cli.model_commands import TrainCommand
+from rgcn.cli.model_commands import EvaluateCommand, ResumeCommand, TrainCommand
 from rgcn.cli.options import RUNS, TellingOptions
-from rgcn.cli.outcome import print_outcome
+from rgcn.cli.outcome import Outcome, print_outcome
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.series import SeriesResult, run_series
+from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
 from rgcn.tasks.task import task_of
 from rgcn.words import count as counted
@@ -36,20 +36,48 @@ def train(asked: TrainCommand) -> None:
     overrides = {"seed": asked.seed, "training.device": asked.computing.device, "trackers": asked.track}
     given = {key: value for key, value in overrides.items() if value is not None}
     config = runs.load_configuration(asked.configuration, asked.changes or [], given)
-    folder = None if asked.no_keep else asked.out or free_folder(asked.configuration)
+    folder = None if asked.no_keep else asked.out or _free_folder(asked.configuration)
     try:
         if asked.runs > 1:
-            train_series(config, asked.runs, asked.jobs, folder, asked.computing.mirror, asked.telling)
+            _train_series(config, asked.runs, asked.jobs, folder, asked.computing.mirror, asked.telling)
         else:
             result = _train_one(config, folder, asked.computing.mirror, asked.telling.quiet)
-            show(result, folder, asked.telling.as_json)
+            _show(result, folder, asked.telling.as_json)
     finally:
         if folder is not None and asked.out is None:
             with suppress(OSError):  # a folder of our own choice in which nothing came to be
                 folder.rmdir()
 
 
-def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
+def resume(asked: ResumeCommand) -> None:
+    folder, telling = asked.folder, asked.telling
+    if (folder / "series.json").exists():
+        _train_series(*read_series(folder), folder, asked.mirror, telling)
+        return
+    run = RunFolder(folder)
+    run.check()
+    if run.result() is not None and not telling.quiet:
+        typer.echo(f"{folder} is finished; nothing is left to do", err=True)
+    about = run.about()
+    with training_progress(about["epochs"], telling.quiet, task_of(about["task"]).headline) as progress:
+        result = runs.resume(folder, asked.mirror, progress.epoch, progress.step, track=not asked.no_track)
+    _show(result, folder, telling.as_json)
+
+
+def evaluate(asked: EvaluateCommand) -> None:
+    run = RunFolder(asked.folder)
+    run.check()
+    if run.result() is None:
+        typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
+    found = runs.evaluate(run, asked.split, asked.mirror)
+    if asked.as_json:
+        print_json(found)
+        return
+    typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}, {found['split']} split")
+    output(least=100).print(task_of(found["task"]).to(Outcome).evaluated(found["metrics"]))
+
+
+def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
     """A finished run: one JSON object, or figures and examples."""
     if as_json:
         print_json(result.as_dict())
@@ -62,7 +90,7 @@ def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
         )
 
 
-def free_folder(configuration: str) -> Path:
+def _free_folder(configuration: str) -> Path:
     """A new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, then runs/rgcn-nc-aifb-2, ..."""
     path = Path(configuration)
     name = path.stem if path.suffix in (".yaml", ".yml") else configuration
@@ -91,7 +119,7 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
         return runs.train(config, graph, folder, progress.epoch, progress.step)
 
 
-def train_series(
+def _train_series(
     config: RunConfig, number: int, jobs: int, folder: Path | None, mirror: Path | None, telling: TellingOptions
 ) -> None:
     """Train with several seeds, or go on with those that are not finished, and show what they say together."""
