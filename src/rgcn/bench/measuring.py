@@ -26,7 +26,7 @@ from rgcn.bench.memory import DeviceMemory, HostMemory, limit_memory
 from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
-from rgcn.tasks import NodeClassifier
+from rgcn.tasks import Estimator
 
 TINY_EDGES = 200
 FEWEST_STEPS = 3
@@ -182,7 +182,7 @@ def _measure(job: StepJob) -> dict[str, Any]:
     return found
 
 
-def _prepare(job: StepJob, graph: KnowledgeGraph) -> tuple[Step, NodeClassifier | None]:
+def _prepare(job: StepJob, graph: KnowledgeGraph) -> tuple[Step, Estimator | None]:
     if job.side == "ours":
         return sides.our_step(graph, job.workload, job.device)
     return sides.peer_step(graph, job.workload, job.device, job.side), None

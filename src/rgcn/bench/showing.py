@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgcn.data.atomic import write_atomically
 from rgcn.errors import ConfigError
+from rgcn.extras import import_extra
 from rgcn.words import count, duration, memory, times
 
 if TYPE_CHECKING:
@@ -148,11 +149,10 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
 
 def empty_figure(width: float, height: float) -> Figure:
     """To draw on; inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError("drawing needs matplotlib: pip install 'rgcn[bench]', or leave out --plot") from None
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure: Figure = import_extra("matplotlib", "bench", "matplotlib.figure").Figure(
+        figsize=(width, height), layout="constrained", facecolor="white"
+    )
+    return figure
 
 
 def tidy(axes: Axes) -> None:
@@ -164,10 +164,8 @@ def tidy(axes: Axes) -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Neither a date nor random ids are in it: the same figures always give the same file."""
-    from matplotlib import rc_context
-
     content = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
-    with rc_context({"svg.hashsalt": "rgcn", "svg.fonttype": "none"}):
+    with import_extra("matplotlib", "bench").rc_context({"svg.hashsalt": "rgcn", "svg.fonttype": "none"}):
         figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     write_atomically(path, content.getvalue())

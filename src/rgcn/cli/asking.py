@@ -29,10 +29,7 @@ def opened_run(run: Path, opening: OpeningOptions, new: NewNodeOptions | None = 
     if features is not None and triples is None:
         raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
     opened = open_model(
-        run,
-        mirror=opening.mirror,
-        device=opening.device or "auto",
-        accept_changed_data=opening.accept_changed_data,
+        run, mirror=opening.mirror, device=opening.device or "auto", accept_changed_data=opening.accept_changed_data
     )
     if triples is None:
         return opened

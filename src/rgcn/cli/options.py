@@ -73,7 +73,7 @@ class Options:
                 yield from group.parameters()
             else:
                 default = Parameter.empty if one.default is MISSING else one.default
-                kind: Any = Annotated[hint, one.metadata["typer"]]  # type: ignore[valid-type]
+                kind: Any = Annotated[hint, one.metadata["typer"]]
                 yield Parameter(one.name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
     @classmethod
@@ -146,8 +146,7 @@ SEED = option("Every random choice follows from it.")
 RUN = argument("Folder of a run; `rgcn runs` lists them.")
 CONFIGURATION = argument("A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
 ACCEPT_CHANGED_DATA = flag(
-    "--accept-changed-data",
-    "Answer from the graph the model was trained on, even where its data have changed since.",
+    "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
 )
 SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
 ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")

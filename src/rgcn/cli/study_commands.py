@@ -107,10 +107,7 @@ class PaperTrainingOptions(Options):
     """How the paper's configurations are trained."""
 
     runs: int | None = option(
-        "Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.",
-        min=1,
-        max=MOST_RUNS,
-        show_default=False,
+        "Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.", min=1, max=MOST_RUNS, show_default=False
     )
     jobs: int = JOBS
     seed: int = option("The first seed.", default=0, min=0)
