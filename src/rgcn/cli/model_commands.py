@@ -120,7 +120,7 @@ class ReportCommand(Command, name="report", calls="report:report"):
     quiet: bool = QUIET
 
 
-class CompareCommand(Command, name="compare", calls="compare:compare"):
+class CompareCommand(Command, name="compare", calls="report:compare"):
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
 
     runs: list[Path] = argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
