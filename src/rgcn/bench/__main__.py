@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
-from rgcn.bench.comparison import Listener, Plan, compare
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
 from rgcn.bench.measuring import measure_here
-from rgcn.bench.plotting import check_plottable, plot_steps
-from rgcn.bench.report import plain_table, write_json
-from rgcn.bench.sides import PEERS
-from rgcn.bench.workloads import MODELS
+from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_json
+from rgcn.bench.sides import MODELS, PEERS
+from rgcn.bench.turns import BenchPlan, compare
 from rgcn.errors import RgcnError
-
-
-class Lines(Listener):
-    """Says on standard error what is being measured, a line each."""
-
-    def measuring(self, what: str) -> None:
-        print(what, file=sys.stderr, flush=True)
-
-    def note(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,19 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         if given.plot:
             check_plottable(given.plot)
-        plan = Plan(
-            tuple(given.graphs or default_graphs()),
-            models=tuple(given.models or MODELS),
-            devices=tuple(given.devices) if given.devices else None,
-            peers=chosen_peers(given.peers),
-            steps=given.steps,
-            rounds=given.rounds,
-            budget=given.budget,
-            hidden=given.hidden,
-            bases=given.bases,
-        )
+        sizes = {name: getattr(given, name) for name in ("steps", "rounds", "budget", "hidden", "bases")}
+        plan = plan_of(given.graphs, given.models, given.devices, given.peers, **sizes)
         command = ["python", "-m", "rgcn.bench", *(sys.argv[1:] if arguments is None else arguments)]
-        result = compare(plan, Lines(), command, *((measure_here, measure_speeds) if given.same_process else ()))
+        say = partial(print, file=sys.stderr, flush=True)
+        result = compare(plan, say, command, *((measure_here, measure_speeds) if given.same_process else ()))
         if given.json:
             write_json(result, given.json)
         if given.plot:
@@ -79,9 +60,21 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def chosen_peers(given: list[str] | None) -> tuple[str, ...]:
-    """Those named, all where none is named, none where the word is "none"."""
-    return tuple(PEERS) if not given else tuple(peer for peer in given if peer != "none")
+def plan_of(
+    graphs: list[str] | None,
+    models: list[str] | None,
+    devices: list[str] | None,
+    peers: list[str] | None,
+    **sizes: int | float | None,
+) -> BenchPlan:
+    """What was named; all where nothing was, and no peer where the word is "none"."""
+    return BenchPlan(
+        tuple(graphs or default_graphs()),
+        tuple(models or MODELS),
+        tuple(devices) if devices else None,
+        tuple(peer for peer in peers or PEERS if peer != "none"),
+        **sizes,  # type: ignore[arg-type]
+    )
 
 
 if __name__ == "__main__":

@@ -23,12 +23,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
-if TYPE_CHECKING:
-    from rgcn.adjacency import RelationalAdjacency
-    from rgcn.nn import RelationalGraphConv
-    from rgcn.tasks import Estimator
+import torch
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.errors import ConfigError
+from rgcn.nn import RelationalGraphConv
+from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
+from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, PairRows
+from rgcn.tasks import Estimator
 
 NUMBER = 4  # bytes of a float32, and of an index
 OPTIMIZER_NUMBERS = 6
@@ -68,10 +73,6 @@ def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
 
 def step_work(classifier: Estimator) -> Work:
     """The least that one training step of a prepared classifier must do."""
-    import torch
-
-    from rgcn.adjacency import ReceptiveField
-
     labels = classifier.graph_.labels
     assert labels is not None
     nodes = torch.from_numpy(labels.of("train")[0].copy()).to(classifier.adjacency_.device)
@@ -80,7 +81,7 @@ def step_work(classifier: Estimator) -> Work:
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     total = Work(bytes=NUMBER * OPTIMIZER_NUMBERS * trained)
     for depth, (layer, adjacency) in enumerate(zip(network.layers, field.layers, strict=True)):
-        total += layer_work(cast("RelationalGraphConv", layer), adjacency, first=depth == 0)
+        total += layer_work(cast(RelationalGraphConv, layer), adjacency, first=depth == 0)
     return total
 
 
@@ -99,8 +100,7 @@ def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first
     return Work(NUMBER * (forward + backward), 3 * counted.product + 2 * counted.mixing)
 
 
-@dataclass(frozen=True)
-class _Counted:
+class _Counted(NamedTuple):
     """pairs, weights: indices and numbers read; product, mixing: multiply-adds of one forward pass."""
 
     pairs: int
@@ -111,17 +111,13 @@ class _Counted:
 
 
 def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Counted:
-    from rgcn.errors import ConfigError
-    from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
-    from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, PairRows
-
     edges, weights = adjacency.num_edges, layer.weights
-    source_pairs, target_pairs = num_pairs(adjacency)
+    source_pairs, target_pairs = _num_pairs(adjacency)
     width = layer.out_features
     bias = 0 if layer.bias is None else layer.bias.numel()
     if layer.self_loop is not None or layer.self_loop_rows is not None:
         raise ConfigError("no floor is known for a layer that holds its self-loop apart")
-    if isinstance(weights, PairRows) and weights.num_blocks == 1:  # each edge has its row, not read backward
+    if isinstance(weights, PairRows):  # each edge has its row; backward does not read the rows
         rows = source_pairs * width
         return _Counted(0, rows + bias, 0, 0, edges * width)
     if isinstance(weights, BasisRows):
@@ -151,10 +147,8 @@ def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Count
     return _Counted(min(source_pairs, target_pairs), read + bias, read, product, mixing)
 
 
-def num_pairs(adjacency: RelationalAdjacency) -> tuple[int, int]:
+def _num_pairs(adjacency: RelationalAdjacency) -> tuple[int, int]:
     """How many (relation, source) and (relation, target) pairs occur among the edges."""
-    import torch
-
     structure = adjacency.structure
     sources = structure.relation * adjacency.num_sources + structure.source
     targets = structure.relation * adjacency.num_targets + structure.target
@@ -166,12 +160,10 @@ def num_pairs(adjacency: RelationalAdjacency) -> tuple[int, int]:
 
 def measure_speeds(device: str, copied_bytes: int | None = None, size: int | None = None) -> Speeds:
     """The best of a few large copies and float32 products on a device, with PyTorch's own settings."""
-    import torch
-
     gpu = torch.device(device).type == "cuda"
     copied_bytes = copied_bytes or (2**30 if gpu else 2**28)
     size = size or (8192 if gpu else 1536)
-    wait: Callable[[], Any] = (lambda: torch.cuda.synchronize(device)) if gpu else (lambda: None)
+    wait = waiting_for(device)
     source = torch.ones(copied_bytes // NUMBER, device=device)
     target = torch.empty_like(source)
     copying = _best(lambda: target.copy_(source), wait)
@@ -179,6 +171,11 @@ def measure_speeds(device: str, copied_bytes: int | None = None, size: int | Non
     product = torch.empty_like(matrix)
     multiplying = _best(lambda: torch.mm(matrix, matrix, out=product), wait)
     return Speeds(2 * copied_bytes / copying, size**3 / multiplying)
+
+
+def waiting_for(device: str) -> Callable[[], Any]:
+    """A function that returns once a device has done all it was told."""
+    return partial(torch.cuda.synchronize, device) if torch.device(device).type == "cuda" else lambda: None
 
 
 def _best(action: Callable[[], Any], wait: Callable[[], Any], times: int = 7) -> float:

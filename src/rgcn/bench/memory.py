@@ -5,7 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import sys
 from pathlib import Path
+
+import torch
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 STATUS, CLEAR, MEMINFO = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
@@ -30,7 +38,8 @@ class HostMemory:
 
     def __init__(self) -> None:
         gc.collect()
-        _return_freed_pages()
+        with contextlib.suppress(OSError, AttributeError):  # freed pages, lest the next allocations use them unseen
+            ctypes.CDLL(None).malloc_trim(0)
         self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
         self.at_rest = (status_bytes("VmRSS") if self.method == "VmHWM" else _largest_ever()) or 0
 
@@ -51,18 +60,16 @@ class DeviceMemory:
     method = "cuda"
 
     def __init__(self, device: str) -> None:
-        import torch
-
-        self._cuda, self._device = torch.cuda, torch.device(device)
+        self._device = torch.device(device)
         gc.collect()
-        self._cuda.empty_cache()
+        torch.cuda.empty_cache()
         self.restart()
 
     def peak(self) -> int:
-        return int(self._cuda.max_memory_allocated(self._device))
+        return int(torch.cuda.max_memory_allocated(self._device))
 
     def restart(self) -> None:
-        self._cuda.reset_peak_memory_stats(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
 
 
 def available_bytes() -> int | None:
@@ -80,8 +87,6 @@ def limit_memory(more: int) -> None:
     """Let this process have so many bytes more than it has now; beyond, an allocation fails instead of the machine."""
     size = status_bytes("VmSize")
     if size is not None:
-        import resource
-
         resource.setrlimit(resource.RLIMIT_AS, (size + more, resource.RLIM_INFINITY))
 
 
@@ -93,18 +98,6 @@ def _forget_peak() -> bool:
     return status_bytes("VmHWM") is not None
 
 
-def _return_freed_pages() -> None:
-    """Give the system back what was freed, lest the next allocations come out of it unseen."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def _largest_ever() -> int:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    import sys
-
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.graph.titles import local_name
-from rgcn.runs import RunResult
-from rgcn.tasks.estimator import Estimator
+from rgcn.cli.printing import output
 from rgcn.tasks.task import Task, task_of
 from rgcn.words import count, duration
 
-EXAMPLES = 10
+if TYPE_CHECKING:
+    from rgcn.runs.training import RunResult
+    from rgcn.tasks.estimator import Estimator
 
 
 class Outcome:
@@ -59,19 +57,4 @@ def print_outcome(result: RunResult) -> None:
         console.print(f"{split:<6} {outcome.figures(measured)}" + (f"   ({escape(words)})" if words else ""))
     examples = outcome.examples(result.model)
     if examples is not None:
-        Console(highlight=False).print(examples)
-
-
-def shown(name: str) -> str:
-    """A name in short, and such that no part of it is taken for markup."""
-    return escape(local_name(name))
-
-
-def number(score: float, probability: float | None) -> str:
-    """How sure a model is: a calibrated probability, or where there is none its score."""
-    return f"{score:.2f}" if probability is None else f"{probability:.0%}"
-
-
-def spread(length: int) -> NDArray[np.int64]:
-    """Up to EXAMPLES positions, evenly over a list."""
-    return np.unique(np.linspace(0, length - 1, min(EXAMPLES, length)).astype(np.int64))
+        output().print(examples)

@@ -1,4 +1,4 @@
-"""How far a training has come: a bar on a terminal, a line now and then elsewhere, all of it on standard error."""
+"""How far a training, or several with different seeds, has come: bars on a terminal, lines elsewhere; on stderr."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich import progress as bars
+from rich.console import Console
 
-from rgcn.words import rough_duration
+from rgcn.runs.series import SeriesListener, SeriesRow
+from rgcn.tasks.task import Metric, task_of
+from rgcn.words import duration, rough_duration
 
 if TYPE_CHECKING:
-    from rgcn.tasks.task import Epoch, Metric
+    from rgcn.tasks.task import Epoch
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0
-SHORTEST_PAUSE_S = 0.05
+SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost more than a step
 
 
 class TrainingProgress:
-    """What a training reports to: `step` after every step, `epoch` with every report."""
+    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
+
+    Each step is an epoch or a batch; what is shown of them is the loss and this metric.
+    """
+
+    def __init__(self, total: int, metric: Metric) -> None:
+        self.total, self.metric = total, metric
+        self.last: dict[str, float] = {}
+        self.first: tuple[float, int] | None = None  # when this session began, and with which step
 
     def step(self, number: int) -> None:
         """So many steps are done."""
@@ -28,34 +40,8 @@ class TrainingProgress:
     def epoch(self, epoch: Epoch) -> None:
         """Figures there are to show."""
 
-
-@contextmanager
-def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    """`total` steps, each an epoch or a batch; what is shown of them is the loss and this figure."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet:
-        yield TrainingProgress()
-    elif not console.is_terminal:
-        yield _Lines(total, Figures(metric))
-    else:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        speed = TextColumn("{task.fields[speed]}")
-        columns = TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), speed
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-            yield _Bar(bar, total, Figures(metric))
-
-
-class Figures:
-    """Loss and metric of a training, in short; what is measured now and then is shown until it is measured again."""
-
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
-        self.last: dict[str, float] = {}
-
-    def words(self, epoch: Epoch) -> str:
+    def figures(self, epoch: Epoch) -> str:
+        """Loss and metric in short; what is measured now and then is shown until it is measured again."""
         self.last |= epoch.figures
         words = f"loss {epoch.loss:.4f}"
         for split in ("train", "valid"):
@@ -63,13 +49,20 @@ class Figures:
             words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
         return words
 
+    def so_far(self, number: int) -> tuple[int, float, str]:
+        """Steps and seconds of this session, and how fast that is."""
+        steps, seconds = (0, 0.0) if self.first is None else (number - self.first[1], time.monotonic() - self.first[0])
+        if not steps or seconds <= 0:
+            return 0, 0.0, ""
+        return steps, seconds, f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
+
 
 class _Bar(TrainingProgress):
-    def __init__(self, bar: Any, total: int, figures: Figures) -> None:
-        self.figures = figures
+    shown = described = 0.0
+
+    def __init__(self, bar: bars.Progress, total: int, metric: Metric) -> None:
+        super().__init__(total, metric)
         self.bar, self.task = bar, bar.add_task("", total=total, speed="")
-        self.first: tuple[float, int] | None = None
-        self.shown = self.described = 0.0
 
     def step(self, number: int) -> None:
         now = time.monotonic()
@@ -77,50 +70,119 @@ class _Bar(TrainingProgress):
             self.first = now, number
             # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
             self.bar.update(self.task, completed=number)
-            self.bar.reset(self.task, completed=number, total=self.bar.tasks[0].total)
-        if now - self.shown < SHORTEST_PAUSE_S:  # drawing more often than anyone can see would cost more than a step
-            return
-        self.shown = now
-        self.bar.update(self.task, completed=number, speed=_speed(number - self.first[1], now - self.first[0]))
+            self.bar.reset(self.task, completed=number, total=self.total)
+        if now - self.shown >= SHORTEST_PAUSE_S:
+            self.shown = now
+            self.bar.update(self.task, completed=number, speed=self.so_far(number)[2])
 
     def epoch(self, epoch: Epoch) -> None:
-        words = self.figures.words(epoch)
-        last = epoch.number == self.bar.tasks[0].total
-        if last or time.monotonic() - self.described >= SHORTEST_PAUSE_S:
+        words = self.figures(epoch)
+        if epoch.number == self.total or time.monotonic() - self.described >= SHORTEST_PAUSE_S:
             self.described = time.monotonic()
             self.bar.update(self.task, completed=epoch.number, description=words)
 
 
 class _Lines(TrainingProgress):
-    def __init__(self, total: int, figures: Figures) -> None:
-        self.total, self.figures = total, figures
-        self.first: tuple[float, int] | None = None
-        self.said, self.said_at = 0, time.monotonic()
-        self.words = ""
+    said, words = 0, ""
 
     def step(self, number: int) -> None:
         now = time.monotonic()
         if self.first is None:
-            self.first, self.said = (now, number), number - number % max(1, self.total // LINES)
+            self.first, self.said_at = (now, number), now
+            self.said = number - number % max(1, self.total // LINES)
         if now - self.said_at >= LONGEST_SILENCE_S:
             self._say(number)
 
     def epoch(self, epoch: Epoch) -> None:
-        self.words = self.figures.words(epoch)
+        self.words = self.figures(epoch)
         if epoch.number - self.said >= self.total / LINES or epoch.number == self.total:
             self._say(epoch.number)
 
     def _say(self, number: int) -> None:
-        now = time.monotonic()
-        self.said, self.said_at = number, now
-        done, seconds = (0, 0.0) if self.first is None else (number - self.first[1], now - self.first[0])
-        left = (
-            f"  {rough_duration((self.total - number) * seconds / done)} left" if done and number < self.total else ""
-        )
-        typer.echo(f"epoch {number}/{self.total}  {self.words}  {_speed(done, seconds)}{left}".rstrip(), err=True)
+        self.said, self.said_at = number, time.monotonic()
+        steps, seconds, speed = self.so_far(number)
+        still = steps and number < self.total
+        left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if still else ""
+        typer.echo(f"epoch {number}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
 
 
-def _speed(steps: int, seconds: float) -> str:
-    if not steps or seconds <= 0:
-        return ""
-    return f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
+@contextmanager
+def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
+    """What one training reports to."""
+    if quiet:
+        yield TrainingProgress(total, metric)
+    elif not (console := Console(stderr=True)).is_terminal:
+        yield _Lines(total, metric)
+    else:
+        words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
+        columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
+        with bars.Progress(*columns, bars.TimeRemainingColumn(), console=console) as bar:
+            yield _Bar(bar, total, metric)
+
+
+class _Series(SeriesListener):
+    """A line for each run, or a bar for each configuration, where what is under way counts by its epochs."""
+
+    def __init__(self, bar: bars.Progress | None = None) -> None:
+        self.bar = bar
+
+    def begin(self, name: str, runs: int, epochs: int) -> None:
+        self.name, self.runs, self.epochs, self.done = name, runs, epochs, 0
+        self.under_way: dict[int, float] = {}
+        if self.bar is not None:
+            self.task = self.bar.add_task(name, total=runs, runs=f"0/{runs}")
+
+    def epoch(self, seed: int, epoch: Any) -> None:
+        self.under_way[seed] = epoch.number / self.epochs
+        self._show()
+
+    def ran(self, row: SeriesRow) -> None:
+        self.under_way.pop(row.seed, None)
+        self.done += 1
+        if self.bar is None or row.outcome in ("failed", "reused"):
+            self._say(f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
+        self._show()
+
+    def absent(self, name: str, why: str) -> None:
+        self._say(f"{name}: {why}")
+
+    def _say(self, words: str) -> None:
+        if self.bar is None:
+            typer.echo(words, err=True)
+        else:
+            self.bar.console.print(words, markup=False, highlight=False)
+
+    def _show(self) -> None:
+        if self.bar is not None:
+            completed = self.done + sum(self.under_way.values())
+            self.bar.update(self.task, completed=completed, runs=f"{self.done}/{self.runs}")
+
+
+@contextmanager
+def series_progress(quiet: bool) -> Iterator[SeriesListener]:
+    """What hears of several trainings: after `begin`, `run_series` takes `ran` and `epoch` as on_run and on_epoch."""
+    if quiet:
+        yield SeriesListener()
+    elif not (console := Console(stderr=True)).is_terminal:
+        yield _Series()
+    else:
+        name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
+        with bars.Progress(name, bars.BarColumn(), runs, bars.TimeElapsedColumn(), console=console) as bar:
+            yield _Series(bar)
+
+
+def row_words(row: SeriesRow) -> str:
+    """A seed and how it went, in a line.
+
+    >>> from rgcn.runs.configuration import DEFAULT_TASK
+    >>> result = {"task": DEFAULT_TASK, "metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}
+    >>> row_words(SeriesRow(3, "reused", result))
+    'seed 3: test accuracy 94.4 %, 520 ms (was there, not run again)'
+    """
+    if row.result is None:
+        return f"seed {row.seed} failed: {row.error}"
+    metric = task_of(row.result["task"]).headline
+    found = {split: figures.get(metric.name) for split, figures in row.result["metrics"].items()}
+    parts = [f"{split} {metric.title} {metric.words(one)}" for split, one in found.items() if one is not None]
+    notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
+    return f"seed {row.seed}: {', '.join([*parts, duration(row.result['seconds'])])}{notes.get(row.outcome, '')}"

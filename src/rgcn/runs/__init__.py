@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rgcn.runs.assembly import evaluate as evaluate
     from rgcn.runs.assembly import load_data as load_data
     from rgcn.runs.configuration import dump_configuration as dump_configuration
     from rgcn.runs.configuration import load_configuration as load_configuration
@@ -20,6 +21,7 @@ _FILES = {
     "RunFolder": "folder",
     "RunResult": "training",
     "dump_configuration": "configuration",
+    "evaluate": "assembly",
     "load_configuration": "configuration",
     "load_data": "assembly",
     "resume": "training",

@@ -10,10 +10,11 @@ from rgcn.serve.address import Address
 from rgcn.serve.limits import Limits
 
 if TYPE_CHECKING:
+    from rgcn.serve.graph_endpoints import line
     from rgcn.serve.served import Served
     from rgcn.serve.server import create_app, load_models, serve
 
-__all__ = ["Address", "Limits", "Served", "create_app", "load_models", "serve"]
+__all__ = ["Address", "Limits", "Served", "create_app", "line", "load_models", "serve"]
 
 
 def __getattr__(name: str) -> Any:
