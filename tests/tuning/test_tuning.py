@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from rgcn.config.search_space import SearchSpace
 
 from rgcn.config import RunConfig
+from rgcn.config.knobs import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.blind import without_test_labels, without_test_triples

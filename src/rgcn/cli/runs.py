@@ -9,7 +9,7 @@ from rgcn.cli.model_commands import RunsCommand
 from rgcn.cli.options import RUNS
 from rgcn.cli.printing import output, print_json, table
 from rgcn.errors import DataError
-from rgcn.runs import listing
+from rgcn.runs import run_record
 from rgcn.tasks.task import task_of
 from rgcn.words import duration
 
@@ -20,7 +20,7 @@ def list_runs(asked: RunsCommand) -> None:
     folder = asked.folder
     if not folder.is_dir() and folder != RUNS:
         raise DataError(f"{folder}: there is no such folder")
-    lines, complaints = listing.list_runs(folder)
+    lines, complaints = run_record.list_runs(folder)
     for complaint in complaints:
         typer.echo(f"rgcn: {complaint}", err=True)
     if asked.as_json:
@@ -31,7 +31,7 @@ def list_runs(asked: RunsCommand) -> None:
         typer.echo(f"no runs in {folder}; `rgcn train rgcn/nc-world` makes one", err=True)
 
 
-def _print(lines: list[listing.RunLine]) -> None:
+def _print(lines: list[run_record.RunLine]) -> None:
     figures = ("metric", "epochs", "time")
     drawn = table(("run", "task", "model, data, seed", *figures, "state"), figures)
     for column in (drawn.columns[0], drawn.columns[-1]):

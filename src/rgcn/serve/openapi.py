@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
-from rgcn import __version__
 from rgcn.serve.batching import Desk
 from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import BOUNDS, Limits
@@ -16,6 +15,7 @@ from rgcn.serve.refusals import STATUSES, Error
 from rgcn.serve.routing import JSON
 from rgcn.serve.served import Endpoint, Endpoints, Example
 from rgcn.serve.shapes import WRITER
+from rgcn.version import __version__
 
 DESCRIPTION = """Ask trained models by name: search nodes, see their facts, predict classes and missing links, score
 triples, and see why. Names are whole names, titles, or the last parts of IRIs, in any case. Every error is

@@ -23,7 +23,6 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rgcn import __version__
 from rgcn.predict import open_model
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
@@ -37,6 +36,7 @@ from rgcn.serve.routing import JSON, Asking, all_endpoints
 from rgcn.serve.served import Endpoints, Example, Served, endpoint
 from rgcn.serve.shapes import AnswerShape
 from rgcn.serve.slow_clients import protocol_for
+from rgcn.version import __version__
 
 PAGE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
