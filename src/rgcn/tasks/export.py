@@ -24,6 +24,7 @@ from rgcn.nn.decompositions import BlockWeights
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.tasks.estimator import Estimator
+from rgcn.version import __version__
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -115,13 +116,11 @@ def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, An
 
 
 def _about(model: Estimator) -> dict[str, Any]:
-    import rgcn
-
     decoder = model.network_.decoder if isinstance(model.network_, VectorNetwork) else None
     return {
         "format": "rgcn-encoder",
         "version": FORMAT_VERSION,
-        "rgcn": rgcn.__version__,
+        "rgcn": __version__,
         "torch": torch.__version__,
         "task": model.task,
         "model": model.model.title,
