@@ -22,7 +22,7 @@ from rgcn.kernels.reference import AdamSettings
 
 
 class FactorableTable(Protocol):
-    """A table of bases that puts its gradients, as factors, where it is told (`rgcn.nn.rows.RowTable`)."""
+    """A table of bases that puts its gradients, as factors, where it is told (`rgcn.nn.inputs.RowTable`)."""
 
     trained: nn.Parameter
     factored_gradients: list[FactoredGradient] | None

@@ -116,7 +116,6 @@ def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, An
 
 
 def _about(model: Estimator) -> dict[str, Any]:
-
     decoder = model.network_.decoder if isinstance(model.network_, VectorNetwork) else None
     return {
         "format": "rgcn-encoder",
