@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import json
@@ -144,7 +145,7 @@ class MetricFiles(RunTracker):
             kept = [row for row in read_metrics(jsonl, keep_damage=True) if row[STEP] <= from_step]
             _put_aside_what_only_the_table_has(table, kept, from_step)
             _rewrite(jsonl, b"".join(map(_json_line, kept)))
-            _rewrite(table, f"{','.join(self._columns)}\n".encode() + b"".join(map(self._csv_line, kept)))
+            _rewrite(table, _csv(self._columns) + b"".join(map(self._csv_line, kept)))
             self._files = [cast(BinaryIO, path.open("ab", buffering=0)) for path in (jsonl, table)]
         except OSError as error:
             raise _cannot_write(jsonl, error) from error
@@ -170,8 +171,13 @@ class MetricFiles(RunTracker):
             file.close()
 
     def _csv_line(self, row: Mapping[str, Any]) -> bytes:
-        cells = [_plain(row.get(column)) for column in self._columns]
-        return ",".join("" if cell is None else str(cell) for cell in cells).encode() + b"\n"
+        return _csv([_plain(row.get(column)) for column in self._columns])
+
+
+def _csv(cells: Sequence[Any]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue().encode()
 
 
 def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
