@@ -450,7 +450,7 @@ def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
     with dispatch.plain_kernels():
         assert dispatch.kernels_for(inputs[0]) is reference
         Model()(*inputs)
-        program = torch.export.export(Model(), inputs)
+        program = torch.export.export(Model(), inputs, strict=False)  # as `rgcn.tasks.export` does
     assert dispatch.kernels_for(inputs[0]) is cpu
     assert "rgcn" not in str(program.graph)
     torch.testing.assert_close(program.module()(*inputs), Model()(*inputs))
