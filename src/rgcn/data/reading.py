@@ -11,9 +11,8 @@ from rgcn.axis_tables import READERS
 from rgcn.data.feature_files import with_feature_file
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
 from rgcn.data.label_files import LabelFiles, LabelRelation, with_label_files, with_labels_from_relation
-from rgcn.data.numbering import TripleCollector
 from rgcn.data.rdf import node_kinds
-from rgcn.data.readers import Reading, TripleReader
+from rgcn.data.readers import Reading, TripleCollector, TripleReader
 from rgcn.data.tables import Column, TripleColumns
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph

@@ -119,7 +119,7 @@ class TableFile:
             return []
         if self._separator == "," and '"' in part.lines[0]:
             try:
-                return next(csv.reader(_LineFeed(part.lines)))
+                return next(csv.reader(f"{line}\n" for line in part.lines))
             except csv.Error as error:  # not to be skipped: nothing else tells how many columns there are
                 raise ParseError(str(self.path), part.numbers[0], part.lines[0], _quotes_reason(error)) from None
         return part.lines[0].split(self._separator)
@@ -158,18 +158,19 @@ class TableFile:
     def _quoted_rows(self, part: _TextPart) -> tuple[list[list[str]], list[int]]:
         rows: list[list[str]] = []
         numbers: list[int] = []
-        feed, start, read_again = _LineFeed(part.lines), 0, 0
+        start, read_again = 0, 0
         while start < len(part.lines):
-            feed.position = start
+            begin = start
+            reader = csv.reader((f"{part.lines[at]}\n" for at in range(begin, len(part.lines))), strict=True)
             try:
-                for row in csv.reader(feed, delimiter=self._separator, strict=True):
+                for row in reader:
                     if row:
                         rows.append(row)
                         numbers.append(part.numbers[start])
-                    start = feed.position
+                    start = begin + reader.line_num
             except csv.Error as error:
                 self._bad_lines.report(self.path, part.numbers[start], part.lines[start], _quotes_reason(error))
-                read_again += feed.position - start
+                read_again += begin + reader.line_num - start
                 if read_again > MAX_LINES_READ_AGAIN:
                     reason = "so many quotes are never closed that rows cannot be told apart"
                     raise ParseError(str(self.path), part.numbers[start], part.lines[start], reason) from None
@@ -195,19 +196,6 @@ class _TextPart(NamedTuple):
 
     def without_blank_lines(self) -> _TextPart:
         return _TextPart(list(filter(None, self.lines)), list(compress(self.numbers, self.lines)))
-
-
-class _LineFeed(Iterator[str]):
-    """Lines for csv.reader, which can be set back to any of them."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines, self.position = lines, 0
-
-    def __next__(self) -> str:
-        if self.position >= len(self._lines):
-            raise StopIteration
-        self.position += 1
-        return self._lines[self.position - 1] + "\n"
 
 
 def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:

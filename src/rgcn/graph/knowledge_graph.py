@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph.interop import libraries, pyg
-from rgcn.graph.labels import SPLITS, NodeLabels
-from rgcn.graph.vocabulary import NodeKind, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.words import count
 
 if TYPE_CHECKING:
@@ -291,6 +290,36 @@ class KnowledgeGraph:
     def with_triples(self, keep: NDArray[np.bool_]) -> KnowledgeGraph:
         """The graph with the marked triples only, bool [T]; all nodes and relations stay."""
         return replace(self, triples=self.triples[keep], **self._cut(ARRAYS_OF_TRIPLES, keep))
+
+    def without_test_labels(self) -> KnowledgeGraph:
+        """The graph that trials see: without its test labels, and without classes that only those have.
+
+        Classes are numbered anew by name, so that not even their order tells of test labels.
+
+        >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b")], labels={"a": "x"}, test_labels={"b": "y"})
+        >>> kg.without_test_labels().labels
+        NodeLabels(1 nodes, 1 classes; train 1)
+        """
+        labels = self.labels
+        if labels is None:
+            return self
+        kept = np.flatnonzero(labels.splits != SPLITS.index("test"))
+        kept = kept[np.argsort(labels.nodes[kept], kind="stable")]
+        classes = [labels.names[c] for c in labels.classes[kept].tolist()]
+        names = Vocabulary(sorted(set(classes)), kind="class")
+        return replace(self, labels=NodeLabels(labels.nodes[kept], names.ids(classes), names, labels.splits[kept]))
+
+    def without_test_triples(self) -> KnowledgeGraph:
+        """The graph that trials see: without its test triples, and without nodes that only those mention.
+
+        >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("a", "knows", "c")], triple_splits=np.array([0, 2]))
+        >>> kg.without_test_triples()
+        KnowledgeGraph(2 nodes, 1 relation, 1 triple)
+        """
+        if self.triple_splits is None:
+            return self
+        remaining = self.with_triples(self.triple_splits != SPLITS.index("test"))
+        return remaining.subgraph(np.unique(remaining.triples[:, [0, 2]]).tolist())
 
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""

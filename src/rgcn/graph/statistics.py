@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rgcn.graph.labels import SPLITS
+from rgcn.graph.vocabulary import SPLITS
 
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
