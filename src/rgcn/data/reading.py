@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.axis_tables import READERS
-from rgcn.data.feature_files import with_feature_file
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
-from rgcn.data.label_files import LabelFiles, LabelRelation, with_label_files, with_labels_from_relation
+from rgcn.data.node_tables import (
+    LabelFiles,
+    LabelRelation,
+    with_feature_file,
+    with_label_files,
+    with_labels_from_relation,
+)
 from rgcn.data.rdf import node_kinds
 from rgcn.data.readers import Reading, TripleCollector, TripleReader
 from rgcn.data.tables import Column, TripleColumns

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from rgcn.atomic import sync
 from rgcn.data.archives import open_archive, write_plain
 from rgcn.data.catalog import Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
-from rgcn.data.fetching import Client, pip_settings
-from rgcn.data.package_index import locate_archive
+from rgcn.data.fetching import Client, locate_archive, pip_settings
 from rgcn.errors import DataError
 
 if TYPE_CHECKING:
