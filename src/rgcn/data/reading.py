@@ -88,7 +88,10 @@ def read(
     told = not (columns is None and weight is None and header is None)
     triple_columns = TripleColumns(tuple(columns or (0, 1, 2)), weight, header) if told else None
     beside = [] if label_files is None else list(label_files.paths().values())
-    files = find_files(path, _as_format(format), leave_out=beside if features is None else [*beside, Path(features)])
+    if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
+        format = READERS.find(format, trusted=True)
+    format = format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
+    files = find_files(path, format, leave_out=beside if features is None else [*beside, Path(features)])
     collector, bad_lines = TripleCollector(), BadLines(skip_bad_lines)
     with progress("reading", sum(file.path.stat().st_size for file in files), "bytes", show=show_progress) as meter:
         for number, file in enumerate(files):
@@ -108,10 +111,9 @@ def read(
 
 def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile], name: str) -> KnowledgeGraph:
     if not collector.count:
-        skipped = (
-            f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
-        )
-        raise DataError(f"no triples in {', '.join(str(file.path) for file in files)}{skipped}")
+        words = f"no triples in {', '.join(str(file.path) for file in files)}"
+        bad = f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
+        raise DataError(words + bad)
     graph, duplicates = collector.graph()
     formats = list(dict.fromkeys(file.format for file in files))
     metadata: dict[str, Any] = {
@@ -130,10 +132,3 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
         name=name,
         metadata=metadata,
     )
-
-
-def _as_format(format: str | type[TripleReader] | None) -> str | None:
-    """The name of a format; a reader that is named here is one that the caller wants."""
-    if isinstance(format, str) and ":" in format:
-        format = READERS.find(format, trusted=True)
-    return format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
