@@ -86,14 +86,16 @@ class Client:
             text = b"".join(_bounded(response, max_bytes)).decode(errors="replace")
             return text, response.headers.get_content_type(), response.geturl()
 
-    def download(self, url: str, target: Path, *, description: str, max_bytes: int, sha256: str | None = None) -> str:
+    def download(
+        self, url: str, target: Path, *, max_bytes: int, sha256: str | None = None, description: str = ""
+    ) -> str:
         """Fetch into `target` and return the sha256; on any failure `target` is not left behind.
 
         A wrong checksum is final, a broken connection is tried again.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                found = self._download_once(url, target, description, max_bytes)
+                found = self._download_once(url, target, description or target.name, max_bytes)
                 if sha256 not in (None, found):
                     raise FetchError(f"wrong checksum: sha256 {found[:16]}… where {str(sha256)[:16]}… is expected")
                 break
