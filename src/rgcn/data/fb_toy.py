@@ -25,8 +25,7 @@ def cut(graph: KnowledgeGraph, min_degree: int = MIN_DEGREE) -> KnowledgeGraph:
     """
     ends, relations = graph.triples[:, [0, 2]], graph.triples[:, 1]
     in_train = graph.triple_splits == SPLITS.index("train")
-    degree = np.bincount(ends[in_train].ravel(), minlength=graph.num_nodes)
-    train = in_train & (degree[ends] >= min_degree).all(axis=1)
+    train = in_train & (graph.degrees("train")[ends] >= min_degree).all(axis=1)
     met = np.isin(ends, ends[train]).all(axis=1) & np.isin(relations, relations[train])
     return graph.with_triples(train | (met & ~in_train))
 

@@ -53,6 +53,37 @@ class LabelFiles:
             return {"train": existing(self.files, "label file")}
         return dict(sorted(named_splits(self.files, "label file"), key=lambda named: SPLITS.index(named[0])))
 
+    def added_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph with the labels of the files; classes are numbered by first appearance, train first.
+
+        >>> import tempfile
+        >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe"), ("Lima", "in", "America")])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "size.tsv").write_text("city\\tlabel_size\\nBern\\tsmall\\nLima\\tlarge\\n")
+        ...     LabelFiles(Path(folder, "size.tsv")).added_to(graph).labels
+        NodeLabels(2 nodes, 2 classes; train 2)
+        """
+        rows = [row for split, path in self.paths().items() for row in _label_rows(graph, self, split, path)]
+        rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
+        if not rows:
+            raise DataError(f"no labels in {', '.join(str(path) for path in self.paths().values())}")
+        unknown = [row for row in rows if row.node not in graph.nodes]
+        if unknown and self.missing == "error":
+            raise _unknown_nodes(graph, unknown)
+        if unknown:
+            if self.missing == "add":
+                names = [row.node for row in unknown]
+                kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
+                graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
+            graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
+        by_split: dict[str, dict[str, str]] = {}
+        for row in rows:
+            if row.node in graph.nodes:
+                by_split.setdefault(row.split, {})[row.node] = row.label
+        if not by_split:
+            raise DataError("no labelled node is in the graph")
+        return graph.with_labels(by_split)
+
 
 class _Label(NamedTuple):
     node: str
@@ -64,38 +95,6 @@ class _Label(NamedTuple):
     @property
     def where(self) -> str:
         return f"{self.path}, line {self.line}"
-
-
-def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGraph:
-    """The graph with the labels of the files; classes are numbered by first appearance, train first.
-
-    >>> import tempfile
-    >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe"), ("Lima", "in", "America")])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "size.tsv").write_text("city\\tlabel_size\\nBern\\tsmall\\nLima\\tlarge\\n")
-    ...     with_label_files(graph, LabelFiles(Path(folder, "size.tsv"))).labels
-    NodeLabels(2 nodes, 2 classes; train 2)
-    """
-    rows = [row for split, path in source.paths().items() for row in _label_rows(graph, source, split, path)]
-    rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
-    if not rows:
-        raise DataError(f"no labels in {', '.join(str(path) for path in source.paths().values())}")
-    unknown = [row for row in rows if row.node not in graph.nodes]
-    if unknown and source.missing == "error":
-        raise _unknown_nodes(graph, unknown)
-    if unknown:
-        if source.missing == "add":
-            names = [row.node for row in unknown]
-            kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
-            graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
-        graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
-    by_split: dict[str, dict[str, str]] = {}
-    for row in rows:
-        if row.node in graph.nodes:
-            by_split.setdefault(row.split, {})[row.node] = row.label
-    if not by_split:
-        raise DataError("no labelled node is in the graph")
-    return graph.with_labels(by_split)
 
 
 def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
@@ -193,34 +192,33 @@ class LabelRelation:
         if self.multiple not in ("error", "first"):
             raise DataError(f'multiple classes can be an "error" or give the "first"; not {self.multiple!r}')
 
+    def added_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph without the relation (and its inverse), whose objects have become classes; all nodes stay.
 
-def with_labels_from_relation(graph: KnowledgeGraph, source: LabelRelation) -> KnowledgeGraph:
-    """The graph without the relation (and its inverse), whose objects have become classes; all nodes stay.
-
-    >>> graph = KnowledgeGraph.from_triples(
-    ...     [("Ada", "works_at", "KIT"), ("Max", "works_at", "ETH"), ("Ada", "knows", "Max")]
-    ... )
-    >>> with_labels_from_relation(graph, LabelRelation("works_at"))
-    KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
-    """
-    relation = graph.relations.id(source.relation)
-    pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
-    nodes, first = np.unique(pairs[:, 0], return_index=True)
-    if source.multiple == "error":
-        _refuse_multiple(graph, source.relation, pairs)
-    in_file_order = np.argsort(first, kind="stable")
-    nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
-    names: dict[int, int] = {}
-    classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
-    labels = NodeLabels(
-        nodes=nodes,
-        classes=classes,
-        names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
-        splits=stratified_split(classes, source.split, source.seed),
-    )
-    gone = [source.relation] if source.inverse is None else [source.relation, source.inverse]
-    metadata = {**graph.metadata, "labels_from": gone}
-    return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
+        >>> graph = KnowledgeGraph.from_triples(
+        ...     [("Ada", "works_at", "KIT"), ("Max", "works_at", "ETH"), ("Ada", "knows", "Max")]
+        ... )
+        >>> LabelRelation("works_at").added_to(graph)
+        KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
+        """
+        relation = graph.relations.id(self.relation)
+        pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
+        nodes, first = np.unique(pairs[:, 0], return_index=True)
+        if self.multiple == "error":
+            _refuse_multiple(graph, self.relation, pairs)
+        in_file_order = np.argsort(first, kind="stable")
+        nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
+        names: dict[int, int] = {}
+        classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
+        labels = NodeLabels(
+            nodes=nodes,
+            classes=classes,
+            names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
+            splits=stratified_split(classes, self.split, self.seed),
+        )
+        gone = [self.relation] if self.inverse is None else [self.relation, self.inverse]
+        metadata = {**graph.metadata, "labels_from": gone}
+        return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
 
 
 def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int64]) -> None:

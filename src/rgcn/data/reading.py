@@ -9,13 +9,7 @@ from typing import Any
 
 from rgcn.axis_tables import READERS
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
-from rgcn.data.node_tables import (
-    LabelFiles,
-    LabelRelation,
-    with_feature_file,
-    with_label_files,
-    with_labels_from_relation,
-)
+from rgcn.data.node_tables import LabelFiles, LabelRelation, with_feature_file
 from rgcn.data.rdf import node_kinds
 from rgcn.data.readers import Reading, TripleCollector, TripleReader
 from rgcn.data.tables import Column, TripleColumns
@@ -102,10 +96,8 @@ def read(
                 READERS.find(file.format)().read(reading)
     place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
     graph = _assembled(collector, bad_lines, files, name=place.name if place.is_dir() else bare_name(place))
-    if label_files is not None:
-        graph = with_label_files(graph, label_files)
-    if label_relation is not None:
-        graph = with_labels_from_relation(graph, label_relation)
+    if (labelled := label_files or label_relation) is not None:
+        graph = labelled.added_to(graph)
     return graph if features is None else with_feature_file(graph, features)
 
 

@@ -218,6 +218,10 @@ class KnowledgeGraph:
             raise DataError(f"the graph has no {split} triples: it was read without splits")
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
+    def degrees(self, split: str = "all") -> NDArray[np.int64]:
+        """int64 [N]: how many ends of a split's triples each node is."""
+        return np.bincount(self.split_triples(split)[:, [0, 2]].ravel(), minlength=self.num_nodes)
+
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]

@@ -40,7 +40,7 @@ class GraphStatistics:
 
     @classmethod
     def of(cls, graph: KnowledgeGraph) -> GraphStatistics:
-        degree = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=graph.num_nodes)
+        degree = graph.degrees()
         bins = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(DEGREE_BINS)]
         in_bins, _ = np.histogram(degree, [*DEGREE_BINS, np.inf])
         histogram = dict(zip([*bins, f"{DEGREE_BINS[-1]}+"], in_bins.tolist(), strict=True))

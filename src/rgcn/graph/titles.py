@@ -256,6 +256,7 @@ class NameLookup:
     def _best_first(self) -> list[int]:
         """Literals last: who types a part of a name looks for a thing rather than for a text that mentions it."""
         graph = self._titles.graph
-        degree = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=graph.num_nodes)
-        order: list[int] = np.lexsort((-degree, graph.is_literal)).tolist()  # stable: equal ones in the graph's order
+        order: list[int] = np.lexsort(
+            (-graph.degrees(), graph.is_literal)
+        ).tolist()  # stable: equal ones in the graph's order
         return order
