@@ -163,13 +163,11 @@ class Sources:
             tried.append(("network", "not asked: offline"))
         names = ", ".join(file.mirror_name for file in dataset.files)
         again = "without offline" if self.offline else "with a network connection"
-        return "\n".join(
-            [
-                f"the data set {dataset.name!r} could not be had from any source:",
-                *(f"  - {label}: {reason}" for label, reason in tried),
-                f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with {names}; "
-                f"or put these files into {cached}; or try again {again}.",
-            ]
+        reasons = "\n".join(f"  - {label}: {reason}" for label, reason in tried)
+        return (
+            f"the data set {dataset.name!r} could not be had from any source:\n{reasons}\n"
+            f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with {names}; "
+            f"or put these files into {cached}; or try again {again}."
         )
 
     # -- storing -------------------------------------------------------------------------------------------

@@ -358,12 +358,7 @@ class KnowledgeGraph:
     from_pyg = staticmethod(pyg.from_pyg)
 
     def to_rdf(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        format: str | None = None,
-        base: str = "urn:rgcn:",
-        split: str = "all",
+        self, path: str | os.PathLike[str], *, format: str | None = None, base: str = "urn:rgcn:", split: str = "all"
     ) -> int:
         """Write the triples of a split to an RDF file, and say how many; names that are no IRIs go under `base`."""
         from rgcn.graph.interop.rdf_terms import to_rdf
