@@ -24,7 +24,7 @@ def cut(graph: KnowledgeGraph, min_degree: int = MIN_DEGREE) -> KnowledgeGraph:
     [('a', 'r', 'b'), ('b', 'r', 'a'), ('b', 'r', 'b')]
     """
     ends, relations = graph.triples[:, [0, 2]], graph.triples[:, 1]
-    in_train = graph.triple_splits == SPLITS.index("train")
+    in_train = np.asarray(graph.triple_splits == SPLITS.index("train"), dtype=bool)
     train = in_train & (graph.degrees("train")[ends] >= min_degree).all(axis=1)
     met = np.isin(ends, ends[train]).all(axis=1) & np.isin(relations, relations[train])
     return graph.with_triples(train | (met & ~in_train))

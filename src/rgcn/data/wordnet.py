@@ -101,7 +101,7 @@ def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
     ('dog.n.01', 'a tame animal', '02083346')
     """
     for part in (name.removeprefix("data.") for name in texts if name.startswith("data.")):
-        senses = {}  # (word, offset) -> which sense of the word the synset is
+        senses: dict[tuple[str, str], int] = {}  # (word, offset) -> which sense of the word the synset is
         for line in texts[f"index.{part}"].splitlines():
             if line and not line.startswith(" "):
                 word, _, _, pointers, *rest = line.split()
