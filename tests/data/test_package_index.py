@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from rgcn.data import fetching
-from rgcn.data.fetching import Client, FetchError, pip_settings
-from rgcn.data.package_index import locate_archive, parse_project_page
+from rgcn.data.fetching import Client, FetchError, locate_archive, parse_project_page, pip_settings
 
 ARCHIVE = b"the archive's bytes" * 1000
 SHA256 = hashlib.sha256(ARCHIVE).hexdigest()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rgcn.data import catalog, sources
@@ -32,6 +33,7 @@ from rgcn.data.fetching import Client
 from rgcn.data.registry import datasets, get, load
 from rgcn.data.sources import MANIFEST, NoSourceError, Sources
 from rgcn.errors import DataError, UnknownNameError
+from rgcn.graph import KnowledgeGraph
 
 SPLITS = {"train": "a\tr\tb\nb\tr\tc\nc\ts\ta\n", "valid": "a\tr\tc\n", "test": "b\ts\ta\n"}
 COUNTS = DatasetCounts(3, 2, 5, {"train": 3, "valid": 1, "test": 1})
@@ -344,9 +346,11 @@ def test_target_relations_of_an_unstripped_archive_are_removed(tmp_path: Path, m
 def test_the_cut_keeps_busy_entities_and_what_training_still_knows() -> None:
     hub = [("h", "r", f"x{i}") for i in range(4)] + [("h", "r", "k"), ("k", "s", "h"), ("k", "t", "x0")]
     questions = [("h", "s", "k"), ("h", "t", "k"), ("x0", "r", "h")]
-    small = cut({"train": hub, "valid": questions, "test": []}, min_degree=3)
-    assert small["train"] == [("h", "r", "k"), ("k", "s", "h")]
-    assert small["valid"] == [("h", "s", "k")]  # t is gone from training, x0 is not busy
+    splits = np.repeat([0, 1], [len(hub), len(questions)])
+    small = cut(KnowledgeGraph.from_triples([*hub, *questions], triple_splits=splits), min_degree=3)
+    assert small.named(small.split_triples("train")) == [("h", "r", "k"), ("k", "s", "h")]
+    # t is gone from training, x0 is not busy
+    assert small.named(small.split_triples("valid")) == [("h", "s", "k")]
 
 
 def test_a_data_set_cut_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path) -> None:

@@ -116,5 +116,3 @@ def test_renumbering_drops_labels_of_nodes_that_are_gone():
     smaller = labels().remapped(new_id)
     assert (smaller.nodes.tolist(), smaller.classes.tolist(), smaller.splits.tolist()) == ([1, 0], [0, 0], [0, 2])
     assert smaller.names == labels().names
-    with pytest.raises(DataError, match="lose labelled nodes"):
-        labels().remapped(new_id, drop_missing=False)

@@ -22,7 +22,6 @@ from pydantic import Field
 
 from rgcn.cli.outcome import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
-from rgcn.graph.blind import without_test_labels
 from rgcn.pages import PageSection
 from rgcn.pages.reporting import Measured, Reporting
 from rgcn.tasks import Metric, NodeClassifier, Task
@@ -54,7 +53,7 @@ class Mistakes(Task):
     brings = BRINGS
 
     def blinded(self, graph):
-        return without_test_labels(graph)
+        return graph.without_test_labels()
 
     def for_trials(self, config):
         return {"training.validation": 0.3}

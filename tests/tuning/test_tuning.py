@@ -21,7 +21,6 @@ from rgcn.config import RunConfig
 from rgcn.config.knobs import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
-from rgcn.graph.blind import without_test_labels, without_test_triples
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.workers import Done
@@ -264,7 +263,7 @@ def _labelled() -> KnowledgeGraph:
 
 
 def test_nothing_of_the_test_labels_remains() -> None:
-    seen = without_test_labels(_labelled()).labels
+    seen = _labelled().without_test_labels().labels
     assert seen is not None
     assert seen.counts() == {"train": 8}
     assert list(seen.names) == ["c0", "c1"]  # c2 is a class of test nodes only
@@ -296,7 +295,7 @@ def test_test_triples_and_their_nodes_are_gone() -> None:
     kg = KnowledgeGraph.from_triples(
         [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "c"), ("a", "secret", "d")], triple_splits=splits
     )
-    seen = without_test_triples(kg)
+    seen = kg.without_test_triples()
     assert (list(seen.nodes), list(seen.relations), len(seen)) == (["a", "b", "c"], ["r"], 3)
 
 
@@ -376,7 +375,7 @@ def test_own_validation_labels_are_used_where_there_are_some() -> None:
     splits = labels.splits.copy()
     splits[:4] = 1
     kg = replace(_labelled(), labels=NodeLabels(labels.nodes, labels.classes, Vocabulary(list(labels.names)), splits))
-    assert without_test_labels(kg).labels.counts() == {"train": 4, "valid": 4}  # type: ignore[union-attr]
+    assert kg.without_test_labels().labels.counts() == {"train": 4, "valid": 4}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("metric", "folds"), [("mrr", 1), ("accuracy", 0)])

@@ -85,7 +85,9 @@ class Archive:
     @contextmanager
     def open(self, name: str, *, max_bytes: int) -> Iterator[LimitedReader]:
         """One member as a stream; refuses names that climb out, links, and what is larger than `max_bytes`."""
-        check_name(name)
+        parts = name.replace("\\", "/").split("/")
+        if ".." in parts or not parts[0] or ":" in parts[0] or "\0" in name:
+            raise ArchiveError(f"refused: the archive member {name!r} leads out of its folder")
         member = self._members.get(name)
         if member is None:
             raise ArchiveError(f"no member {name}")
@@ -109,14 +111,10 @@ def open_archive(path: Path) -> Iterator[Archive]:
                 yield Archive(path.name, _zip_members(zipped))
         else:
             with tarfile.open(path) as tar:
-                yield Archive(path.name, _tar_members(tar))
+                members = ((i.name, _Member(i.size, i.isdir(), i.isreg(), partial(tar.extractfile, i))) for i in tar)
+                yield Archive(path.name, members)
     except _DAMAGE as error:
         raise ArchiveError(f"{path.name} is no readable archive: {error}") from error
-
-
-def _tar_members(tar: tarfile.TarFile) -> Iterator[tuple[str, _Member]]:
-    for info in tar:
-        yield info.name, _Member(info.size, info.isdir(), info.isreg(), partial(tar.extractfile, info))
 
 
 def _zip_members(zipped: zipfile.ZipFile) -> Iterator[tuple[str, _Member]]:
@@ -124,18 +122,6 @@ def _zip_members(zipped: zipfile.ZipFile) -> Iterator[tuple[str, _Member]]:
         kind = stat.S_IFMT(info.external_attr >> 16)
         is_plain = not info.is_dir() and kind in (0, stat.S_IFREG)
         yield info.filename, _Member(info.file_size, info.is_dir(), is_plain, partial(zipped.open, info))
-
-
-def check_name(member: str) -> None:
-    """Refuse a member whose name would lead outside the folder it is unpacked in.
-
-    >>> check_name("../../etc/passwd")
-    Traceback (most recent call last):
-    rgcn.data.archives.ArchiveError: refused: the archive member '../../etc/passwd' leads out of its folder
-    """
-    parts = member.replace("\\", "/").split("/")
-    if member.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in member:
-        raise ArchiveError(f"refused: the archive member {member!r} leads out of its folder")
 
 
 def write_plain(stream: ByteStream, target: Path, *, max_bytes: int) -> None:

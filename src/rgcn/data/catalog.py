@@ -117,15 +117,13 @@ class Dataset:
 
 def _dataset(name: str, facts: dict[str, Any]) -> Dataset:
     """One entry of catalog.json."""
-    pruned, archive = facts.get("published_after_pruning"), facts.get("index_archive")
+    pruned, archive, places = map(facts.get, ("published_after_pruning", "index_archive", "public"))
     parts = {
         "tasks": tuple(facts["tasks"]),
         "counts": DatasetCounts(**facts["counts"]),
         "files": tuple(DataFile(**file) for file in facts.get("files", ())),
         "index_archive": archive and IndexArchive(**archive),
-        "public": tuple(
-            PublicArchive(**place) if "url" in place else PublicFiles(**place) for place in facts.get("public", ())
-        ),
+        "public": tuple((PublicArchive if "url" in place else PublicFiles)(**place) for place in places or ()),
         "target_relations": tuple(facts.get("target_relations", ())),
         "published_after_pruning": pruned and DatasetCounts(**pruned),
     }

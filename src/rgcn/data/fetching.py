@@ -1,4 +1,4 @@
-"""Fetching files as bytes, with the proxy, certificates, trusted hosts and logins that pip uses.
+"""Fetching files as bytes, with the indexes, proxy, certificates, trusted hosts and logins that pip uses.
 
 pip itself is asked for its settings and never for a download, which may run code from the archive.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
+import html.parser
 import http.client
+import json
 import netrc
 import os
 import re
@@ -17,16 +19,19 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
+from urllib.request import url2pathname
 
 from rgcn.errors import DataError
 from rgcn.progress import progress
 
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+MAX_PAGE_BYTES = 64 << 20
 CHUNK = 1 << 18
 ATTEMPTS = 3
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -81,14 +86,16 @@ class Client:
             text = b"".join(_bounded(response, max_bytes)).decode(errors="replace")
             return text, response.headers.get_content_type(), response.geturl()
 
-    def download(self, url: str, target: Path, *, description: str, max_bytes: int, sha256: str | None = None) -> str:
+    def download(
+        self, url: str, target: Path, *, max_bytes: int, sha256: str | None = None, description: str = ""
+    ) -> str:
         """Fetch into `target` and return the sha256; on any failure `target` is not left behind.
 
         A wrong checksum is final, a broken connection is tried again.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                found = self._download_once(url, target, description, max_bytes)
+                found = self._download_once(url, target, description or target.name, max_bytes)
                 if sha256 not in (None, found):
                     raise FetchError(f"wrong checksum: sha256 {found[:16]}… where {str(sha256)[:16]}… is expected")
                 break
@@ -129,15 +136,15 @@ class Client:
 
     def _request(self, url: str, accept: str) -> urllib.request.Request:
         """The request with credentials moved from the address (or netrc) into a header."""
-        parts = urllib.parse.urlsplit(url)
+        parts = urlsplit(url)
         host, place = parts.hostname or "", parts.netloc.rpartition("@")[2]
         if parts.scheme not in ("https", "http", "file"):
             raise FetchError(f"addresses of kind {parts.scheme!r} are not fetched")
         if parts.scheme == "http" and not {host, place} & (self._trusted | LOOPBACK):
             raise FetchError("refused: plain http; name the host in pip's trusted-host to allow it")
         headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "rgcn"}
-        request = urllib.request.Request(urllib.parse.urlunsplit(parts._replace(netloc=place)), headers=headers)
-        user, password = urllib.parse.unquote(parts.username or ""), urllib.parse.unquote(parts.password or "")
+        request = urllib.request.Request(urlunsplit(parts._replace(netloc=place)), headers=headers)
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
         if not user and host:
             with suppress(OSError, netrc.NetrcParseError):
                 found = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
@@ -168,7 +175,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        if urllib.parse.urlsplit(newurl).scheme.lower() not in ("https", req.type):
+        if urlsplit(newurl).scheme.lower() not in ("https", req.type):
             raise FetchError("refused a redirect from https to an unprotected address")
         redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
         if redirected is not None and redirected.host == req.host and req.unredirected_hdrs.get("Authorization"):
@@ -197,3 +204,96 @@ def _bounded(response: Any, max_bytes: int) -> Iterator[bytes]:
 
 def _reason(error: object) -> str:
     return str(getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__)
+
+
+# -- where on pip's indexes an archive lies: their pages in HTML (PEP 503) or JSON (PEP 691) ----------------
+
+
+class IndexFile(NamedTuple):
+    """A file a package index offers; hashes: {algorithm: digest}"""
+
+    name: str
+    url: str
+    hashes: Mapping[str, str]
+
+
+def locate_archive(project: str, filename: str, sha256: str, client: Client) -> str:
+    """The address of an archive: in a find-links folder, else on the first of pip's indexes that offers these bytes."""
+    settings = client.settings
+    for place in settings.get("find-links", "").split():
+        found = (_path_of(place) if place.startswith("file:") else Path(place).expanduser()) / filename
+        if found.is_file():  # pages of links elsewhere are not read: an index has what is needed
+            return found.resolve().as_uri()
+    urls = f"{settings.get('index-url', '')} {settings.get('extra-index-url', '')}".split()
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        urls = []
+    reasons = []
+    for number, index in enumerate(urls, 1):
+        try:
+            files = [file for file in _files(index, project, client) if file.name.lower() == filename.lower()]
+            for file in files:
+                if file.hashes.get("sha256", sha256) == sha256:
+                    return _with_credentials_of(index, file.url)
+            reason = "offers it with another checksum" if files else f"has no {filename}"
+        except FetchError as error:
+            reason = str(error)
+        reasons.append(f"index {number} of {len(urls)}: {reason}")
+    raise FetchError("; ".join(reasons) or "pip is set up without an index (no-index)")
+
+
+def _files(index: str, project: str, client: Client) -> list[IndexFile]:
+    """What an index has of a project."""
+    url = f"{index.rstrip('/')}/{re.sub('[-_.]+', '-', project).lower()}/"
+    if url.startswith("file:"):
+        pages = [page for page in sorted(_path_of(url).glob("index.*")) if page.suffix in (".html", ".json")]
+        if not pages:
+            raise FetchError("no such project in the index folder")
+        url = pages[0].as_uri()
+    return parse_project_page(*client.page(url, ACCEPT, MAX_PAGE_BYTES))
+
+
+def parse_project_page(text: str, content_type: str, page_url: str) -> list[IndexFile]:
+    """The files named on a project's page.
+
+    >>> page = '<a href="../../files/a-1.tar.gz#sha256=00ff">a-1.tar.gz</a>'
+    >>> parse_project_page(page, "text/html", "https://example.org/simple/a/")[0].url
+    'https://example.org/files/a-1.tar.gz'
+    """
+    if "json" not in content_type:
+        parser = _Links(page_url)
+        parser.feed(text)
+        return parser.files
+    try:
+        found = json.loads(text)["files"]
+        return [IndexFile(f["filename"], urljoin(page_url, f["url"]), dict(f.get("hashes") or {})) for f in found]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FetchError(f"the index's answer is no simple API page ({type(error).__name__})") from error
+
+
+class _Links(html.parser.HTMLParser):
+    def __init__(self, page_url: str) -> None:
+        super().__init__()
+        self.base, self.files = page_url, list[IndexFile]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        href = dict(attrs).get("href")
+        if href and tag == "base":
+            self.base = urljoin(self.base, href)
+        elif href and tag == "a":
+            url, fragment = urldefrag(urljoin(self.base, href))
+            algorithm, _, digest = fragment.partition("=")
+            name = unquote(urlsplit(url).path.rpartition("/")[2])
+            self.files.append(IndexFile(name, url, {algorithm: digest} if digest else {}))
+
+
+def _with_credentials_of(index: str, url: str) -> str:
+    """An index given with a user name and password usually keeps its files behind the same door."""
+    source, target = urlsplit(index), urlsplit(url)
+    same_door = (source.scheme, source.hostname, source.port) == (target.scheme, target.hostname, target.port)
+    if not same_door or "@" in target.netloc or "@" not in source.netloc:
+        return url
+    return urlunsplit(target._replace(netloc=source.netloc))
+
+
+def _path_of(url: str) -> Path:
+    return Path(url2pathname(urlsplit(url).path))

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,10 +43,9 @@ def known_format(name: str) -> str:
     """
     if READERS.problem(name) is None:
         return name
-    found = _reader_of(name.lower().lstrip(".").replace("-", "").replace("/", ""))
-    if found is None:
-        raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
-    return found
+    if found := _reader_of(name.lower().lstrip(".").replace("-", "").replace("/", "")):
+        return found
+    raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
 
 
 def format_of(path: PathLike) -> str | None:
@@ -61,21 +59,13 @@ def format_of(path: PathLike) -> str | None:
 
 def _reader_of(ending: str) -> str | None:
     """The reader of files that end so; built-in ones come first, and installed ones are only loaded after them."""
-    installed = (name for name in READERS.names() if name not in READERS.built_in)
-    return _built_in_endings().get(ending) or next((name for name in installed if ending in _endings(name)), None)
-
-
-@cache
-def _built_in_endings() -> dict[str, str]:
-    return {ending: name for name in READERS.built_in for ending in READERS.find(name).endings}
-
-
-def _endings(name: str) -> tuple[str, ...]:
-    try:
-        return tuple(READERS.find(name).endings)
-    except ConfigError as error:  # somebody else's broken package should not keep a user from their files
-        warnings.warn(str(error), stacklevel=4)
-        return ()
+    for name in READERS.names():
+        try:
+            if ending in READERS.find(name).endings:
+                return name
+        except ConfigError as error:  # noqa: PERF203 - another's broken package should not hide the user's files
+            warnings.warn(str(error), stacklevel=3)
+    return None
 
 
 def bare_name(path: PathLike) -> str:
@@ -166,11 +156,10 @@ def _in_split_order(sources: list[SourceFile]) -> list[SourceFile]:
 
 
 def _source(path: Path, forced: str | None, split: str | None = None) -> SourceFile:
-    found = forced or format_of(path)
-    if found is None:
-        known = _formats_in_words()
-        raise DataError(f"the format of {path} cannot be told from its name; give format=, one of {known}")
-    return SourceFile(path, found, split)
+    if found := forced or format_of(path):
+        return SourceFile(path, found, split)
+    known = _formats_in_words()
+    raise DataError(f"the format of {path} cannot be told from its name; give format=, one of {known}")
 
 
 def _formats_in_words() -> str:

@@ -36,6 +36,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
 _NOT_IN_A_WORD = (b" ", b"\n", b'"', b"\t", b"\r", b"+")
 _BLANK_LINES = re.compile(rb"\n[ \t\r\n]+")
 _OBJECT = r'^(<<|<[^>]*>|_:[^ ]+|"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)'
+_ENDLESS_WORD = f"a name or a literal of more than {MAX_WORD_BYTES >> 20} MiB without a space; is this a text file?"
 _NO_TRIPLE_TERMS = "triple terms (RDF-star, RDF 1.2) are not supported: a node is an IRI, a literal or a blank node"
 
 
@@ -92,8 +93,7 @@ def node_kinds(names: list[str]) -> NDArray[np.uint8]:
     [0, 1, 2]
     """
     kinds = {'"': int(NodeKind.LITERAL), "_": int(NodeKind.BLANK)}
-    iri = int(NodeKind.IRI)
-    return np.array([kinds.get(name[:1], iri) for name in names], dtype=np.uint8)
+    return np.array([kinds.get(name[:1], 0) for name in names], dtype=np.uint8)  # 0: an IRI
 
 
 def _term_names(blank_prefix: str, relabel: bool) -> Callable[[str], str]:
@@ -185,7 +185,12 @@ def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) ->
         while block := _serialized(islice(quads, QUADS_PER_BLOCK)):
             yield block
     except SyntaxError as error:
-        raise _document_error(file, error, bad_lines) from None
+        reason, number = _reason(error), error.lineno
+        if bad_lines.skip:
+            words = _FORMAT_IN_WORDS[file.format]
+            reason += f" (bad lines cannot be skipped in {words}: a statement may span several lines)"
+        text = "" if number is None else _line_at(file.path, number)[1]
+        raise ParseError(str(file.path), number, text, reason) from None
 
 
 class _DocumentReader:
@@ -236,24 +241,7 @@ class _DocumentReader:
         # A name has none of these; a long literal has quotes, spaces or, if it is base64, plus signs.
         self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
         if self._word_bytes > MAX_WORD_BYTES:
-            reason = (
-                f"a name or a literal of more than {MAX_WORD_BYTES >> 20} MiB without a space; is this a text file?"
-            )
-            raise ParseError(str(self._source.path), None, "", reason)
-
-
-def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -> ParseError:
-    reason, number = _reason(error), error.lineno
-    if "LoadDocumentCallback" in reason:
-        reason = (
-            "the file refers to a remote @context, and reading never touches the network; "
-            "write the context into the file instead"
-        )
-    if bad_lines.skip:
-        words = _FORMAT_IN_WORDS[file.format]
-        reason += f" (bad lines cannot be skipped in {words}: a statement may span several lines)"
-    text = "" if number is None else _line_at(file.path, number)[1]
-    return ParseError(str(file.path), number, text, reason)
+            raise ParseError(str(self._source.path), None, "", _ENDLESS_WORD)
 
 
 def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:
@@ -271,4 +259,6 @@ def _reason(error: SyntaxError) -> str:
     reason = re.sub(r"^Parser error (at|between) line \d+[^:]*: ", "", error.msg)
     if "No scheme found in an absolute IRI" in reason:
         reason += "; relative IRIs are only understood where the file itself declares a base"
+    if "LoadDocumentCallback" in reason:
+        return "the file refers to a remote @context, but reading never touches the network: write it into the file"
     return reason

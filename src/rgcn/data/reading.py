@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.axis_tables import READERS
-from rgcn.data.feature_files import with_feature_file
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
-from rgcn.data.label_files import LabelFiles, LabelRelation, with_label_files, with_labels_from_relation
-from rgcn.data.numbering import TripleCollector
+from rgcn.data.node_tables import LabelFiles, LabelRelation, with_feature_file
 from rgcn.data.rdf import node_kinds
-from rgcn.data.readers import Reading, TripleReader
+from rgcn.data.readers import Reading, TripleCollector, TripleReader
 from rgcn.data.tables import Column, TripleColumns
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
@@ -84,7 +82,10 @@ def read(
     told = not (columns is None and weight is None and header is None)
     triple_columns = TripleColumns(tuple(columns or (0, 1, 2)), weight, header) if told else None
     beside = [] if label_files is None else list(label_files.paths().values())
-    files = find_files(path, _as_format(format), leave_out=beside if features is None else [*beside, Path(features)])
+    if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
+        format = READERS.find(format, trusted=True)
+    format = format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
+    files = find_files(path, format, leave_out=beside if features is None else [*beside, Path(features)])
     collector, bad_lines = TripleCollector(), BadLines(skip_bad_lines)
     with progress("reading", sum(file.path.stat().st_size for file in files), "bytes", show=show_progress) as meter:
         for number, file in enumerate(files):
@@ -95,19 +96,16 @@ def read(
                 READERS.find(file.format)().read(reading)
     place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
     graph = _assembled(collector, bad_lines, files, name=place.name if place.is_dir() else bare_name(place))
-    if label_files is not None:
-        graph = with_label_files(graph, label_files)
-    if label_relation is not None:
-        graph = with_labels_from_relation(graph, label_relation)
+    if (labelled := label_files or label_relation) is not None:
+        graph = labelled.added_to(graph)
     return graph if features is None else with_feature_file(graph, features)
 
 
 def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile], name: str) -> KnowledgeGraph:
     if not collector.count:
-        skipped = (
-            f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
-        )
-        raise DataError(f"no triples in {', '.join(str(file.path) for file in files)}{skipped}")
+        words = f"no triples in {', '.join(str(file.path) for file in files)}"
+        bad = f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
+        raise DataError(words + bad)
     graph, duplicates = collector.graph()
     formats = list(dict.fromkeys(file.format for file in files))
     metadata: dict[str, Any] = {
@@ -126,10 +124,3 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
         name=name,
         metadata=metadata,
     )
-
-
-def _as_format(format: str | type[TripleReader] | None) -> str | None:
-    """The name of a format; a reader that is named here is one that the caller wants."""
-    if isinstance(format, str) and ":" in format:
-        format = READERS.find(format, trusted=True)
-    return format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))

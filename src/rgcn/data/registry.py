@@ -34,22 +34,19 @@ def load(
     >>> load("world")
     KnowledgeGraph('world', ...)
     """
-    from rgcn.data.world import load_world
-
-    dataset = find(name)
-    if dataset.embedded:
-        return load_world()
-    located = sources(mirror=mirror, cache=cache, offline=offline).obtain(dataset)
-    return located.graph if located.graph is not None else read_checked(dataset, located.files)
+    located = get(name, mirror=mirror, cache=cache, offline=offline)
+    return located.graph if located.graph is not None else read_checked(find(name), located.files)
 
 
 def get(
     name: str, *, mirror: str | Path | None = None, cache: str | Path | None = None, offline: bool = False
 ) -> Located:
     """Have a data set's files on this machine, and say where they are and where they came from."""
+    from rgcn.data.world import load_world
+
     dataset = find(name)
     if dataset.embedded:
-        return Located(dataset.name, Path(__file__).parent, "embedded in the package")
+        return Located(dataset.name, Path(__file__).parent, "embedded in the package", graph=load_world())
     return sources(mirror=mirror, cache=cache, offline=offline).obtain(dataset)
 
 

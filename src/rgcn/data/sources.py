@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from rgcn.atomic import sync
 from rgcn.data.archives import open_archive, write_plain
 from rgcn.data.catalog import Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
-from rgcn.data.fetching import Client, pip_settings
-from rgcn.data.package_index import locate_archive
+from rgcn.data.fetching import Client, locate_archive, pip_settings
 from rgcn.errors import DataError
 
 if TYPE_CHECKING:
@@ -125,10 +124,15 @@ class Sources:
         if not (folder / MANIFEST).is_file():  # someone put the files there by hand: a fine way to bring them in
             advice = "Move them away or replace them."
             return _in_place(dataset, files, "files put into the cache folder", advice) if files else None
+        name = MANIFEST
         try:
-            return Located(dataset.name, folder, _source_in_manifest(folder, dataset), files)
-        except DataError as error:
-            log.warning("%s: %s; fetching the data set again", folder, error)
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            for name in (file.name for file in dataset.files):
+                if sha256_of(folder / name) != manifest["files"][name]["sha256"]:
+                    raise ValueError
+            return Located(dataset.name, folder, str(manifest["source"]), files)
+        except (OSError, ValueError, KeyError, TypeError):
+            log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, name)
             return None
 
     def _ways(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
@@ -159,13 +163,11 @@ class Sources:
             tried.append(("network", "not asked: offline"))
         names = ", ".join(file.mirror_name for file in dataset.files)
         again = "without offline" if self.offline else "with a network connection"
-        return "\n".join(
-            [
-                f"the data set {dataset.name!r} could not be had from any source:",
-                *(f"  - {label}: {reason}" for label, reason in tried),
-                f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with {names}; "
-                f"or put these files into {cached}; or try again {again}.",
-            ]
+        reasons = "\n".join(f"  - {label}: {reason}" for label, reason in tried)
+        return (
+            f"the data set {dataset.name!r} could not be had from any source:\n{reasons}\n"
+            f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with {names}; "
+            f"or put these files into {cached}; or try again {again}."
         )
 
     # -- storing -------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Sources:
             return kept
         client, part, most = self.client(), work / archive.filename, 2 * archive.size + (1 << 20)
         url = locate_archive(archive.project, archive.filename, archive.sha256, client)
-        client.download(url, part, description=archive.filename, max_bytes=most, sha256=archive.sha256)
+        client.download(url, part, max_bytes=most, sha256=archive.sha256)
         kept.parent.mkdir(exist_ok=True)
         sync(part)
         part.replace(kept)
@@ -242,9 +244,7 @@ class Sources:
             path, digest = self._index_archive(archive, work), archive.sha256
         else:
             path, most = work / archive.url.rpartition("/")[2], dataset.max_bytes
-            digest = self.client().download(
-                archive.url, path, description=path.name, max_bytes=most, sha256=archive.sha256
-            )
+            digest = self.client().download(archive.url, path, max_bytes=most, sha256=archive.sha256)
         _take_files(dataset, archive, path, work)
         return {path.name: digest}
 
@@ -336,11 +336,10 @@ def _strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) 
     """Write RDF files (format by ending) as one N-Triples file without the given relations and without repetitions."""
     from pyoxigraph import RdfFormat, parse
 
-    formats = {".nt": RdfFormat.N_TRIPLES, ".n3": RdfFormat.N3, ".ttl": RdfFormat.TURTLE}
     gone, seen = set(relations), set[str]()
     with target.open("w", encoding="utf-8", newline="\n") as out:
         for source in sources:
-            rdf_format = formats.get(source.suffix, RdfFormat.RDF_XML)
+            rdf_format = RdfFormat.from_extension(source.suffix[1:]) or RdfFormat.RDF_XML  # .owl and the like
             try:
                 for quad in parse(path=str(source), format=rdf_format, lenient=True):
                     line = f"{quad.subject} {quad.predicate} {quad.object} .\n"
@@ -365,19 +364,6 @@ def _write_manifest(dataset: Dataset, folder: Path, source: str, origin_sha256: 
         "files": {path.name: {"sha256": sha256_of(path), "bytes": path.stat().st_size} for path in paths},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-
-
-def _source_in_manifest(folder: Path, dataset: Dataset) -> str:
-    """Where the files came from; an error where one of them, or the manifest, is not as it was written."""
-    name = MANIFEST
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        for name in (file.name for file in dataset.files):
-            if sha256_of(folder / name) != manifest["files"][name]["sha256"]:
-                raise ValueError
-        return str(manifest["source"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"the cached file {name} is damaged or missing") from None
 
 
 def _move_in(staged: Path, final: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from rgcn.compression import compression_of
@@ -70,15 +69,15 @@ class TableFile:
             frame = _parquet_frame(file.path, source)
             self.names, self.width = frame.columns, frame.width
             frame.columns = [str(position) for position in range(frame.width)]
-            self.blocks = iter([_with_lines(frame, range(1, len(frame) + 1))])
+            self.blocks = iter([frame.with_columns(line=pl.int_range(1, pl.len() + 1))])
             return
         self._separator = SEPARATORS[file.format]
         blocks = line_blocks(source, quoted=self._separator == ",")
-        parts = (part for part in map(self._text_part, blocks) if part.lines)
-        first = next(parts, _TextPart([], []))
-        first_row = [] if width and not header else self._first_row(first)
+        parts = (part for part in map(self._text_part, blocks) if len(part))
+        first = next(parts, None)
+        first_row = [] if first is None or (width and not header) else self._first_row(first)
         self.width = width or len(first_row)
-        self.blocks = (self._block(part) for part in chain([first], parts) if part.lines)
+        self.blocks = map(self._block, parts if first is None else chain([first], parts))
         if header:
             self.names, self.width = first_row, len(first_row)
             self.blocks = (block[1:] if number == 0 else block for number, block in enumerate(self.blocks))
@@ -114,100 +113,77 @@ class TableFile:
 
     # -- from lines to cells -----------------------------------------------------------------------------
 
-    def _first_row(self, part: _TextPart) -> list[str]:
-        if not part.lines:
-            return []
-        if self._separator == "," and '"' in part.lines[0]:
+    def _first_row(self, part: pl.DataFrame) -> list[str]:
+        text, line = part.row(0)
+        if self._separator == "," and '"' in text:
             try:
-                return next(csv.reader(_LineFeed(part.lines)))
+                return next(csv.reader(f"{text}\n" for text in part["text"]))
             except csv.Error as error:  # not to be skipped: nothing else tells how many columns there are
-                raise ParseError(str(self.path), part.numbers[0], part.lines[0], _quotes_reason(error)) from None
-        return part.lines[0].split(self._separator)
+                raise ParseError(str(self.path), line, text, _quotes_reason(error)) from None
+        return str(text).split(self._separator)
 
-    def _text_part(self, block: LineBlock) -> _TextPart:
-        """The block's lines, without blank ones; those that are no UTF-8 text are malformed."""
+    def _text_part(self, block: LineBlock) -> pl.DataFrame:
+        """The block's lines, their text and number, without blank ones; those that are no UTF-8 text are malformed."""
         if not block.data.strip(b"\r\n"):
-            return _TextPart([], [])
+            return _text_lines([], [])
         try:
             lines = block.data.decode().replace("\r\n", "\n").removesuffix("\r").split("\n")
         except UnicodeDecodeError:
             lines = None
         if lines is None or b"\0" in block.data:
             found = dict(decoded_lines(block, self.path, self._bad_lines))
-            return _TextPart(list(found.values()), list(found)).without_blank_lines()
-        if not lines[-1]:
-            lines.pop()
-        part = _TextPart(lines, range(block.first_line, block.first_line + len(lines)))
-        if "" not in lines or (self._separator == "," and b'"' in block.data):
-            return part  # in quotes a blank line belongs to the field; csv.reader knows which are
-        return part.without_blank_lines()
-
-    def _block(self, part: _TextPart) -> pl.DataFrame:
-        names, numbers = [*map(str, range(self.width)), "surplus"], part.numbers
-        if self._separator == "," and any('"' in line for line in part.lines):
-            rows, numbers = self._quoted_rows(part)
-            columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
-            frame = pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
+            part = _text_lines(list(found.values()), list(found))
         else:
-            cells = pl.col("cells").str.split_exact(self._separator, self.width).struct.rename_fields(names)
-            frame = pl.DataFrame({"cells": part.lines}, schema={"cells": pl.String}).select(cells).unnest("cells")
-        block = _with_lines(frame, numbers)
+            if not lines[-1]:
+                lines.pop()
+            part = _text_lines(lines, range(block.first_line, block.first_line + len(lines)))
+            if self._separator == "," and b'"' in block.data:
+                return part  # in quotes a blank line belongs to the field; csv.reader knows which are
+        return part.filter(pl.col("text") != "")
+
+    def _block(self, part: pl.DataFrame) -> pl.DataFrame:
+        names = [*map(str, range(self.width)), "surplus"]
+        if self._separator == "," and part["text"].str.contains('"', literal=True).any():
+            rows, numbers = self._quoted_rows(part["text"].to_list(), part["line"].to_list())
+            columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
+            block = pl.DataFrame({**columns, "line": numbers}, {**dict.fromkeys(names, pl.String), "line": pl.Int64})
+        else:
+            cells = pl.col("text").str.split_exact(self._separator, self.width).struct.rename_fields(names)
+            block = part.select(cells, "line").unnest("text")
         block = self.without(block, block[str(self.width - 1)].is_null(), f"fewer than {self.width} columns")
         return self.without(block, block["surplus"].is_not_null(), f"more than {self.width} columns").drop("surplus")
 
-    def _quoted_rows(self, part: _TextPart) -> tuple[list[list[str]], list[int]]:
+    def _quoted_rows(self, lines: list[str], line_numbers: list[int]) -> tuple[list[list[str]], list[int]]:
         rows: list[list[str]] = []
         numbers: list[int] = []
-        feed, start, read_again = _LineFeed(part.lines), 0, 0
-        while start < len(part.lines):
-            feed.position = start
+        start, read_again = 0, 0
+        while start < len(lines):
+            begin = start
+            reader = csv.reader((f"{lines[at]}\n" for at in range(begin, len(lines))), strict=True)
             try:
-                for row in csv.reader(feed, delimiter=self._separator, strict=True):
+                for row in reader:
                     if row:
                         rows.append(row)
-                        numbers.append(part.numbers[start])
-                    start = feed.position
+                        numbers.append(line_numbers[start])
+                    start = begin + reader.line_num
             except csv.Error as error:
-                self._bad_lines.report(self.path, part.numbers[start], part.lines[start], _quotes_reason(error))
-                read_again += feed.position - start
+                self._bad_lines.report(self.path, line_numbers[start], lines[start], _quotes_reason(error))
+                read_again += begin + reader.line_num - start
                 if read_again > MAX_LINES_READ_AGAIN:
                     reason = "so many quotes are never closed that rows cannot be told apart"
-                    raise ParseError(str(self.path), part.numbers[start], part.lines[start], reason) from None
+                    raise ParseError(str(self.path), line_numbers[start], lines[start], reason) from None
                 start += 1
         return rows, numbers
 
 
-def _with_lines(frame: pl.DataFrame, numbers: Sequence[int]) -> pl.DataFrame:
-    return frame.with_columns(pl.Series("line", np.asarray(numbers, dtype=np.int64)))
+def _text_lines(lines: list[str], numbers: Sequence[int]) -> pl.DataFrame:
+    return pl.DataFrame({"text": lines, "line": numbers}, schema={"text": pl.String, "line": pl.Int64})
 
 
 def _quotes_reason(error: csv.Error) -> str:
     if "field limit" in str(error):
         return f"a quote is not closed within {csv.field_size_limit() >> 10} KiB"
     return f"malformed quotes ({error})"
-
-
-class _TextPart(NamedTuple):
-    """Some lines and their numbers in the file."""
-
-    lines: list[str]
-    numbers: Sequence[int]
-
-    def without_blank_lines(self) -> _TextPart:
-        return _TextPart(list(filter(None, self.lines)), list(compress(self.numbers, self.lines)))
-
-
-class _LineFeed(Iterator[str]):
-    """Lines for csv.reader, which can be set back to any of them."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines, self.position = lines, 0
-
-    def __next__(self) -> str:
-        if self.position >= len(self._lines):
-            raise StopIteration
-        self.position += 1
-        return self._lines[self.position - 1] + "\n"
 
 
 def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:

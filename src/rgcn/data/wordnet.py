@@ -101,20 +101,14 @@ def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
     ('dog.n.01', 'a tame animal', '02083346')
     """
     for part in (name.removeprefix("data.") for name in texts if name.startswith("data.")):
-        senses = dict(_senses(texts[f"index.{part}"]))
+        senses: dict[tuple[str, str], int] = {}  # (word, offset) -> which sense of the word the synset is
+        for line in texts[f"index.{part}"].splitlines():
+            if line and not line.startswith(" "):
+                word, _, _, pointers, *rest = line.split()
+                senses |= {(word, offset): number for number, offset in enumerate(rest[2 + int(pointers) :], start=1)}
         for line in texts[f"data.{part}"].splitlines():
             if line[:1].isdigit():  # the license comes first, indented
                 yield _synset(line, senses)
-
-
-def _senses(index: str) -> Iterator[tuple[tuple[str, str], int]]:
-    """((word, offset), which sense of the word the synset is)."""
-    for line in index.splitlines():
-        if line and not line.startswith(" "):
-            fields = line.split()
-            offsets = fields[6 + int(fields[3]) :]
-            for number, offset in enumerate(offsets, start=1):
-                yield (fields[0], offset), number
 
 
 def _synset(line: str, senses: Mapping[tuple[str, str], int]) -> Synset:

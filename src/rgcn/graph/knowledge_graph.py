@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph.interop import libraries, pyg
-from rgcn.graph.labels import SPLITS, NodeLabels
-from rgcn.graph.vocabulary import NodeKind, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.words import count
 
 if TYPE_CHECKING:
@@ -219,6 +218,10 @@ class KnowledgeGraph:
             raise DataError(f"the graph has no {split} triples: it was read without splits")
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
+    def degrees(self, split: str = "all") -> NDArray[np.int64]:
+        """int64 [N]: how many ends of a split's triples each node is."""
+        return np.bincount(self.split_triples(split)[:, [0, 2]].ravel(), minlength=self.num_nodes)
+
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
@@ -292,6 +295,36 @@ class KnowledgeGraph:
         """The graph with the marked triples only, bool [T]; all nodes and relations stay."""
         return replace(self, triples=self.triples[keep], **self._cut(ARRAYS_OF_TRIPLES, keep))
 
+    def without_test_labels(self) -> KnowledgeGraph:
+        """The graph that trials see: without its test labels, and without classes that only those have.
+
+        Classes are numbered anew by name, so that not even their order tells of test labels.
+
+        >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b")], labels={"a": "x"}, test_labels={"b": "y"})
+        >>> kg.without_test_labels().labels
+        NodeLabels(1 nodes, 1 classes; train 1)
+        """
+        labels = self.labels
+        if labels is None:
+            return self
+        kept = np.flatnonzero(labels.splits != SPLITS.index("test"))
+        kept = kept[np.argsort(labels.nodes[kept], kind="stable")]
+        classes = [labels.names[c] for c in labels.classes[kept].tolist()]
+        names = Vocabulary(sorted(set(classes)), kind="class")
+        return replace(self, labels=NodeLabels(labels.nodes[kept], names.ids(classes), names, labels.splits[kept]))
+
+    def without_test_triples(self) -> KnowledgeGraph:
+        """The graph that trials see: without its test triples, and without nodes that only those mention.
+
+        >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("a", "knows", "c")], triple_splits=np.array([0, 2]))
+        >>> kg.without_test_triples()
+        KnowledgeGraph(2 nodes, 1 relation, 1 triple)
+        """
+        if self.triple_splits is None:
+            return self
+        remaining = self.with_triples(self.triple_splits != SPLITS.index("test"))
+        return remaining.subgraph(np.unique(remaining.triples[:, [0, 2]]).tolist())
+
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""
         triples = self.triples[keep_triple]
@@ -325,12 +358,7 @@ class KnowledgeGraph:
     from_pyg = staticmethod(pyg.from_pyg)
 
     def to_rdf(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        format: str | None = None,
-        base: str = "urn:rgcn:",
-        split: str = "all",
+        self, path: str | os.PathLike[str], *, format: str | None = None, base: str = "urn:rgcn:", split: str = "all"
     ) -> int:
         """Write the triples of a split to an RDF file, and say how many; names that are no IRIs go under `base`."""
         from rgcn.graph.interop.rdf_terms import to_rdf

@@ -97,7 +97,7 @@ def make_map(
         int((shown_classes(opened.graph)[candidates] >= 0).sum()),
         places,
         nearest(numbers, NEAR).numbers,
-        degrees(opened.graph)[nodes],
+        opened.graph.degrees("train")[nodes],
         colorings(opened, nodes, predicted, split),
         predicted,
         probability,
@@ -126,13 +126,8 @@ def nodes_shown(graph: KnowledgeGraph, candidates: Integers, most: int, seed: in
     labelled = classes[candidates] >= 0
     if labelled.sum() > most:
         candidates, labelled = _drawn(candidates[labelled], classes, most, seed), np.ones(most, dtype=bool)
-    order = np.lexsort((candidates, -degrees(graph)[candidates], ~labelled))
+    order = np.lexsort((candidates, -graph.degrees("train")[candidates], ~labelled))
     return np.asarray(candidates[order][:most])
-
-
-def degrees(graph: KnowledgeGraph) -> Integers:
-    """[N]: training triples each node takes part in."""
-    return np.bincount(graph.split_triples("train")[:, [0, 2]].ravel(), minlength=graph.num_nodes)
 
 
 def _drawn(labelled: Integers, classes: Integers, most: int, seed: int) -> Integers:

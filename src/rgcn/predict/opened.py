@@ -17,8 +17,7 @@ from rgcn.answers.calibration import Calibration
 from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.lookup import NameLookup
-from rgcn.graph.titles import Titles
+from rgcn.graph.titles import NameLookup, Titles
 from rgcn.runs.assembly import load_trained, refuse_changed_data
 from rgcn.runs.folder import RunFolder
 from rgcn.tasks.estimator import Estimator, cannot_answer

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rgcn.data import read
-from rgcn.data.feature_files import with_feature_file
+from rgcn.data.node_tables import with_feature_file
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
 from rgcn.graph.interop.rdf_terms import BASE

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
+from rgcn.data.sources import sha256_of
 from rgcn.errors import DataError
 from rgcn.tasks.fitting import TrainingState
 
@@ -98,7 +99,7 @@ class Checkpoints:
                 save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary)
             except SafetensorError as error:  # what it says of a full disk
                 raise OSError(f"{error}") from error
-            about["sha256"] = _sha256(temporary)
+            about["sha256"] = sha256_of(temporary)
 
         replace_atomically(self.folder / name, write)
         return about
@@ -119,7 +120,7 @@ class Checkpoints:
             target = self.folder / Path(file["name"]).name
             if not target.exists():
                 raise DataError(f"{target.name} is missing")
-            if _sha256(target) != file["sha256"]:
+            if sha256_of(target) != file["sha256"]:
                 raise DataError(f"{target.name} was changed or damaged")
             tensors |= load_file(target)
         return TrainingState(tensors, about["values"])
@@ -150,14 +151,6 @@ def _files_of(path: Path) -> dict[str, dict[str, str]]:
         return files
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def _digest_of_values(about: dict[str, Any]) -> str:

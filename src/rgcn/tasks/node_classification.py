@@ -41,9 +41,7 @@ class NodeClassification(Task):
     folds = 3
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
-        from rgcn.graph.blind import without_test_labels
-
-        graph = without_test_labels(graph)
+        graph = graph.without_test_labels()
         if graph.labels is None or not len(graph.labels):
             raise DataError("tuning needs labels, and the graph has none outside its test split")
         return graph

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.extras import import_extra
-from rgcn.graph.labels import SPLITS
-from rgcn.graph.vocabulary import NodeKind
+from rgcn.graph.vocabulary import SPLITS, NodeKind
 
 if TYPE_CHECKING:
     import polars as pl

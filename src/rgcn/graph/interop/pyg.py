@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.extras import import_extra
-from rgcn.graph.labels import SPLITS, NodeLabels
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""Classes of nodes, from files beside the graph or from a relation of the graph itself."""
+"""Classes of nodes, from tables beside the graph or from one of its relations, and numbers that describe nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits
@@ -52,6 +53,37 @@ class LabelFiles:
             return {"train": existing(self.files, "label file")}
         return dict(sorted(named_splits(self.files, "label file"), key=lambda named: SPLITS.index(named[0])))
 
+    def added_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph with the labels of the files; classes are numbered by first appearance, train first.
+
+        >>> import tempfile
+        >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe"), ("Lima", "in", "America")])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "size.tsv").write_text("city\\tlabel_size\\nBern\\tsmall\\nLima\\tlarge\\n")
+        ...     LabelFiles(Path(folder, "size.tsv")).added_to(graph).labels
+        NodeLabels(2 nodes, 2 classes; train 2)
+        """
+        rows = [row for split, path in self.paths().items() for row in _label_rows(graph, self, split, path)]
+        rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
+        if not rows:
+            raise DataError(f"no labels in {', '.join(str(path) for path in self.paths().values())}")
+        unknown = [row for row in rows if row.node not in graph.nodes]
+        if unknown and self.missing == "error":
+            raise _unknown_nodes(graph, unknown)
+        if unknown:
+            if self.missing == "add":
+                names = [row.node for row in unknown]
+                kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
+                graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
+            graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
+        by_split: dict[str, dict[str, str]] = {}
+        for row in rows:
+            if row.node in graph.nodes:
+                by_split.setdefault(row.split, {})[row.node] = row.label
+        if not by_split:
+            raise DataError("no labelled node is in the graph")
+        return graph.with_labels(by_split)
+
 
 class _Label(NamedTuple):
     node: str
@@ -63,38 +95,6 @@ class _Label(NamedTuple):
     @property
     def where(self) -> str:
         return f"{self.path}, line {self.line}"
-
-
-def with_label_files(graph: KnowledgeGraph, source: LabelFiles) -> KnowledgeGraph:
-    """The graph with the labels of the files; classes are numbered by first appearance, train first.
-
-    >>> import tempfile
-    >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe"), ("Lima", "in", "America")])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "size.tsv").write_text("city\\tlabel_size\\nBern\\tsmall\\nLima\\tlarge\\n")
-    ...     with_label_files(graph, LabelFiles(Path(folder, "size.tsv"))).labels
-    NodeLabels(2 nodes, 2 classes; train 2)
-    """
-    rows = [row for split, path in source.paths().items() for row in _label_rows(graph, source, split, path)]
-    rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
-    if not rows:
-        raise DataError(f"no labels in {', '.join(str(path) for path in source.paths().values())}")
-    unknown = [row for row in rows if row.node not in graph.nodes]
-    if unknown and source.missing == "error":
-        raise _unknown_nodes(graph, unknown)
-    if unknown:
-        if source.missing == "add":
-            names = [row.node for row in unknown]
-            kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
-            graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
-        graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
-    by_split: dict[str, dict[str, str]] = {}
-    for row in rows:
-        if row.node in graph.nodes:
-            by_split.setdefault(row.split, {})[row.node] = row.label
-    if not by_split:
-        raise DataError("no labelled node is in the graph")
-    return graph.with_labels(by_split)
 
 
 def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
@@ -192,34 +192,33 @@ class LabelRelation:
         if self.multiple not in ("error", "first"):
             raise DataError(f'multiple classes can be an "error" or give the "first"; not {self.multiple!r}')
 
+    def added_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph without the relation (and its inverse), whose objects have become classes; all nodes stay.
 
-def with_labels_from_relation(graph: KnowledgeGraph, source: LabelRelation) -> KnowledgeGraph:
-    """The graph without the relation (and its inverse), whose objects have become classes; all nodes stay.
-
-    >>> graph = KnowledgeGraph.from_triples(
-    ...     [("Ada", "works_at", "KIT"), ("Max", "works_at", "ETH"), ("Ada", "knows", "Max")]
-    ... )
-    >>> with_labels_from_relation(graph, LabelRelation("works_at"))
-    KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
-    """
-    relation = graph.relations.id(source.relation)
-    pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
-    nodes, first = np.unique(pairs[:, 0], return_index=True)
-    if source.multiple == "error":
-        _refuse_multiple(graph, source.relation, pairs)
-    in_file_order = np.argsort(first, kind="stable")
-    nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
-    names: dict[int, int] = {}
-    classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
-    labels = NodeLabels(
-        nodes=nodes,
-        classes=classes,
-        names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
-        splits=stratified_split(classes, source.split, source.seed),
-    )
-    gone = [source.relation] if source.inverse is None else [source.relation, source.inverse]
-    metadata = {**graph.metadata, "labels_from": gone}
-    return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
+        >>> graph = KnowledgeGraph.from_triples(
+        ...     [("Ada", "works_at", "KIT"), ("Max", "works_at", "ETH"), ("Ada", "knows", "Max")]
+        ... )
+        >>> LabelRelation("works_at").added_to(graph)
+        KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
+        """
+        relation = graph.relations.id(self.relation)
+        pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
+        nodes, first = np.unique(pairs[:, 0], return_index=True)
+        if self.multiple == "error":
+            _refuse_multiple(graph, self.relation, pairs)
+        in_file_order = np.argsort(first, kind="stable")
+        nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
+        names: dict[int, int] = {}
+        classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
+        labels = NodeLabels(
+            nodes=nodes,
+            classes=classes,
+            names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
+            splits=stratified_split(classes, self.split, self.seed),
+        )
+        gone = [self.relation] if self.inverse is None else [self.relation, self.inverse]
+        metadata = {**graph.metadata, "labels_from": gone}
+        return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
 
 
 def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int64]) -> None:
@@ -267,3 +266,58 @@ def _apportioned(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         sizes[np.argmax(sizes)] -= 1
         sizes[0] = 1
     return sizes
+
+
+# -- features ------------------------------------------------------------------------------------------------
+
+
+def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
+    """The graph with features float32 [N, F] from a TSV, CSV or Parquet table: a node's name, then F numbers.
+
+    The first line is a header if it holds no numbers. Nodes the table does not know get zeros, and rows whose node is
+    not in the graph are left out; the metadata count both.
+
+    >>> import tempfile
+    >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "size.csv").write_text("city,km2,people\\nBern,51.6,134000\\n")
+    ...     with_feature_file(graph, Path(folder, "size.csv")).features.tolist()
+    [[51.599..., 134000.0], [0.0, 0.0]]
+    """
+    names, values, lines = _named_rows(path)
+    rows = np.array([-1 if (i := graph.nodes.get(name)) is None else i for name in names], dtype=np.int64)
+    known = rows >= 0
+    distinct, counts = np.unique(rows[known], return_counts=True)
+    if (counts > 1).any():
+        twice = graph.nodes[int(distinct[counts > 1][0])]
+        line = lines[len(names) - 1 - names[::-1].index(twice)]
+        raise ParseError(str(path), line, "", f"the features of {twice} are given twice")
+    if not known.any():
+        raise DataError(f"none of the {len(names)} nodes in {path} is in the graph")
+    features = np.zeros((graph.num_nodes, values.shape[1]), dtype=np.float32)
+    features[rows[known]] = values[known]
+    counted = {
+        "nodes_without_features": graph.num_nodes - len(distinct),
+        "features_of_unknown_nodes": int((~known).sum()),
+    }
+    return replace(graph, features=features, metadata={**graph.metadata, **counted})
+
+
+def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
+    """Node names, their numbers float32 [rows, F], and their lines."""
+    table, frame = whole_table(path, "feature")
+    if table.width < 2:
+        raise DataError(f"{path}: a node's name and at least one number are needed in each row")
+    numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
+    if table.names is None and all(number is None for number in numbers.row(0)):
+        frame, numbers = frame[1:], numbers[1:]
+    names, lines = frame["0"].to_list(), frame["line"].to_list()
+    values = numbers.fill_null(float("nan")).to_numpy()
+    if None in names:
+        raise ParseError(str(path), lines[names.index(None)], "", "the node's name is empty")
+    wrong = np.argwhere(~np.isfinite(values))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        reason = f"feature {column + 1} of {names[row]} is no finite number: {frame[row, column + 1]!r}"
+        raise ParseError(str(path), lines[row], "", reason)
+    return names, values, lines
