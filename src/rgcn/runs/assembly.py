@@ -45,8 +45,9 @@ def refuse_other_data(
     then = run.about()["data"]
     if graph.fingerprint != then["fingerprint"]:
         raise DataError(
-            f"{run.path}: its data have changed since it was trained: then {then['nodes']:,} nodes and "
-            f"{then['triples']:,} triples, now {graph.num_nodes:,} and {len(graph):,} (fingerprints differ); {advice}"
+            f"{run.path}: its data have changed since it was trained: the graph had {then['nodes']:,} nodes and "
+            f"{then['triples']:,} triples, now it has {graph.num_nodes:,} and {len(graph):,} (fingerprints differ); "
+            f"{advice}"
         )
 
 
