@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rgcn.answers.calibration import Calibration
 from rgcn.answers.links import ScoredTriples
-from rgcn.cli.options import NewNodeOptions, OpeningOptions
+from rgcn.cli.model_commands import AskingOptions
 from rgcn.cli.printing import output, table
 from rgcn.errors import ConfigError
 from rgcn.graph.titles import local_name
@@ -24,17 +24,14 @@ from rgcn.words import count
 MOST_ROWS = 20
 
 
-def opened_run(run: Path, opening: OpeningOptions, new: NewNodeOptions | None = None, quiet: bool = True) -> OpenModel:
+def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
     """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
-    triples, features = (None, None) if new is None else (new.new_triples, new.new_features)
-    if features is not None and triples is None:
+    if asked.new_features is not None and asked.new_triples is None:
         raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
-    opened = open_model(
-        run, mirror=opening.mirror, device=opening.device or "auto", accept_changed_data=opening.accept_changed_data
-    )
-    if triples is None:
+    opened = open_model(run, **asked.opening())
+    if asked.new_triples is None:
         return opened
-    larger = with_new_triples(opened, triples, features)
+    larger = with_new_triples(opened, asked.new_triples, asked.new_features)
     if not quiet:  # a known node with a slip in its name is a new node: the number shows it
         names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
         more = ", ..." if len(larger.new_nodes) > 5 else ""

@@ -8,7 +8,6 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from rgcn.cli.asking import opened_run
 from rgcn.cli.model_commands import EmbedCommand, ExportCommand
 from rgcn.cli.printing import print_json, writing
 from rgcn.errors import ConfigError, DataError
@@ -34,7 +33,7 @@ from rgcn.words import count, memory
 
 def embed(asked: EmbedCommand) -> None:
     _check(asked)
-    opened = opened_run(asked.run, asked.opening)
+    opened = open_model(asked.run, **asked.opening())
     vectors = NodeVectors.of(opened, asked.layer)
     split = None if asked.split is None else asked.split.value
     if split is not None:
@@ -50,7 +49,7 @@ def embed(asked: EmbedCommand) -> None:
     written: dict[str, tuple[str, str]] = {}
     if asked.out is not None:
         rows = NodeTable(vectors, nodes)
-        with progress("vectors", len(rows), "nodes", show=asked.telling.bars) as meter:
+        with progress("vectors", len(rows), "nodes", show=asked.bars) as meter:
             write_table(asked.out, len(rows), rows.parts(on_nodes=meter.advance))
         written["out"] = str(asked.out), f"{count(len(nodes), 'node')}, {vectors.width} numbers each"
     if asked.relations is not None:
@@ -60,14 +59,14 @@ def embed(asked: EmbedCommand) -> None:
         written["relations"] = str(asked.relations), f"{len(relations)} rows"
     if asked.plot is not None:
         method = asked.map_.value
-        with progress("map", STEPS.get(method), "steps", show=asked.telling.bars) as meter:
+        with progress("map", STEPS.get(method), "steps", show=asked.bars) as meter:
             settings: dict[str, Any] = {"method": method, "seed": asked.seed, "most": asked.most, "split": split}
             drawn = make_map(vectors, nodes, on_step=lambda: meter.advance(1), **settings)
         save_page(asked.plot, map_page(drawn, split))
         made = said["map"] = drawn.as_dict()
         shown = f"{made['nodes']:,} of {made['candidates']:,} nodes, {method}"
         written["plot"] = str(asked.plot), f"{shown}, trustworthiness {made['trustworthiness']:.2f}"
-    if asked.telling.as_json:
+    if asked.as_json:
         print_json({**said, "skipped": skipped, "files": {name: path for name, (path, _) in written.items()}})
         return
     if skipped:

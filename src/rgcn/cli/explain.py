@@ -21,7 +21,7 @@ KINDS = (".html", ".svg", ".json", ".txt")
 
 def explain(asked: ExplainCommand) -> None:
     _check(asked)
-    found = _explained(opened_run(asked.run, asked.opening, asked.new), asked)
+    found = _explained(opened_run(asked.run, asked), asked)
     if asked.out is not None:
         _write(found, asked.out)
     if asked.as_json:

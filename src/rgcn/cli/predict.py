@@ -47,12 +47,11 @@ Rows = list[dict[str, Any]]
 def predict(asked: PredictCommand) -> None:
     if asked.out is not None:
         format_of(asked.out)
-    opened = opened_run(asked.run, asked.opening, asked.new, asked.telling.quiet)
-    links = asked.links
-    about_links = bool(links.relation) or any(end is not None for end in (links.subject, links.object, links.queries))
+    opened = opened_run(asked.run, asked, asked.quiet)
+    about_links = bool(asked.relation) or any(end is not None for end in (asked.subject, asked.object, asked.queries))
     _check(opened, asked, about_links)
     if asked.reliability:
-        _show_reliability(opened, asked.telling.as_json)
+        _show_reliability(opened, asked.as_json)
     elif about_links:
         _predict_links(opened, asked)
     else:
@@ -61,7 +60,7 @@ def predict(asked: PredictCommand) -> None:
 
 def _check(opened: OpenModel, asked: PredictCommand, about_links: bool) -> None:
     """A question that fits the run's task, or words on what would."""
-    about_nodes = asked.classes.nodes is not None or bool(asked.classes.node)
+    about_nodes = asked.nodes is not None or bool(asked.node)
     if about_nodes and about_links:
         raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
     if about_nodes or asked.predicate is not None:
@@ -93,7 +92,7 @@ def _tell(
     """Answers to the file that was asked for, else as JSON or a table."""
     written = None if asked.out is None else write(asked.out)
     found = rows() if written is None else []
-    if asked.telling.as_json:
+    if asked.as_json:
         told = {f"{noun}s": found} if written is None else {"out": str(asked.out), "written": written}
         print_json({**_about(opened, **counts), **told})
         return
@@ -125,7 +124,7 @@ def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
     """(node ids, how many names were skipped)."""
-    path, names = asked.classes.nodes, asked.classes.node or []
+    path, names = asked.nodes, asked.node or []
     if path is None and not names:
         new = np.array(opened.new_nodes, dtype=np.int64)
         return (new, 0) if len(new) else (nodes_to_classify(opened), 0)
@@ -140,7 +139,7 @@ def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.
 
 def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[ClassAnswers]:
     unlabelled_only = asked.known is KnownChoice.drop
-    with progress("classifying", len(ids), "nodes", show=asked.telling.bars) as meter:
+    with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
         for chunk in predict_classes(opened, ids):
             keep = chunk.label < (0 if unlabelled_only else len(opened.model.classes_))
             if asked.min_probability is not None and chunk.probability is not None:
@@ -150,13 +149,12 @@ def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand
 
 
 def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
-    links = asked.links
-    if links.queries is None:
-        questions = single_question(opened, links.subject, links.object, links.relation)
-    elif links.subject is not None or links.object is not None or links.relation:
+    if asked.queries is None:
+        questions = single_question(opened, asked.subject, asked.object, asked.relation)
+    elif asked.subject is not None or asked.object is not None or asked.relation:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
-        questions = read_questions(opened, links.queries, skip_unknown=asked.skip_unknown)
+        questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
     size = questions.questions.size
     answers = _answered(opened, questions, asked)
 
@@ -177,7 +175,7 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
 def _answered(opened: OpenModel, asked: QuestionTable, how: PredictCommand) -> Iterator[ScoredTriples]:
     to_nt = how.out is not None and format_of(how.out) == "nt"
     drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
-    with progress("asking", asked.questions.size, "questions", show=how.telling.bars) as meter:
+    with progress("asking", asked.questions.size, "questions", show=how.bars) as meter:
         for part in asked.questions.parts(QUERIES_AT_ONCE):
             answers = answer_links(opened, part, how.k, "drop" if drop else "mark", by_example=not how.any_direction)
             rows = ScoredTriples.of_answers(part, answers)
@@ -211,12 +209,12 @@ def complete(asked: CompleteCommand) -> None:
         )
     if asked.only_seen and asked.any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
-    opened = opened_run(asked.run, asked.opening, asked.new, asked.telling.quiet)
+    opened = opened_run(asked.run, asked, asked.quiet)
     found, out = _completed(opened, asked), asked.out
     about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "found": len(found)}
     if out is not None:
         about |= {"out": str(out), "written": write_links(opened, [found], out)}
-    if asked.telling.as_json:
+    if asked.as_json:
         triples = {} if out is not None else {"triples": link_rows(opened, [found])}
         print_json({**about, **triples, "calibration": found.calibration.as_dict()})
         return
@@ -239,7 +237,7 @@ def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
 
         def begin(pairs: int) -> None:
             nonlocal meter
-            meter = stack.enter_context(progress("completing", pairs, "pairs", show=asked.telling.bars))
+            meter = stack.enter_context(progress("completing", pairs, "pairs", show=asked.bars))
 
         return search(
             opened,

@@ -40,51 +40,48 @@ from rgcn.paper.trainings import (
 
 
 def train_task(asked: PaperTaskCommand) -> None:
-    names, plan = (
-        configurations(asked.task, asked.which.names, asked.which.datasets, asked.models),
-        _plan(asked.training),
-    )
-    outcomes, failures = _trained(names, plan, asked.telling.quiet)
-    _finish([training_table(asked.task, outcomes, plan.changes)], asked.telling, failures)
+    names, plan = configurations(asked.task, asked.names, asked.datasets, asked.models), _plan(asked)
+    outcomes, failures = _trained(names, plan, asked.quiet)
+    _finish([training_table(asked.task, outcomes, plan.changes)], asked, failures)
 
 
 def datasets(asked: PaperDatasetsCommand) -> None:
-    with busy("reading data sets", asked.telling.quiet):
-        names = _chosen(asked.which, quick.DATASETS) or quick.DATASETS
+    with busy("reading data sets", asked.quiet):
+        names = _chosen(asked, quick.DATASETS) or quick.DATASETS
         table = quick.datasets_table(names, asked.mirror)
-    _finish([table], asked.telling)
+    _finish([table], asked)
 
 
 def parameters(asked: PaperParametersCommand) -> None:
-    with busy("building networks", asked.telling.quiet):
-        names = _chosen(asked.which, quick.WITH_PARAMETERS) or quick.WITH_PARAMETERS
+    with busy("building networks", asked.quiet):
+        names = _chosen(asked, quick.WITH_PARAMETERS) or quick.WITH_PARAMETERS
         table = quick.parameters_table(names, asked.mirror)
-    _finish([table], asked.telling)
+    _finish([table], asked)
 
 
 def tensors(asked: PaperTensorsCommand) -> None:
-    with busy("taking first steps", asked.telling.quiet):
+    with busy("taking first steps", asked.quiet):
         rows = quick.tensor_statistics(load("fb-toy", mirror=asked.mirror), asked.seeds)
-    _finish([quick.tensors_table(rows, asked.seeds)], asked.telling)
+    _finish([quick.tensors_table(rows, asked.seeds)], asked)
 
 
 def timings(asked: PaperTimingsCommand) -> None:
-    names, where = _chosen(asked.which, quick.TIMED) or None, asked.computing
-    with busy("measuring", asked.telling.quiet) as say:
-        table = quick.timings_table(names, mirror=where.mirror, device=where.device, steps=asked.steps, on_measure=say)
-    _finish([table], asked.telling)
+    names = _chosen(asked, quick.TIMED) or None
+    with busy("measuring", asked.quiet) as say:
+        table = quick.timings_table(names, mirror=asked.mirror, device=asked.device, steps=asked.steps, on_measure=say)
+    _finish([table], asked)
 
 
 def everything(asked: PaperCommand) -> None:
-    plan, computing = _plan(asked.training), asked.training.computing
-    with busy("reading data sets", asked.telling.quiet) as say:
-        tables = quick.quick_tables(computing.mirror, computing.device, say)
+    plan = _plan(asked)
+    with busy("reading data sets", asked.quiet) as say:
+        tables = quick.quick_tables(asked.mirror, asked.device, say)
     failures: list[str] = []
     for task in CONFIGURATIONS:
-        outcomes, failed = _trained(configurations(task), plan, asked.telling.quiet)
+        outcomes, failed = _trained(configurations(task), plan, asked.quiet)
         tables.append(training_table(task, outcomes, plan.changes))
         failures += failed
-    _finish(tables, asked.telling, failures, also_in=asked.training.out)
+    _finish(tables, asked, failures, also_in=asked.out)
 
 
 def _chosen(which: PaperNameOptions, known: Sequence[str]) -> Any:
@@ -92,10 +89,8 @@ def _chosen(which: PaperNameOptions, known: Sequence[str]) -> Any:
 
 
 def _plan(how: PaperTrainingOptions) -> ReproductionPlan:
-    where = how.computing
-    return ReproductionPlan(
-        how.out, how.runs, how.jobs, where.mirror, where.device, how.seed, tuple(how.changes or ()), how.fresh
-    )
+    changes = tuple(how.changes or ())
+    return ReproductionPlan(how.out, how.runs, how.jobs, how.mirror, how.device, how.seed, changes, how.fresh)
 
 
 def _trained(names: list[str], plan: ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
@@ -105,9 +100,6 @@ def _trained(names: list[str], plan: ReproductionPlan, quiet: bool) -> tuple[dic
     except StoppedError as error:  # a training that is stopped names its own folder; here it is the whole that goes on
         raise error.advising("the same command goes on from there") from None
     return trainings.outcomes, trainings.failures
-
-
-# -- showing -----------------------------------------------------------------------------------------------
 
 
 def _finish(

@@ -33,16 +33,16 @@ def train(asked: TrainCommand) -> None:
         raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
     if asked.out is not None and asked.no_keep:
         raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
-    overrides = {"seed": asked.seed, "training.device": asked.computing.device, "trackers": asked.track}
+    overrides = {"seed": asked.seed, "training.device": asked.device, "trackers": asked.track}
     given = {key: value for key, value in overrides.items() if value is not None}
     config = runs.load_configuration(asked.configuration, asked.changes or [], given)
     folder = None if asked.no_keep else asked.out or _free_folder(asked.configuration)
     try:
         if asked.runs > 1:
-            _train_series(config, asked.runs, asked.jobs, folder, asked.computing.mirror, asked.telling)
+            _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
-            result = _train_one(config, folder, asked.computing.mirror, asked.telling.quiet)
-            _show(result, folder, asked.telling.as_json)
+            result = _train_one(config, folder, asked.mirror, asked.quiet)
+            _show(result, folder, asked.as_json)
     finally:
         if folder is not None and asked.out is None:
             with suppress(OSError):  # a folder of our own choice in which nothing came to be
@@ -50,18 +50,18 @@ def train(asked: TrainCommand) -> None:
 
 
 def resume(asked: ResumeCommand) -> None:
-    folder, telling = asked.folder, asked.telling
+    folder = asked.folder
     if (folder / "series.json").exists():
-        _train_series(*read_series(folder), folder, asked.mirror, telling)
+        _train_series(*read_series(folder), folder, asked.mirror, asked)
         return
     run = RunFolder(folder)
     run.check()
-    if run.result() is not None and not telling.quiet:
+    if run.result() is not None and not asked.quiet:
         typer.echo(f"{folder} is finished; nothing is left to do", err=True)
     about = run.about()
-    with training_progress(about["epochs"], telling.quiet, task_of(about["task"]).headline) as progress:
+    with training_progress(about["epochs"], asked.quiet, task_of(about["task"]).headline) as progress:
         result = runs.resume(folder, asked.mirror, progress.epoch, progress.step, track=not asked.no_track)
-    _show(result, folder, telling.as_json)
+    _show(result, folder, asked.as_json)
 
 
 def evaluate(asked: EvaluateCommand) -> None:

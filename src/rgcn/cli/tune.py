@@ -20,7 +20,7 @@ from rgcn.tuning.result import summary
 def tune(asked: TuneCommand) -> None:
     if asked.minutes is not None and not asked.minutes > 0:
         raise ConfigError("--timeout is more than 0 minutes")
-    overrides = {"seed": asked.seed, "training.device": asked.computing.device}
+    overrides = {"seed": asked.seed, "training.device": asked.device}
     given = {key: value for key, value in overrides.items() if value is not None}
     config = with_whole_paths(load_configuration(asked.configuration, asked.changes or [], given))
     plan = StudyPlan(
@@ -29,15 +29,15 @@ def tune(asked: TuneCommand) -> None:
         spaces=choose_spaces(config, asked.search or [], asked.fix or []),
         objective=check_objective(config, asked.metric, asked.folds, config.seed),
         folder=asked.out or Path("tune") / _plain_name(asked.configuration),
-        mirror=asked.computing.mirror,
+        mirror=asked.mirror,
     )
-    with busy("trials", asked.telling.quiet, asked.trials) as say:
+    with busy("trials", asked.quiet, asked.trials) as say:
 
         def on_trial(trial: TrialRecord, result: TuneResult) -> None:
             say(f"{len(result.trials)}/{asked.trials}  {_words(trial, result)}")
 
         result = run(plan, asked.trials, jobs=asked.jobs, minutes=asked.minutes, on_trial=on_trial)
-    if asked.telling.as_json:
+    if asked.as_json:
         print_json(result.as_dict())
     else:
         _print(result)
