@@ -84,7 +84,7 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
         "command": shlex.join(["python", *sys.argv]),
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
-        "speeds": {device: speeds.as_dict()},
+        "speeds": {device: speeds._asdict()},
         "limits": {"max_seconds": given.max_seconds, "max_gib": given.max_gib},
         "points": [],
     }

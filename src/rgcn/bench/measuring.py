@@ -64,9 +64,6 @@ class StepJob:
         return cls(**{**values, "workload": Workload(**values["workload"])})
 
 
-# -- by whom -----------------------------------------------------------------------------------------------
-
-
 def measure_apart(job: StepJob) -> dict[str, Any]:
     """`measure` in a new process; one that dies is reported as {"failed": why}."""
     try:
@@ -116,11 +113,8 @@ def _why(code: int, stderr: str) -> str:
 def child() -> None:
     """What a measuring process does: a job, or {"speeds": DEVICE}; it says in one line of JSON what it found."""
     given = json.loads(sys.argv[1])
-    found = measure_speeds(given["speeds"]).as_dict() if "speeds" in given else measure(StepJob.from_json(sys.argv[1]))
+    found = measure_speeds(given["speeds"])._asdict() if "speeds" in given else measure(StepJob.from_json(sys.argv[1]))
     print(json.dumps(found))
-
-
-# -- how ---------------------------------------------------------------------------------------------------
 
 
 def measure(job: StepJob) -> dict[str, Any]:
@@ -176,7 +170,7 @@ def _measure(job: StepJob) -> dict[str, Any]:
     if job.floor and classifier is not None:
         found["trained_parameters"] = classifier.num_parameters_
         try:
-            found["work"] = asdict(step_work(classifier))
+            found["work"] = step_work(classifier)._asdict()
         except ConfigError as error:  # a floor is one more figure, no reason to lose the others
             found["no_floor"] = str(error)
     return found

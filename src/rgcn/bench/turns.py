@@ -103,7 +103,7 @@ def compare(
         "command": shlex.join(command),
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
-        "speeds": {device: found.as_dict() for device, found in speeds.items()},
+        "speeds": {device: found._asdict() for device, found in speeds.items()},
         "notes": notes,
         "rows": rows,
     }

@@ -9,23 +9,15 @@ import typer
 from numpy.typing import NDArray
 
 from rgcn.cli.model_commands import EmbedCommand, ExportCommand
+from rgcn.cli.predict import listed_nodes
 from rgcn.cli.printing import print_json, writing
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import (
-    NodeTable,
-    NodeVectors,
-    check_method,
-    make_map,
-    map_page,
-    relation_table,
-    write_table,
-)
+from rgcn.look import NodeTable, NodeVectors, check_method, make_map, map_page, relation_table, write_table
 from rgcn.look.map_page import split_looked_at
 from rgcn.look.mapping import STEPS
 from rgcn.look.vector_files import check_ending
 from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model
-from rgcn.predict.question_files import read_table, resolve_nodes
 from rgcn.progress import progress
 from rgcn.tasks.export import save_encoder
 from rgcn.words import count, memory
@@ -98,9 +90,7 @@ def _nodes(opened: OpenModel, asked: EmbedCommand) -> tuple[NDArray[np.int64], i
     """Ids of the nodes that are meant, each once, and how many names were not known."""
     if asked.nodes is None:
         return np.arange(opened.graph.num_nodes), 0
-    table = read_table(asked.nodes)
-    listed = [(row.line, row.cells[0]) for row in table.rows]
-    found = resolve_nodes(opened, listed, table.source, skip_unknown=asked.skip_unknown)
+    found = listed_nodes(opened, asked.nodes, asked.skip_unknown)
     return np.array(list(dict.fromkeys(found.ids.tolist())), dtype=np.int64), found.skipped
 
 

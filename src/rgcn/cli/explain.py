@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from rgcn.atomic import write_atomically
-from rgcn.cli.asking import opened_run
 from rgcn.cli.model_commands import ExplainCommand
+from rgcn.cli.predict import opened_run
 from rgcn.cli.printing import print_json, writing
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link

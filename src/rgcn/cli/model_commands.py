@@ -80,7 +80,7 @@ class RunsCommand(Command, name="runs", calls="runs:list_runs"):
     as_json: bool = options.AS_JSON
 
 
-class ReportCommand(Command, name="report", calls="report:report"):
+class ReportCommand(Command, TellingOptions, name="report", calls="report:report"):
     """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
 
     run: Path = argument("Folder of a run, finished or not.")
@@ -88,7 +88,6 @@ class ReportCommand(Command, name="report", calls="report:report"):
     split: HeldOut | None = option("What to measure on; by default test where there is one. An unfinished run: valid.")
     mirror: Path | None = option("Folder to take the data set of an unfinished run from (else RGCN_MIRROR).")
     as_json: bool = flag("--json", "Print what was measured as one JSON object.")
-    quiet: bool = options.QUIET
 
 
 class CompareCommand(Command, name="compare", calls="report:compare"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.progress import progress
+from rgcn.progress import ProgressMeter, progress
 from rgcn.words import count
 
 
@@ -59,6 +59,21 @@ def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable
                 typer.echo(what, err=True)
 
         yield say
+
+
+@contextmanager
+def late_progress(words: str, unit: str, show: bool | None) -> Iterator[Callable[..., None]]:
+    """A bar that is drawn once `meter(done, total)` is first called: only then it is known how many there are."""
+    with ExitStack() as stack:
+        meter: ProgressMeter | None = None
+
+        def advance(done: int, total: int | None = None) -> None:
+            nonlocal meter
+            if meter is None:
+                meter = stack.enter_context(progress(words, total, unit, show=show))
+            meter.advance(done - meter.done)
+
+        yield advance
 
 
 def report_skipped(graph: KnowledgeGraph) -> None:
