@@ -86,7 +86,9 @@ def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first
     if layer.self_loop is not None or layer.self_loop_rows is not None:
         raise ConfigError("no floor is known for a layer that holds its self-loop apart")
     edges, width, weights = adjacency.num_edges, layer.out_features, layer.weights
-    source_pairs, target_pairs = _num_pairs(adjacency)
+    occurring = adjacency.structure  # how many (relation, source) and (relation, target) pairs occur among the edges:
+    source_pairs = torch.unique(occurring.relation * adjacency.num_sources + occurring.source).numel()
+    target_pairs = torch.unique(occurring.relation * adjacency.num_targets + occurring.target).numel()
     # Project the (relation, source) pairs and mix what comes out, or mix into (relation, target) pairs, then project.
     ways = ((source_pairs, width, adjacency.num_sources), (target_pairs, layer.in_features, adjacency.num_targets))
     matrix = layer.in_features * width
@@ -123,14 +125,6 @@ def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first
     forward = structure + read + bias + inputs + outputs
     backward = structure + again + inputs + outputs + (0 if first else inputs)
     return Work(NUMBER * (forward + backward), min(3 * product + 2 * mixing for product, mixing in orders))
-
-
-def _num_pairs(adjacency: RelationalAdjacency) -> tuple[int, int]:
-    """How many (relation, source) and (relation, target) pairs occur among the edges."""
-    structure = adjacency.structure
-    sources = structure.relation * adjacency.num_sources + structure.source
-    targets = structure.relation * adjacency.num_targets + structure.target
-    return torch.unique(sources).numel(), torch.unique(targets).numel()
 
 
 def measure_speeds(device: str, copied_bytes: int | None = None, size: int | None = None) -> Speeds:

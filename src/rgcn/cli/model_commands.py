@@ -73,7 +73,7 @@ class EvaluateCommand(Command, ReadingOptions, name="evaluate", calls="train:eva
     as_json: bool = options.AS_JSON
 
 
-class RunsCommand(Command, name="runs", calls="runs:list_runs"):
+class RunsCommand(Command, name="runs", calls="train:list_runs"):
     """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
 
     folder: Path = argument("Folder to look in, and in the folders inside it.", options.RUNS)
@@ -175,7 +175,7 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
 
 
-class ExplainCommand(Command, AskingOptions, name="explain", calls="explain:explain"):
+class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
     """Say which triples decided a node's class or make a triple likely, and whether that holds."""
 
     run: Path = RUN
@@ -226,9 +226,7 @@ class LimitOptions(Options):
     k: int = _limit("--max-k", 1000, "Answers to one question, rows of a page.", 1, 100_000)
     links: int = _limit("--max-links", 20_000, "Links in one answer, of all its questions.", 1, 10_000_000)
     waiting: int = _limit("--max-waiting", 512, "Requests that may wait for the model.", 1, 1_000_000)
-    questions: int = _limit(
-        "--max-questions", 20_000, "Questions of all requests together that may wait.", 1, 100_000_000
-    )
+    questions: int = _limit("--max-questions", 20_000, "Questions of all requests together that may wait.", 1, 10**8)
     explaining: int = _limit("--max-explaining", 16, "Requests that may wait for an explanation.", 1, 10_000)
     connections: int = _limit("--max-connections", 1000, "Connections open at once.", 1, 1_000_000)
     slow: float = _limit("--slow-client", 10.0, "Seconds a client may take to send a request or to read.", 0.1, 3600)

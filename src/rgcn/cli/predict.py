@@ -1,7 +1,8 @@
-"""`rgcn predict` and `rgcn complete`: classes of nodes, missing ends of triples, all missing triples worth adding."""
+"""`rgcn predict`, `complete` and `explain`: what a model says of nodes and of triples, and what decided it."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,26 +22,27 @@ from rgcn.answers.completion import WORTH_ADDING, Completion
 from rgcn.answers.completion import complete as search
 from rgcn.answers.links import ScoredTriples, answer_links
 from rgcn.answers.reliability import as_text
-from rgcn.cli.model_commands import AskingOptions, CompleteCommand, KnownChoice, PredictCommand
+from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
 from rgcn.cli.printing import late_progress, output, print_json, table
 from rgcn.errors import ConfigError
+from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.graph.titles import local_name
+from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model, predict_classes
 from rgcn.predict import answer_tables as answers
-from rgcn.predict.question_files import (
-    QuestionTable,
-    Resolved,
-    read_questions,
-    read_table,
-    resolve_nodes,
-    single_question,
-)
+from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
 from rgcn.predict.unseen import with_new_triples
 from rgcn.progress import progress
 from rgcn.words import count
 
 MOST_ROWS = 20
 QUERIES_AT_ONCE = 1024
+WRITTEN: dict[str, Callable[[Explanation], str]] = {
+    ".html": Explanation.as_page,
+    ".svg": Explanation.as_svg_file,
+    ".json": lambda found: json.dumps(found.as_dict(), indent=2) + "\n",
+    ".txt": Explanation.as_text,
+}
 
 Rows = list[dict[str, Any]]
 
@@ -154,22 +156,22 @@ def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.
     ids = np.array([opened.node(name) for name in names], dtype=np.int64)
     if path is None:
         return ids, 0
-    found = listed_nodes(opened, path, asked.skip_unknown)
-    return np.concatenate([found.ids, ids]), found.skipped
+    listed, skipped = listed_nodes(opened, path, asked.skip_unknown)
+    return np.concatenate([listed, ids]), skipped
 
 
-def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> Resolved:
-    """The nodes that the first column of a file names."""
+def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDArray[np.int64], int]:
+    """The nodes that the first column of a file names, and how many of its names were skipped."""
     table = read_table(path)
     names = [(row.line, row.cells[0]) for row in table.rows]
-    return resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
+    found = resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
+    return found.ids, found.skipped
 
 
 def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[answers.ClassAnswers]:
-    unlabelled_only = asked.known is KnownChoice.drop
     with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
         for chunk in predict_classes(opened, ids):
-            keep = chunk.label < (0 if unlabelled_only else len(opened.model.classes_))
+            keep = chunk.label < (0 if asked.known is KnownChoice.drop else len(opened.model.classes_))
             if asked.min_probability is not None and chunk.probability is not None:
                 keep &= chunk.probability >= asked.min_probability
             yield chunk.where(keep)
@@ -274,6 +276,50 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
     probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
     least = WORTH_ADDING if min_probability is None else min_probability
     return f"The best has probability {probability:.2g}, below --min-probability {least:g}: lower that to have some."
+
+
+def explain(asked: ExplainCommand) -> None:
+    _check_explained(asked)
+    opened = opened_run(asked.run, asked)
+    how: dict[str, Any] = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    if asked.node is not None:
+        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
+        number = None if asked.class_ is None else opened.class_(asked.class_)
+        found = explain_class(opened, opened.node(asked.node), number, **how)
+    else:
+        opened.must_answer("links")
+        subject, relation, object_ = (part or "" for part in (asked.subject, asked.relation, asked.object))
+        found = explain_link(opened, opened.node(subject), opened.relation(relation), opened.node(object_), **how)
+    if asked.out is not None:
+        save_page(asked.out, WRITTEN[asked.out.suffix.lower()](found))
+    if asked.as_json:
+        print_json(found.as_dict())
+        return
+    typer.echo(found.as_text(), nl=False)
+    if asked.out is not None:
+        typer.echo(f"\nWritten: {asked.out}")
+
+
+def _check_explained(asked: ExplainCommand) -> None:
+    """Either a node or a whole triple, and a file that can be written; before anything is computed for it."""
+    triple = {"--subject": asked.subject, "--relation": asked.relation, "--object": asked.object}
+    missing = [name for name, value in triple.items() if value is None]
+    if asked.node is not None and len(missing) < 3:
+        raise ConfigError(
+            "explain either a node's class or a triple: leave out NODE, or --subject, --relation, --object"
+        )
+    if asked.node is None and len(missing) == 3:
+        raise ConfigError("say what to explain: a NODE for its class, or a triple by --subject, --relation, --object")
+    if asked.node is None and missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise ConfigError(f"a triple has three parts: {' and '.join(missing)} {verb} missing")
+    if asked.node is None and asked.class_ is not None:
+        raise ConfigError("--class belongs to a NODE; a triple has no class")
+    out = asked.out
+    if out is not None and out.suffix.lower() not in WRITTEN:
+        raise ConfigError(f"--out {out}: the name says what to write, and ends in one of {', '.join(WRITTEN)}")
+    if out is not None and out.is_dir():
+        raise ConfigError(f"{out} is a folder; --out takes the name of a file")
 
 
 def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.progress import ProgressMeter, progress
 from rgcn.words import count
@@ -83,12 +81,3 @@ def report_skipped(graph: KnowledgeGraph) -> None:
         typer.echo(f"skipped {count(skipped, 'bad line')}:", err=True)
         for example in graph.metadata.get("skipped_examples", ()):
             typer.echo(f"  {example}", err=True)
-
-
-@contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """A file that cannot be written is the user's to mend."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"cannot write {out}: {error.strerror or error}; choose another place with --out") from error
