@@ -23,8 +23,7 @@ from typing import Any
 
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
-from rgcn.bench.measuring import StepJob, measure_apart, measure_here, speeds_apart
-from rgcn.bench.memory import available_bytes
+from rgcn.bench.measuring import StepJob, available_bytes, measure_apart, measure_here, speeds_apart
 from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figure, tidy, write_json
 from rgcn.bench.sides import EMBEDDED, NO_PEERS, PEERS, Workload, peers_installed
 from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
@@ -84,7 +83,7 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
         "command": shlex.join(["python", *sys.argv]),
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
-        "speeds": {device: speeds.as_dict()},
+        "speeds": {device: speeds._asdict()},
         "limits": {"max_seconds": given.max_seconds, "max_gib": given.max_gib},
         "points": [],
     }

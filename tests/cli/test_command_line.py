@@ -80,20 +80,19 @@ def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
     assert "No such option: --epoch" in done.stderr
 
 
-def test_groups_inside_groups_become_parameters_and_are_filled_again():
+def test_inherited_options_become_parameters_after_a_class_s_own():
     class Inner(Options):
         depth: int = option("How deep.", default=3, min=1)
         loud: bool = flag("--loud", "Shout.")
 
-    class Outer(Options):
+    class Outer(Inner):
         name: str = argument("Who.")
-        inner: Inner
+        loud: bool = flag("--loud", "Whisper.")
 
-    Outer.__annotations__["inner"] = Inner  # a name inside a function, which type hints cannot find
     found = {parameter.name: parameter.default for parameter in Outer.parameters()}
-    assert found == {"name": inspect.Parameter.empty, "depth": 3, "loud": False}
-    made = Outer.filled({"name": "x", "depth": 5, "loud": True})
-    assert made == Outer(name="x", inner=Inner(depth=5, loud=True))
+    assert list(found.items()) == [("name", inspect.Parameter.empty), ("loud", False), ("depth", 3)]
+    assert Outer.parameters()[1].annotation.__metadata__[0].help == "Whisper."
+    assert Outer(name="x").depth == 3
 
 
 def test_the_group_holds_all_commands():

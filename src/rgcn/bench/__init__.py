@@ -5,8 +5,7 @@ has little else; data sets by name and pictures need more.
 
 graphs         what is measured on                 sides      the network, and a step of ours and of the peers
 measuring      one measurement, in its process     turns      all of them in turns, and the figures side by side
-memory, floor  what a process holds, the least     showing    a table, pictures
-               a step can take
+floor          the least a step can take           showing    a table, pictures
 """
 
 from __future__ import annotations

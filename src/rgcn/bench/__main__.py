@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
@@ -25,9 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m rgcn.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="name, random-N, .npz file or saved folder")
-    parser.add_argument("--model", action="append", choices=MODELS, dest="models")
-    parser.add_argument("--device", action="append", dest="devices", help="cpu, cuda, cuda:N, auto")
-    parser.add_argument("--peer", action="append", choices=[*PEERS, "none"], dest="peers")
+    parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--device", action="append", help="cpu, cuda, cuda:N, auto")
+    parser.add_argument("--peer", action="append", choices=[*PEERS, "none"])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3, help="turns each side takes; the best one counts")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for the timed steps of one measurement")
@@ -42,17 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
         if given.write_npz:
             graph_to_npz(find_graph(given.write_npz[0]), Path(given.write_npz[1]))
             return 0
-        if given.plot:
-            check_plottable(given.plot)
-        sizes = {name: getattr(given, name) for name in ("steps", "rounds", "budget", "hidden", "bases")}
-        plan = plan_of(given.graphs, given.models, given.devices, given.peers, **sizes)
         command = ["python", "-m", "rgcn.bench", *(sys.argv[1:] if arguments is None else arguments)]
         say = partial(print, file=sys.stderr, flush=True)
-        result = compare(plan, say, command, *((measure_here, measure_speeds) if given.same_process else ()))
+        result = measured(given, say, command, *((measure_here, measure_speeds) if given.same_process else ()))
         if given.json:
             write_json(result, given.json)
-        if given.plot:
-            plot_steps(result, given.plot)
     except RgcnError as error:
         print(f"rgcn: {error}", file=sys.stderr)
         return 1
@@ -60,21 +56,21 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def plan_of(
-    graphs: list[str] | None,
-    models: list[str] | None,
-    devices: list[str] | None,
-    peers: list[str] | None,
-    **sizes: int | float | None,
-) -> BenchPlan:
-    """What was named; all where nothing was, and no peer where the word is "none"."""
-    return BenchPlan(
-        tuple(graphs or default_graphs()),
-        tuple(models or MODELS),
-        tuple(devices) if devices else None,
-        tuple(peer for peer in peers or PEERS if peer != "none"),
-        **sizes,  # type: ignore[arg-type]
+def measured(asked: Any, say: Callable[[str], None], command: list[str], *how: Any) -> dict[str, Any]:
+    """What the options ask for, all where they name nothing and no peer where the word is "none"; drawn if wished."""
+    if asked.plot:
+        check_plottable(asked.plot)
+    plan = BenchPlan(
+        graphs=tuple(asked.graphs or default_graphs()),
+        models=tuple(asked.model or MODELS),
+        devices=tuple(asked.device) if asked.device else None,
+        peers=tuple(peer for peer in asked.peer or PEERS if peer != "none"),
+        **{name: getattr(asked, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
     )
+    result = compare(plan, say, command, *how)
+    if asked.plot:
+        plot_steps(result, asked.plot)
+    return result
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ import io
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """How large a graph is: what a drawn one is made from."""
 
     nodes: int
@@ -86,9 +84,6 @@ def _labelled(graph: KnowledgeGraph, name: str) -> KnowledgeGraph:
     return graph
 
 
-# -- drawing -----------------------------------------------------------------------------------------------
-
-
 def random_shape(num_edges: int) -> Shape:
     """A shape with about four edges a node, fifty relations and up to a thousand labelled nodes.
 
@@ -115,7 +110,7 @@ def shaped(shape: Shape, name: str = "") -> KnowledgeGraph:
     spare = shape.nodes - shape.labelled
     if not (shape.relations <= spare <= shape.edges and shape.classes <= shape.train <= shape.labelled):
         raise ConfigError(f"no graph has the shape {shape}: too few edges, nodes or labels")
-    rng = np.random.default_rng(list(vars(shape).values()))
+    rng = np.random.default_rng(shape)
     ids = rng.permutation(shape.nodes)
     roots, inner, outer = np.split(ids, [shape.labelled, shape.labelled + max(1, spare // 3)])
 
@@ -124,18 +119,18 @@ def shaped(shape: Shape, name: str = "") -> KnowledgeGraph:
     forward = rng.random(spare) < 0.5
     relation = _by_rank(rng, shape.relations, spare)
     relation[rng.permutation(spare)[: shape.relations]] = np.arange(shape.relations)  # each one occurs
-    tree = _keys(shape, np.where(forward, child, parent), relation, np.where(forward, parent, child))
+    tree = np.where(forward, child, parent), relation, np.where(forward, parent, child)
 
-    keys = np.sort(tree)  # a tree's edges differ already
+    # One number for each triple: sorting and comparing numbers is much faster than rows.
+    sizes = shape.nodes, shape.relations, shape.nodes
+    keys = np.sort(np.ravel_multi_index(tree, sizes))  # a tree's edges differ already
     while len(keys) < shape.edges:  # again for those that were drawn twice
         missing = shape.edges - len(keys)
         popular = ids[_by_rank(rng, shape.nodes, missing)]
         object_ = np.where(rng.random(missing) < 0.5, popular, rng.integers(shape.nodes, size=missing))
-        drawn = _keys(shape, rng.integers(shape.nodes, size=missing), _by_rank(rng, shape.relations, missing), object_)
-        keys = np.union1d(keys, drawn)
-    keys = rng.permutation(keys)
-    subject, rest = np.divmod(keys, shape.relations * shape.nodes)
-    triples = np.stack([subject, *np.divmod(rest, shape.nodes)], axis=1)
+        drawn = rng.integers(shape.nodes, size=missing), _by_rank(rng, shape.relations, missing), object_
+        keys = np.union1d(keys, np.ravel_multi_index(drawn, sizes))
+    triples = np.stack(np.unravel_index(rng.permutation(keys), sizes), axis=1)
 
     train, test = np.split(roots, [shape.train])
     label = np.concatenate([rng.permutation(np.arange(len(part)) % shape.classes) for part in (train, test)])
@@ -149,14 +144,6 @@ def _by_rank(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int6
     return np.asarray(np.minimum(drawn, count - 1))
 
 
-def _keys(
-    shape: Shape, subject: NDArray[np.int64], relation: NDArray[np.int64], object_: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """One number for each triple: sorting and comparing numbers is much faster than rows."""
-    keys: NDArray[np.int64] = (subject * shape.relations + relation) * shape.nodes + object_
-    return keys
-
-
 def _graph(arrays: Mapping[str, Any], name: str) -> KnowledgeGraph:
     """The graph of ARRAYS, whose things are called by their numbers."""
     node, relation, class_ = (
@@ -167,9 +154,6 @@ def _graph(arrays: Mapping[str, Any], name: str) -> KnowledgeGraph:
     splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], [len(train), len(test)]).astype(np.int8)
     labels = NodeLabels(np.concatenate([train, test]), arrays["label"], class_, splits)
     return KnowledgeGraph(arrays["triples"], node, relation, labels=labels, name=name)
-
-
-# -- as one file -------------------------------------------------------------------------------------------
 
 
 def graph_to_npz(graph: KnowledgeGraph, path: Path) -> None:

@@ -6,6 +6,9 @@ pools are there) and has loaded the graph. Memory and time beyond that are the s
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import json
 import signal
 import statistics
@@ -22,12 +25,18 @@ import torch
 from rgcn.bench import sides
 from rgcn.bench.floor import Speeds, measure_speeds, step_work, waiting_for
 from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
-from rgcn.bench.memory import DeviceMemory, HostMemory, limit_memory
 from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.tasks import Estimator
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+STATUS, CLEAR, MEMINFO = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
 TINY_EDGES = 200
 FEWEST_STEPS = 3
 WARM_STEPS = {"cpu": 3, "cuda": 10}
@@ -62,9 +71,6 @@ class StepJob:
     def from_json(cls, text: str) -> StepJob:
         values = json.loads(text)
         return cls(**{**values, "workload": Workload(**values["workload"])})
-
-
-# -- by whom -----------------------------------------------------------------------------------------------
 
 
 def measure_apart(job: StepJob) -> dict[str, Any]:
@@ -116,11 +122,8 @@ def _why(code: int, stderr: str) -> str:
 def child() -> None:
     """What a measuring process does: a job, or {"speeds": DEVICE}; it says in one line of JSON what it found."""
     given = json.loads(sys.argv[1])
-    found = measure_speeds(given["speeds"]).as_dict() if "speeds" in given else measure(StepJob.from_json(sys.argv[1]))
+    found = measure_speeds(given["speeds"])._asdict() if "speeds" in given else measure(StepJob.from_json(sys.argv[1]))
     print(json.dumps(found))
-
-
-# -- how ---------------------------------------------------------------------------------------------------
 
 
 def measure(job: StepJob) -> dict[str, Any]:
@@ -176,7 +179,7 @@ def _measure(job: StepJob) -> dict[str, Any]:
     if job.floor and classifier is not None:
         found["trained_parameters"] = classifier.num_parameters_
         try:
-            found["work"] = asdict(step_work(classifier))
+            found["work"] = step_work(classifier)._asdict()
         except ConfigError as error:  # a floor is one more figure, no reason to lose the others
             found["no_floor"] = str(error)
     return found
@@ -206,3 +209,82 @@ def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> fl
     if max_seconds is not None and seconds > max_seconds:
         raise TimeoutError(f"a step took {seconds:.3g} s")
     return seconds
+
+
+def size_in(path: Path, name: str) -> int | None:
+    """Bytes that a file of lines such as "VmRSS:  12 kB" gives under a name; None where there are none."""
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+        return int(lines[name].split()[0]) * 1024
+    return None
+
+
+class HostMemory:
+    """Peaks of this process's memory over what it holds when this is made: the process at rest.
+
+    Linux tells the resident memory now and at its highest, and forgets the latter when asked; elsewhere only the
+    highest since the start is known, so that a peak below an earlier one reads as zero.
+    """
+
+    def __init__(self) -> None:
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # freed pages, lest the next allocations use them unseen
+            ctypes.CDLL(None).malloc_trim(0)
+        self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
+        self.at_rest = self._held("VmRSS")
+
+    def _held(self, name: str) -> int:
+        if self.method == "VmHWM":
+            return size_in(STATUS, name) or 0
+        unit = 1 if sys.platform == "darwin" else 1024
+        return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    def peak(self) -> int:
+        """Most bytes over the process at rest since it was made or `restart` was called."""
+        return max(self._held("VmHWM") - self.at_rest, 0)
+
+    def restart(self) -> None:
+        """Forget the peak, not what the process at rest held."""
+        if self.method == "VmHWM":
+            _forget_peak()
+
+
+class DeviceMemory:
+    """The same of a GPU: bytes that PyTorch's tensors hold, nothing subtracted."""
+
+    method = "cuda"
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.restart()
+
+    def peak(self) -> int:
+        return int(torch.cuda.max_memory_allocated(self._device))
+
+    def restart(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+
+def available_bytes() -> int | None:
+    """Memory that can still be had here without swapping, as far as the system tells."""
+    found = [size_in(MEMINFO, "MemAvailable")]
+    with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
+        found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
+    return min((size for size in found if size is not None), default=None)
+
+
+def limit_memory(more: int) -> None:
+    """Let this process have so many bytes more than it has now; beyond, an allocation fails instead of the machine."""
+    size = size_in(STATUS, "VmSize")
+    if size is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (size + more, resource.RLIM_INFINITY))
+
+
+def _forget_peak() -> bool:
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return False
+    return size_in(STATUS, "VmHWM") is not None

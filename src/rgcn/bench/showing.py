@@ -31,9 +31,6 @@ FORMATS = (".svg", ".pdf", ".png")
 COLORS = {"ours": "#0072B2", "FastRGCNConv": "#E69F00", "RGCNConv": "#CC79A7", "floor": "#999999"}
 
 
-# -- words -------------------------------------------------------------------------------------------------
-
-
 def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
     """A line for each graph, model and device, and one more for each further peer; columns as in COLUMNS."""
     lines: list[tuple[str, ...]] = []
@@ -106,9 +103,6 @@ def plain_table(result: dict[str, Any]) -> str:
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Everything that was found, for later and for others."""
     write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-
-
-# -- pictures ----------------------------------------------------------------------------------------------
 
 
 def check_plottable(path: Path) -> None:

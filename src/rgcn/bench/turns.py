@@ -17,8 +17,7 @@ import torch
 
 from rgcn.bench.floor import Speeds, Work, floor_seconds
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.measuring import StepJob, measure_apart, speeds_apart
-from rgcn.bench.memory import available_bytes
+from rgcn.bench.measuring import StepJob, available_bytes, measure_apart, speeds_apart
 from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
@@ -28,7 +27,7 @@ from rgcn.version import __version__
 
 FIGURES = ("seconds", "peak_bytes", "step_peak_bytes", "prepare_seconds", "first_step_seconds", "steps", "threads")
 PACKAGES = ("python", "rgcn", "torch", "numba", "numpy", "triton", "torch-geometric")
-SHARE_OF_MEMORY = 0.9
+SHARE_OF_MEMORY = 0.9  # that a measurement on the CPU may take, so that it fails before the machine does
 
 Measure = Callable[[StepJob], dict[str, Any]]
 Say = Callable[[str], None]
@@ -93,8 +92,10 @@ def compare(
             title = Path(name).name.removesuffix(".npz")
             for device, model in product(devices, plan.models):
                 workload = workload_for(title, model, graph.num_nodes, graph.num_relations, plan.hidden, plan.bases)
+                available = available_bytes() if device == "cpu" else None
+                allowed = None if available is None else int(SHARE_OF_MEMORY * available)
                 jobs = [
-                    StepJob(str(path), side, workload, device, plan.steps, plan.budget, max_bytes=_allowed(device))
+                    StepJob(str(path), side, workload, device, plan.steps, plan.budget, max_bytes=allowed)
                     for side in ("ours", *(peers if model == "rgcn" else ()))
                 ]
                 rounds = take_turns(jobs, plan.rounds, measure, say, f"{title} {model} {device}")
@@ -103,7 +104,7 @@ def compare(
         "command": shlex.join(command),
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
-        "speeds": {device: found.as_dict() for device, found in speeds.items()},
+        "speeds": {device: found._asdict() for device, found in speeds.items()},
         "notes": notes,
         "rows": rows,
     }
@@ -119,12 +120,6 @@ def resolve_devices(given: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(choose_device(name)) for name in given))
 
 
-def _allowed(device: str) -> int | None:
-    """Bytes a measurement on the CPU may take, so that it fails before the machine does."""
-    available = available_bytes() if device == "cpu" else None
-    return None if available is None else int(SHARE_OF_MEMORY * available)
-
-
 def take_turns(
     jobs: list[StepJob], rounds: int, measure: Measure, say: Say, title: str
 ) -> dict[str, list[dict[str, Any]]]:
@@ -133,7 +128,7 @@ def take_turns(
     for turn, job in product(range(rounds), jobs):
         earlier = found[job.side]
         if not earlier or "failed" not in earlier[-1]:
-            say(f"{title}: {side_name(job.side, job.workload)}, round {turn + 1} of {rounds}")
+            say(f"{title}: {PEERS.get(job.side, job.workload.model)}, round {turn + 1} of {rounds}")
             earlier.append(measure(replace(job, floor=turn == 0 and job.side == "ours")))
     return found
 
@@ -154,21 +149,18 @@ def about(title: str, graph: KnowledgeGraph, workload: Workload, device: str) ->
     }
 
 
-def side_name(side: str, workload: Workload) -> str:
-    return PEERS.get(side, workload.model)
-
-
 def side_by_side(
     description: dict[str, Any], rounds: dict[str, list[dict[str, Any]]], speeds: Speeds
 ) -> list[dict[str, Any]]:
     """A row for each side: its best round, all rounds, and how it compares with ours and with the floor."""
     common = dict(description)
     workload: Workload = common.pop("workload")
-    best = {side: _best(turns) for side, turns in rounds.items()}
+    measured = {side: [turn for turn in turns if "seconds" in turn] for side, turns in rounds.items()}
+    best = {side: min(turns, key=lambda turn: float(turn["seconds"]), default=None) for side, turns in measured.items()}
     ours = best.get("ours")
     rows = []
     for side, turns in rounds.items():
-        row: dict[str, Any] = {**common, "side": side_name(side, workload), "rounds": turns}
+        row: dict[str, Any] = {**common, "side": PEERS.get(side, workload.model), "rounds": turns}
         rows.append(row)
         chosen, first = best[side], turns[0]
         if chosen is None:
@@ -185,12 +177,6 @@ def side_by_side(
             reached = seconds / chosen["seconds"]
             row["floor"] = {**first["work"], "seconds": seconds, "bound_by": bound, "reached": reached}
     return rows
-
-
-def _best(turns: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The fastest round, None where a round failed before any was measured."""
-    measured = [figures for figures in turns if "seconds" in figures]
-    return min(measured, key=lambda figures: float(figures["seconds"]), default=None)
 
 
 def describe_machine() -> dict[str, Any]:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import typer
 
-from rgcn.bench.__main__ import plan_of
+from rgcn.bench.__main__ import measured
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_json
-from rgcn.bench.turns import compare
+from rgcn.bench.showing import plain_table, write_json
 from rgcn.cli.printing import busy, print_json
 from rgcn.cli.study_commands import BenchCommand
 from rgcn.errors import ConfigError
@@ -22,14 +21,8 @@ def bench(asked: BenchCommand) -> None:
             raise ConfigError("--write-npz takes one graph: rgcn bench aifb --write-npz aifb.npz")
         graph_to_npz(find_graph(asked.graphs[0]), asked.write_npz)
         return
-    if asked.plot is not None:
-        check_plottable(asked.plot)
-    sizes = {name: getattr(asked, name) for name in ("steps", "rounds", "budget", "hidden", "bases")}
-    plan = plan_of(asked.graphs, asked.model, asked.device, asked.peer, **sizes)
     with busy("measuring", asked.quiet) as say:
-        result = compare(plan, say, ["rgcn", *sys.argv[1:]])
-    if asked.plot is not None:
-        plot_steps(result, asked.plot)
+        result = measured(asked, say, ["rgcn", *sys.argv[1:]])
     if asked.json == Path("-"):
         print_json(result, indent=2)
         return

@@ -7,15 +7,13 @@ import sys
 import warnings
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from rgcn import axes
-
-# These register their commands, in the order of the help.
-from rgcn.cli import model_commands, study_commands  # noqa: F401
+from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
 from rgcn.cli.options import Command
 from rgcn.errors import RgcnError, StoppedError
 from rgcn.version import __version__
@@ -25,6 +23,7 @@ GROUPS = {
     "reproduce": "The paper's figures beside ours: every table, every stated number, and whether they agree.",
     "data": "Data sets: what there is, fetching, and statistics.",
 }
+ALLOW = "Trust classes of this package where a saved model or a run names them. May be repeated, also at the end."
 
 
 class _Commands(TyperGroup):
@@ -67,14 +66,9 @@ def common(
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PACKAGE",
-            help="Trust classes of this package where a saved model or a run names them. May be repeated, also at the "
-            "end.",
-        ),
+        typer.Option(metavar="PACKAGE", help=ALLOW),
     ] = None,
 ) -> None:
-    """Learn from a knowledge graph with relational graph convolutional networks."""
     if allow:
         axes.allow(*allow)
 
@@ -89,7 +83,7 @@ for _name, _typer in _groups.items():
 
 def main() -> None:
     """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
-    warnings.showwarning = _say_warning
+    warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
     try:
         app()
     except RgcnError as error:
@@ -103,15 +97,7 @@ def main() -> None:
         sys.exit(0)
 
 
-def _say_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
     """A warning of ours is a sentence for the user; where in our code it came from tells them nothing."""
     ours = issubclass(category, UserWarning) and "rgcn" in Path(filename).parts
-    words = f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno, line)
-    sys.stderr.write(words)
+    sys.stderr.write(f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno))

@@ -9,37 +9,30 @@ import typer
 
 from rgcn.cli.printing import print_json
 from rgcn.cli.study_commands import ConfigDiffCommand, ConfigSchemaCommand, ConfigsCommand, ConfigShowCommand
-from rgcn.runs.configuration import (
-    changed_settings,
-    differences,
-    dump_configuration,
-    load_configuration,
-    run_schema,
-    shipped_configurations,
-)
+from rgcn.runs import configuration as settings
 
 
 def list_configurations(asked: ConfigsCommand) -> None:
-    for name, path in shipped_configurations().items():
+    for name, path in settings.shipped_configurations().items():
         first = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
         typer.echo(f"{name:<22} {first}")
 
 
 def show(asked: ConfigShowCommand) -> None:
-    config = load_configuration(asked.configuration, asked.changes or [])
+    config = settings.load_configuration(asked.configuration, asked.changes or [])
     if asked.as_json:
-        values = config.model_dump(mode="json") if asked.defaults else changed_settings(config)
+        values = config.model_dump(mode="json") if asked.defaults else settings.changed_settings(config)
         print_json(values, ensure_ascii=False)
         return
-    typer.echo(dump_configuration(config, only_changed=not asked.defaults, explain=asked.explain), nl=False)
+    typer.echo(settings.dump_configuration(config, only_changed=not asked.defaults, explain=asked.explain), nl=False)
 
 
 def schema(asked: ConfigSchemaCommand) -> None:
-    print_json(run_schema(asked.task), indent=2, ensure_ascii=False)
+    print_json(settings.run_schema(asked.task), indent=2, ensure_ascii=False)
 
 
 def diff(asked: ConfigDiffCommand) -> None:
-    found = differences(load_configuration(asked.a), load_configuration(asked.b))
+    found = settings.differences(settings.load_configuration(asked.a), settings.load_configuration(asked.b))
     if asked.as_json:
         sides = [
             {"key": side.key, **({"a": side.a} if side.in_a else {}), **({"b": side.b} if side.in_b else {})}

@@ -36,11 +36,12 @@ def list_datasets(asked: DataListCommand) -> None:
     drawn.columns[0].no_wrap = True
     for dataset, where in rows:
         counts = _counts(dataset)
+        sizes = (counts.entities, counts.relations, counts.triples)
         mark = "*" if dataset.published_after_pruning else ""
         drawn.add_row(
             dataset.name,
-            *(_number(number, mark) for number in (counts.entities, counts.relations, counts.triples)),
-            _number(counts.labels or None),
+            *("" if number is None else f"{number:,}{mark}" for number in sizes),
+            f"{counts.labels:,}" if counts.labels else "",
             "\n".join(dataset.tasks),
             # An estimate: archives are not measured before they are fetched.
             "none" if dataset.embedded else f"~{dataset.download_size / 1_000_000:.2g} MB",
@@ -111,10 +112,6 @@ def _label_files(given: list[str]) -> Path | dict[str, Path]:
         else:
             raise ConfigError(f"--labels {item}: with several files say which split each is, as in train={item}")
     return by_split
-
-
-def _number(number: int | None, mark: str = "") -> str:
-    return "" if number is None else f"{number:,}{mark}"
 
 
 def _counts(dataset: Dataset) -> DatasetCounts:

@@ -6,27 +6,17 @@ from typing import Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from rgcn.cli.asking import opened_run
 from rgcn.cli.model_commands import EmbedCommand, ExportCommand
-from rgcn.cli.printing import print_json, writing
+from rgcn.cli.predict import listed_nodes
+from rgcn.cli.printing import print_json
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import (
-    NodeTable,
-    NodeVectors,
-    check_method,
-    make_map,
-    map_page,
-    relation_table,
-    write_table,
-)
+from rgcn.look import NodeTable, NodeVectors, check_method, make_map, map_page, relation_table, write_table
 from rgcn.look.map_page import split_looked_at
 from rgcn.look.mapping import STEPS
 from rgcn.look.vector_files import check_ending
 from rgcn.pages import save_page
-from rgcn.predict import OpenModel, open_model
-from rgcn.predict.question_files import read_table, resolve_nodes
+from rgcn.predict import open_model
 from rgcn.progress import progress
 from rgcn.tasks.export import save_encoder
 from rgcn.words import count, memory
@@ -34,7 +24,7 @@ from rgcn.words import count, memory
 
 def embed(asked: EmbedCommand) -> None:
     _check(asked)
-    opened = opened_run(asked.run, asked.opening)
+    opened = open_model(asked.run, **asked.opening())
     vectors = NodeVectors.of(opened, asked.layer)
     split = None if asked.split is None else asked.split.value
     if split is not None:
@@ -44,13 +34,16 @@ def embed(asked: EmbedCommand) -> None:
                 "no classes to mistake: leave it out"
             )
         split_looked_at(opened, split)
-    nodes, skipped = _nodes(opened, asked)
-    said: dict[str, Any] = {"run": str(asked.run), "task": opened.task.name, "nodes": len(nodes)}
-    said["width"] = vectors.width
+    nodes, skipped = np.arange(opened.graph.num_nodes), 0
+    if asked.nodes is not None:
+        listed, skipped = listed_nodes(opened, asked.nodes, asked.skip_unknown)
+        nodes = np.array(list(dict.fromkeys(listed.tolist())), dtype=np.int64)  # each once
+    said: dict[str, Any] = {"run": str(asked.run), "task": opened.task.name}
+    said |= {"nodes": len(nodes), "width": vectors.width}
     written: dict[str, tuple[str, str]] = {}
     if asked.out is not None:
         rows = NodeTable(vectors, nodes)
-        with progress("vectors", len(rows), "nodes", show=asked.telling.bars) as meter:
+        with progress("vectors", len(rows), "nodes", show=asked.bars) as meter:
             write_table(asked.out, len(rows), rows.parts(on_nodes=meter.advance))
         written["out"] = str(asked.out), f"{count(len(nodes), 'node')}, {vectors.width} numbers each"
     if asked.relations is not None:
@@ -60,14 +53,14 @@ def embed(asked: EmbedCommand) -> None:
         written["relations"] = str(asked.relations), f"{len(relations)} rows"
     if asked.plot is not None:
         method = asked.map_.value
-        with progress("map", STEPS.get(method), "steps", show=asked.telling.bars) as meter:
+        with progress("map", STEPS.get(method), "steps", show=asked.bars) as meter:
             settings: dict[str, Any] = {"method": method, "seed": asked.seed, "most": asked.most, "split": split}
             drawn = make_map(vectors, nodes, on_step=lambda: meter.advance(1), **settings)
         save_page(asked.plot, map_page(drawn, split))
         made = said["map"] = drawn.as_dict()
         shown = f"{made['nodes']:,} of {made['candidates']:,} nodes, {method}"
         written["plot"] = str(asked.plot), f"{shown}, trustworthiness {made['trustworthiness']:.2f}"
-    if asked.telling.as_json:
+    if asked.as_json:
         print_json({**said, "skipped": skipped, "files": {name: path for name, (path, _) in written.items()}})
         return
     if skipped:
@@ -95,27 +88,17 @@ def _check(asked: EmbedCommand) -> None:
         check_method(asked.map_.value)
 
 
-def _nodes(opened: OpenModel, asked: EmbedCommand) -> tuple[NDArray[np.int64], int]:
-    """Ids of the nodes that are meant, each once, and how many names were not known."""
-    if asked.nodes is None:
-        return np.arange(opened.graph.num_nodes), 0
-    table = read_table(asked.nodes)
-    listed = [(row.line, row.cells[0]) for row in table.rows]
-    found = resolve_nodes(opened, listed, table.source, skip_unknown=asked.skip_unknown)
-    return np.array(list(dict.fromkeys(found.ids.tolist())), dtype=np.int64), found.skipped
-
-
 def export(asked: ExportCommand) -> None:
     out = asked.out
     if out.is_dir():
         raise DataError(f"{out} is a folder; --out takes the name of a file")
     opened = open_model(asked.run, mirror=asked.mirror, device="cpu", accept_changed_data=asked.accept_changed_data)
-    with writing(out):
+    try:
         about = save_encoder(opened.model, out)
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror or error}; choose another place with --out") from error
     if asked.as_json:
         print_json({"encoder": str(out), **about})
-    else:
-        typer.echo(f"Written: {out} ({memory(out.stat().st_size)})")
-        typer.echo(
-            f"{about['nodes']:,} nodes; {about['output']}. Names are in its extra files: nodes.jsonl and others."
-        )
+        return
+    typer.echo(f"Written: {out} ({memory(out.stat().st_size)})")
+    typer.echo(f"{about['nodes']:,} nodes; {about['output']}. Names are in its extra files: nodes.jsonl and others.")

@@ -1,32 +1,30 @@
-"""How a command says what it can be told: options in groups that belong together, and those that several commands have.
+"""How a command says what it can be told, and the options that several commands have.
 
-What a command can be told is a class. A field is an option, a flag or an argument; or it is a class of options again, a
-group that several commands share, and that a command hands on as one thing:
+What a command can be told is a class, each field of it an option, a flag or an argument. Options that belong together
+are a class of their own, which commands inherit; whatever needs only these takes any command that has them:
 
-    class GreetCommand(Command, name="greet", calls="greeting:greet"):
+    class GreetCommand(Command, TellingOptions, name="greet", calls="greeting:greet"):
         "Greet somebody."
 
         name: str = argument("Whom to greet.")
         times: int = option("How often.", default=1, min=1)
-        telling: TellingOptions
 
-Typer knows nothing of groups, it reads the parameters of a function: `Command.function` makes one whose parameters are
-all the fields. `rgcn greet NAME [--times N] [--json] [-q]` loads cli/greeting.py and calls its `greet` with a
-GreetCommand. So a command's file imports at its top what it needs, often PyTorch, which takes seconds, and nobody waits
-for that who asks for help, completes a word or mistypes an option.
+`rgcn greet NAME [--times N] [--json] [-q]` loads cli/greeting.py and calls its `greet` with a GreetCommand. So a
+command's file imports at its top what it needs, often PyTorch, which takes seconds, and nobody waits for that who asks
+for help, completes a word or mistypes an option.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
-from inspect import Parameter, Signature, isclass
+from inspect import Parameter, Signature, get_annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 
 import typer
-from typing_extensions import Self, dataclass_transform
+from typing_extensions import dataclass_transform
 
 from rgcn.threads import use_threads
 
@@ -57,7 +55,7 @@ def argument(words: str, default: Any = MISSING, metavar: str | None = None) -> 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Options:
-    """A group of options: each subclass is a frozen dataclass."""
+    """Options that belong together: each subclass is a frozen dataclass."""
 
     def __init_subclass__(cls) -> None:
         for name, said in [*vars(cls).items()]:
@@ -66,29 +64,15 @@ class Options:
         dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
-    def parameters(cls) -> Iterator[Parameter]:
-        """Every option of the group and of those inside it, as typer understands it."""
-        for one, hint, group in cls._fields():
-            if group is not None:
-                yield from group.parameters()
-            else:
-                default = Parameter.empty if one.default is MISSING else one.default
-                kind: Any = Annotated[hint, one.metadata["typer"]]
-                yield Parameter(one.name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-
-    @classmethod
-    def filled(cls, values: Mapping[str, Any]) -> Self:
-        """The group, and those inside it, from the values of all parameters."""
-        each = {one.name: group.filled(values) if group else values[one.name] for one, _, group in cls._fields()}
-        return cls(**each)
-
-    @classmethod
-    def _fields(cls) -> Iterator[tuple[Any, Any, type[Options] | None]]:
-        """Each field, its type, and that type again where it is a group."""
-        hints = get_type_hints(cls)
-        for one in fields(cls):  # type: ignore[arg-type]  # a dataclass, as every subclass is
-            hint = hints[one.name]
-            yield one, hint, hint if isclass(hint) and issubclass(hint, Options) else None
+    def parameters(cls) -> list[Parameter]:
+        """Every option as typer understands it: those of the class itself, then those it inherits."""
+        hints, options = get_type_hints(cls), {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+        found = []
+        for name in dict.fromkeys(name for kind in cls.__mro__ for name in get_annotations(kind) if name in options):
+            default, kind = options[name].default, Annotated[hints[name], options[name].metadata["typer"]]
+            default = Parameter.empty if default is MISSING else default
+            found.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default))
+        return found
 
 
 class Command(Options):
@@ -109,11 +93,11 @@ class Command(Options):
     @classmethod
     def function(cls) -> Callable[..., None]:
         """What typer calls: only then the command's file is loaded."""
-        parameters = list(cls.parameters())
+        parameters = cls.parameters()
 
         def command(**values: Any) -> None:
             file, _, function = cls.calls.partition(":")
-            getattr(import_module(f"rgcn.cli.{file}"), function)(cls.filled(values))
+            getattr(import_module(f"rgcn.cli.{file}"), function)(cls(**values))
 
         command.__doc__ = cls.__doc__
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -127,12 +111,9 @@ def _use_threads(number: int | None) -> int | None:
     return number
 
 
-# -- what means the same everywhere ------------------------------------------------------------------------
-
 AS_JSON = flag("--json", "Print one JSON object on standard output, and nothing else.")
 QUIET = option("No progress.", "--quiet", "-q", default=False)
 MIRROR = option("Folder to take data sets from (else RGCN_MIRROR).")
-DEVICE = option("cpu, cuda, or auto.")
 # Obeyed while the command line is read, before anything loads PyTorch: a command has nothing to do with it.
 THREADS = option(
     "Threads of each process; by default one a core, with --jobs a share of them.",
@@ -142,14 +123,6 @@ THREADS = option(
 )
 CHANGES = option("Change a setting: training.epochs=100. May be repeated.", "--set")
 JOBS = option("How many at a time, each in a process of its own.", default=1, min=1, max=MOST_JOBS)
-SEED = option("Every random choice follows from it.")
-RUN = argument("Folder of a run; `rgcn runs` lists them.")
-CONFIGURATION = argument("A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
-ACCEPT_CHANGED_DATA = flag(
-    "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
-)
-SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
-ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
 
 
 class TellingOptions(Options):
@@ -164,32 +137,14 @@ class TellingOptions(Options):
         return False if self.quiet else None
 
 
-class ComputingOptions(Options):
+class ReadingOptions(Options):
+    """What a command that reads data can be told."""
+
+    threads: int | None = THREADS
+    mirror: Path | None = MIRROR
+
+
+class ComputingOptions(ReadingOptions):
     """Where to compute, and where to take data from."""
 
-    device: str | None = DEVICE
-    threads: int | None = THREADS
-    mirror: Path | None = MIRROR
-
-
-class OpeningOptions(Options):
-    """How the model of a run is opened."""
-
-    mirror: Path | None = MIRROR
-    device: str | None = DEVICE
-    threads: int | None = THREADS
-    accept_changed_data: bool = ACCEPT_CHANGED_DATA
-
-
-class NewNodeOptions(Options):
-    """Nodes that the model of a run has never seen."""
-
-    new_triples: Path | None = option(
-        "Triples of nodes that training never saw (any format `rgcn data stats` reads): they are computed from their "
-        "neighbors.",
-        "--with",
-        metavar="FILE",
-    )
-    new_features: Path | None = option(
-        "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
-    )
+    device: str | None = option("cpu, cuda, or auto.")

@@ -1,58 +1,75 @@
-"""`rgcn predict` and `rgcn complete`: classes of nodes, missing ends of triples, all missing triples worth adding."""
+"""`rgcn predict`, `complete` and `explain`: what a model says of nodes and of triples, and what decided it."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 import typer
 from numpy.typing import NDArray
+from rich.markup import escape
+from rich.table import Table
 
 from rgcn.answers.by_example import Kinds
+from rgcn.answers.calibration import Calibration
 from rgcn.answers.completion import WORTH_ADDING, Completion
 from rgcn.answers.completion import complete as search
 from rgcn.answers.links import ScoredTriples, answer_links
 from rgcn.answers.reliability import as_text
-from rgcn.cli.asking import MOST_ROWS, link_rows, opened_run, print_classes, print_links, write_links
-from rgcn.cli.model_commands import CompleteCommand, KnownChoice, PredictCommand
-from rgcn.cli.printing import print_json
+from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
+from rgcn.cli.printing import late_progress, output, print_json, table
 from rgcn.errors import ConfigError
-from rgcn.predict import OpenModel, predict_classes
-from rgcn.predict.answer_tables import (
-    PREDICATE,
-    ClassAnswers,
-    class_frame,
-    class_triples,
-    format_of,
-    label_relation,
-    nodes_to_classify,
-    predicate_term,
-    write_lines,
-    write_table,
-)
+from rgcn.explain import Explanation, explain_class, explain_link
+from rgcn.graph.titles import local_name
+from rgcn.pages import save_page
+from rgcn.predict import OpenModel, open_model, predict_classes
+from rgcn.predict import answer_tables as answers
 from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
-from rgcn.progress import ProgressMeter, progress
+from rgcn.predict.unseen import with_new_triples
+from rgcn.progress import progress
 from rgcn.words import count
 
+MOST_ROWS = 20
 QUERIES_AT_ONCE = 1024
+WRITTEN: dict[str, Callable[[Explanation], str]] = {
+    ".html": Explanation.as_page,
+    ".svg": Explanation.as_svg_file,
+    ".json": lambda found: json.dumps(found.as_dict(), indent=2) + "\n",
+    ".txt": Explanation.as_text,
+}
 
 Rows = list[dict[str, Any]]
 
 
+def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
+    """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
+    if asked.new_features is not None and asked.new_triples is None:
+        raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+    opened = open_model(run, **asked.opening())
+    if asked.new_triples is None:
+        return opened
+    larger = with_new_triples(opened, asked.new_triples, asked.new_features)
+    if not quiet:  # a known node with a slip in its name is a new node: the number shows it
+        names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
+        more = ", ..." if len(larger.new_nodes) > 5 else ""
+        typer.echo(f"{count(len(larger.new_nodes), 'new node')}: {names}{more}", err=True)
+    return larger
+
+
 def predict(asked: PredictCommand) -> None:
     if asked.out is not None:
-        format_of(asked.out)
-    opened = opened_run(asked.run, asked.opening, asked.new, asked.telling.quiet)
-    links = asked.links
-    about_links = bool(links.relation) or any(end is not None for end in (links.subject, links.object, links.queries))
+        answers.format_of(asked.out)
+    opened = opened_run(asked.run, asked, asked.quiet)
+    about_links = bool(asked.relation) or any(end is not None for end in (asked.subject, asked.object, asked.queries))
     _check(opened, asked, about_links)
     if asked.reliability:
-        _show_reliability(opened, asked.telling.as_json)
+        _show_reliability(opened, asked.as_json)
     elif about_links:
         _predict_links(opened, asked)
     else:
@@ -61,7 +78,7 @@ def predict(asked: PredictCommand) -> None:
 
 def _check(opened: OpenModel, asked: PredictCommand, about_links: bool) -> None:
     """A question that fits the run's task, or words on what would."""
-    about_nodes = asked.classes.nodes is not None or bool(asked.classes.node)
+    about_nodes = asked.nodes is not None or bool(asked.node)
     if about_nodes and about_links:
         raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
     if about_nodes or asked.predicate is not None:
@@ -86,63 +103,75 @@ def _tell(
     asked: PredictCommand,
     counts: dict[str, int],
     noun: str,
-    write: Callable[[Path], int],
-    rows: Callable[[], Rows],
+    answered: tuple[Iterable[pl.DataFrame], Iterable[str]],
     show: Callable[[Rows], None],
 ) -> None:
     """Answers to the file that was asked for, else as JSON or a table."""
-    written = None if asked.out is None else write(asked.out)
-    found = rows() if written is None else []
-    if asked.telling.as_json:
-        told = {f"{noun}s": found} if written is None else {"out": str(asked.out), "written": written}
+    if asked.out is None:
+        found = [row for frame in answered[0] for row in frame.to_dicts()]
+        told: dict[str, Any] = {f"{noun}s": found}
+    else:
+        told = {"out": str(asked.out), "written": _write(asked.out, *answered)}
+    if asked.as_json:
         print_json({**_about(opened, **counts), **told})
         return
-    if written is None:
+    if asked.out is None:
         show(found)
     else:
-        typer.echo(f"Written: {count(written, noun)} to {asked.out}")
+        typer.echo(f"Written: {count(told['written'], noun)} to {asked.out}")
         typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
     if counts["skipped"]:
         typer.echo(f"rgcn: {count(counts['skipped'], 'name')} not known, skipped", err=True)
 
 
+def _write(out: Path, frames: Iterable[pl.DataFrame], lines: Iterable[str]) -> int:
+    """How many answers were written, as rows of a table or as N-Triples."""
+    return answers.write_lines(out, lines) if answers.format_of(out) == "nt" else answers.write_table(out, frames)
+
+
+def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> tuple[Iterator[pl.DataFrame], Iterator[str]]:
+    """The triples as tables and as N-Triples, of which one is to be used."""
+    frames = (frame for rows in found for frame in answers.link_frames(opened, rows))
+    return frames, (line for rows in found for line in answers.link_triples(opened, rows))
+
+
 def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
     ids, skipped = _chosen_nodes(opened, asked)
     chunks = _classified(opened, ids, asked)
-
-    def write(out: Path) -> int:
-        if format_of(out) != "nt":
-            return write_table(out, (class_frame(opened, chunk, format_of(out) == "jsonl") for chunk in chunks))
-        term = predicate_term(asked.predicate or label_relation(opened) or PREDICATE)
-        return write_lines(out, (line for chunk in chunks for line in class_triples(opened, chunk, term)))
-
-    def rows() -> Rows:
-        return [row for chunk in chunks for row in class_frame(opened, chunk, nested=True).to_dicts()]
-
+    kind = None if asked.out is None else answers.format_of(asked.out)
+    predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
+    term = answers.predicate_term(predicate) if kind == "nt" else ""
+    frames = (answers.class_frame(opened, chunk, kind in (None, "jsonl")) for chunk in chunks)
+    lines = (line for chunk in chunks for line in answers.class_triples(opened, chunk, term))
     counts = {"asked": len(ids), "skipped": skipped}
-    _tell(opened, asked, counts, "prediction", write, rows, lambda found: print_classes(opened, found))
+    _tell(opened, asked, counts, "prediction", (frames, lines), lambda found: _print_classes(opened, found))
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
     """(node ids, how many names were skipped)."""
-    path, names = asked.classes.nodes, asked.classes.node or []
+    path, names = asked.nodes, asked.node or []
     if path is None and not names:
         new = np.array(opened.new_nodes, dtype=np.int64)
-        return (new, 0) if len(new) else (nodes_to_classify(opened), 0)
-    ids, skipped = np.array([opened.node(name) for name in names], dtype=np.int64), 0
-    if path is not None:
-        table = read_table(path)
-        listed = [(row.line, row.cells[0]) for row in table.rows]
-        found = resolve_nodes(opened, listed, table.source, skip_unknown=asked.skip_unknown)
-        ids, skipped = np.concatenate([found.ids, ids]), found.skipped
-    return ids, skipped
+        return (new, 0) if len(new) else (answers.nodes_to_classify(opened), 0)
+    ids = np.array([opened.node(name) for name in names], dtype=np.int64)
+    if path is None:
+        return ids, 0
+    listed, skipped = listed_nodes(opened, path, asked.skip_unknown)
+    return np.concatenate([listed, ids]), skipped
 
 
-def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[ClassAnswers]:
-    unlabelled_only = asked.known is KnownChoice.drop
-    with progress("classifying", len(ids), "nodes", show=asked.telling.bars) as meter:
+def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDArray[np.int64], int]:
+    """The nodes that the first column of a file names, and how many of its names were skipped."""
+    table = read_table(path)
+    names = [(row.line, row.cells[0]) for row in table.rows]
+    found = resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
+    return found.ids, found.skipped
+
+
+def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[answers.ClassAnswers]:
+    with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
         for chunk in predict_classes(opened, ids):
-            keep = chunk.label < (0 if unlabelled_only else len(opened.model.classes_))
+            keep = chunk.label < (0 if asked.known is KnownChoice.drop else len(opened.model.classes_))
             if asked.min_probability is not None and chunk.probability is not None:
                 keep &= chunk.probability >= asked.min_probability
             yield chunk.where(keep)
@@ -150,37 +179,28 @@ def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand
 
 
 def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
-    links = asked.links
-    if links.queries is None:
-        questions = single_question(opened, links.subject, links.object, links.relation)
-    elif links.subject is not None or links.object is not None or links.relation:
+    if asked.queries is None:
+        questions = single_question(opened, asked.subject, asked.object, asked.relation)
+    elif asked.subject is not None or asked.object is not None or asked.relation:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
-        questions = read_questions(opened, links.queries, skip_unknown=asked.skip_unknown)
+        questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
     size = questions.questions.size
-    answers = _answered(opened, questions, asked)
 
     def show(found: Rows) -> None:
-        print_links(found if size == 1 else found[:MOST_ROWS], len(found), opened.calibration)
+        _print_links(found if size == 1 else found[:MOST_ROWS], len(found), opened.calibration)
 
-    _tell(
-        opened,
-        asked,
-        {"asked": size, "skipped": questions.skipped},
-        "answer",
-        write=lambda out: write_links(opened, answers, out),
-        rows=lambda: link_rows(opened, answers),
-        show=show,
-    )
+    counts = {"asked": size, "skipped": questions.skipped}
+    _tell(opened, asked, counts, "answer", _links(opened, _answered(opened, questions, asked)), show)
 
 
 def _answered(opened: OpenModel, asked: QuestionTable, how: PredictCommand) -> Iterator[ScoredTriples]:
-    to_nt = how.out is not None and format_of(how.out) == "nt"
+    to_nt = how.out is not None and answers.format_of(how.out) == "nt"
     drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
-    with progress("asking", asked.questions.size, "questions", show=how.telling.bars) as meter:
+    with progress("asking", asked.questions.size, "questions", show=how.bars) as meter:
         for part in asked.questions.parts(QUERIES_AT_ONCE):
-            answers = answer_links(opened, part, how.k, "drop" if drop else "mark", by_example=not how.any_direction)
-            rows = ScoredTriples.of_answers(part, answers)
+            found = answer_links(opened, part, how.k, "drop" if drop else "mark", by_example=not how.any_direction)
+            rows = ScoredTriples.of_answers(part, found)
             yield rows if how.min_probability is None else rows.at_least(how.min_probability)
             meter.advance(part.size)
 
@@ -198,12 +218,9 @@ def _show_reliability(opened: OpenModel, as_json: bool) -> None:
         typer.echo(as_text(calibration.reliability))
 
 
-# -- all missing triples -----------------------------------------------------------------------------------
-
-
 def complete(asked: CompleteCommand) -> None:
     if asked.out is not None:
-        format_of(asked.out)
+        answers.format_of(asked.out)
     if asked.min_score is not None:
         raise ConfigError(
             "--min-score is gone: a score is the model's own number now, not one between 0 and 1. Use "
@@ -211,19 +228,19 @@ def complete(asked: CompleteCommand) -> None:
         )
     if asked.only_seen and asked.any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
-    opened = opened_run(asked.run, asked.opening, asked.new, asked.telling.quiet)
+    opened = opened_run(asked.run, asked, asked.quiet)
     found, out = _completed(opened, asked), asked.out
     about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "found": len(found)}
     if out is not None:
-        about |= {"out": str(out), "written": write_links(opened, [found], out)}
-    if asked.telling.as_json:
-        triples = {} if out is not None else {"triples": link_rows(opened, [found])}
+        about |= {"out": str(out), "written": _write(out, *_links(opened, [found]))}
+    if asked.as_json:
+        triples = {} if out is not None else {"triples": _rows(opened, found)}
         print_json({**about, **triples, "calibration": found.calibration.as_dict()})
         return
     cut = " (the best of more: --limit)" if found.found > len(found) else ""
     typer.echo(f"{count(len(found), 'missing triple')}{cut}, of {count(found.pairs, 'subject-relation pair')} asked")
     if len(found) and out is None:
-        print_links(link_rows(opened, [found[:MOST_ROWS]]), len(found), found.calibration)
+        _print_links(_rows(opened, found[:MOST_ROWS]), len(found), found.calibration)
         return
     if not len(found):
         typer.echo(_best_of_none(found, asked.min_probability))
@@ -234,13 +251,7 @@ def complete(asked: CompleteCommand) -> None:
 
 def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
     kinds: Kinds = "seen" if asked.only_seen else "any" if asked.any_node else "fitting"
-    with ExitStack() as stack:
-        meter = ProgressMeter()
-
-        def begin(pairs: int) -> None:
-            nonlocal meter
-            meter = stack.enter_context(progress("completing", pairs, "pairs", show=asked.telling.bars))
-
+    with late_progress("completing", "pairs", asked.bars) as meter:
         return search(
             opened,
             relations=[opened.relation(name) for name in asked.relation] if asked.relation else None,
@@ -249,9 +260,13 @@ def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
             limit=asked.limit,
             nodes=kinds,
             by_example=not asked.any_direction,
-            on_begin=begin,
-            on_progress=lambda done: meter.advance(done - meter.done),
+            on_begin=lambda pairs: meter(0, pairs),
+            on_progress=meter,
         )
+
+
+def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:
+    return [row for frame in answers.link_frames(opened, found) for row in frame.to_dicts()]
 
 
 def _best_of_none(found: Completion, min_probability: float | None) -> str:
@@ -261,3 +276,95 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
     probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
     least = WORTH_ADDING if min_probability is None else min_probability
     return f"The best has probability {probability:.2g}, below --min-probability {least:g}: lower that to have some."
+
+
+def explain(asked: ExplainCommand) -> None:
+    _check_explained(asked)
+    opened = opened_run(asked.run, asked)
+    how: dict[str, Any] = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    if asked.node is not None:
+        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
+        number = None if asked.class_ is None else opened.class_(asked.class_)
+        found = explain_class(opened, opened.node(asked.node), number, **how)
+    else:
+        opened.must_answer("links")
+        subject, relation, object_ = (part or "" for part in (asked.subject, asked.relation, asked.object))
+        found = explain_link(opened, opened.node(subject), opened.relation(relation), opened.node(object_), **how)
+    if asked.out is not None:
+        save_page(asked.out, WRITTEN[asked.out.suffix.lower()](found))
+    if asked.as_json:
+        print_json(found.as_dict())
+        return
+    typer.echo(found.as_text(), nl=False)
+    if asked.out is not None:
+        typer.echo(f"\nWritten: {asked.out}")
+
+
+def _check_explained(asked: ExplainCommand) -> None:
+    """Either a node or a whole triple, and a file that can be written; before anything is computed for it."""
+    triple = {"--subject": asked.subject, "--relation": asked.relation, "--object": asked.object}
+    missing = [name for name, value in triple.items() if value is None]
+    if asked.node is not None and len(missing) < 3:
+        raise ConfigError(
+            "explain either a node's class or a triple: leave out NODE, or --subject, --relation, --object"
+        )
+    if asked.node is None and len(missing) == 3:
+        raise ConfigError("say what to explain: a NODE for its class, or a triple by --subject, --relation, --object")
+    if asked.node is None and missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise ConfigError(f"a triple has three parts: {' and '.join(missing)} {verb} missing")
+    if asked.node is None and asked.class_ is not None:
+        raise ConfigError("--class belongs to a NODE; a triple has no class")
+    out = asked.out
+    if out is not None and out.suffix.lower() not in WRITTEN:
+        raise ConfigError(f"--out {out}: the name says what to write, and ends in one of {', '.join(WRITTEN)}")
+    if out is not None and out.is_dir():
+        raise ConfigError(f"{out} is a folder; --out takes the name of a file")
+
+
+def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
+    """The first nodes with their classes, and what the probabilities mean."""
+    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
+    sure = _sure(opened.calibration)
+    drawn = table(("node", "class", *sure, "known label"), sure)
+    for row in rows[:MOST_ROWS]:
+        label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
+        cells = (_named(row["title"], row["node"]), row["class_title"], *_numbers(row, sure), label)
+        drawn.add_row(*map(escape, cells))
+    _show(drawn, opened.calibration, len(rows), MOST_ROWS, "prediction")
+
+
+def _print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
+    """The first of the triples that were found."""
+    sure = _sure(calibration)
+    drawn = table(("subject", "relation", "object", *sure, ""), sure)
+    for row in rows:
+        subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
+        known = "known" if row["known"] else ""
+        drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
+    _show(drawn, calibration, found, len(rows), "answer")
+
+
+def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: str) -> None:
+    console = output(160)
+    console.print(drawn if found else f"No {what} is left.")
+    if found > shown:
+        console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; --out FILE writes them all")
+    console.print(escape(f"{calibration.words} {calibration.meaning}"), soft_wrap=True)
+
+
+def _named(title: str, name: str) -> str:
+    """The title, and the name where it says more: not for an IRI that ends in the title."""
+    return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
+
+
+def _sure(calibration: Calibration) -> tuple[str, ...]:
+    return ("probability", "score") if calibration.fitted else ("score",)
+
+
+def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+    """How sure the model is: a score is any number, a probability a share."""
+    for name in names:
+        value = row[name]
+        plain = name == "probability" and (value >= 0.01 or value == 0)
+        yield f"{value:.2f}" if plain else f"{value:.1g}" if name == "probability" else f"{value:.3g}"

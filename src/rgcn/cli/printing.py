@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import typer
@@ -15,9 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.progress import progress
+from rgcn.progress import ProgressMeter, progress
 from rgcn.words import count
 
 
@@ -61,6 +59,21 @@ def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable
         yield say
 
 
+@contextmanager
+def late_progress(words: str, unit: str, show: bool | None) -> Iterator[Callable[..., None]]:
+    """A bar that is drawn once `meter(done, total)` is first called: only then it is known how many there are."""
+    with ExitStack() as stack:
+        meter: ProgressMeter | None = None
+
+        def advance(done: int, total: int | None = None) -> None:
+            nonlocal meter
+            if meter is None:
+                meter = stack.enter_context(progress(words, total, unit, show=show))
+            meter.advance(done - meter.done)
+
+        yield advance
+
+
 def report_skipped(graph: KnowledgeGraph) -> None:
     """Say on standard error how many lines were left out while reading, and which the first ones were."""
     skipped = graph.metadata.get("skipped_lines", 0)
@@ -68,12 +81,3 @@ def report_skipped(graph: KnowledgeGraph) -> None:
         typer.echo(f"skipped {count(skipped, 'bad line')}:", err=True)
         for example in graph.metadata.get("skipped_examples", ()):
             typer.echo(f"  {example}", err=True)
-
-
-@contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """A file that cannot be written is the user's to mend."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"cannot write {out}: {error.strerror or error}; choose another place with --out") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,11 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rgcn.cli.model_commands import CardCommand, CompareCommand, ReportCommand
-from rgcn.cli.printing import output, print_json
+from rgcn.cli.printing import late_progress, output, print_json
 from rgcn.pages import Comparison, compare_runs, comparison_page, save_page, write_report
 from rgcn.pages.model_card import model_card
 from rgcn.pages.text_plot import text_plot
-from rgcn.progress import ProgressMeter, progress
 from rgcn.runs.folder import RunFolder
 from rgcn.words import setting
 
@@ -25,18 +22,9 @@ WIDEST_PLOT, PLOT_HEIGHT = 100, 12
 
 
 def report(asked: ReportCommand) -> None:
-    with ExitStack() as stack:
-        meter: ProgressMeter | None = None
-
-        def advance(done: int, total: int) -> None:
-            nonlocal meter
-            if meter is None:  # how many there are is known once the model is loaded
-                bars = False if asked.quiet else None
-                meter = stack.enter_context(progress("ranking", total, "questions", show=bars))
-            meter.advance(done - meter.done)
-
-        split = None if asked.split is None else asked.split.value
-        path, made = write_report(asked.run, asked.out, split, advance, asked.mirror)
+    split = None if asked.split is None else asked.split.value
+    with late_progress("ranking", "questions", asked.bars) as meter:
+        path, made = write_report(asked.run, asked.out, split, meter, asked.mirror)
     if asked.as_json:
         print_json({"report": str(path), **made.values})
     else:

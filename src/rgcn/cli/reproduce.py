@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,108 +10,87 @@ import typer
 from rich.markdown import Markdown
 
 from rgcn.atomic import write_atomically
+from rgcn.cli import study_commands as commands
 from rgcn.cli.printing import busy, output
-from rgcn.cli.study_commands import (
-    PaperCommand,
-    PaperDatasetsCommand,
-    PaperNameOptions,
-    PaperParametersCommand,
-    PaperTaskCommand,
-    PaperTellingOptions,
-    PaperTensorsCommand,
-    PaperTimingsCommand,
-    PaperTrainingOptions,
-)
 from rgcn.cli.training_progress import series_progress
 from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
 from rgcn.paper import quick_tables as quick
-from rgcn.paper import rendering
+from rgcn.paper import rendering, trainings
 from rgcn.paper import reproduction_page as page
 from rgcn.paper.judging import PaperReport, PaperTable
-from rgcn.paper.trainings import (
-    CONFIGURATIONS,
-    ReproductionPlan,
-    configurations,
-    run_trainings,
-    sorted_out,
-    training_table,
-)
 
 
-def train_task(asked: PaperTaskCommand) -> None:
-    names, plan = (
-        configurations(asked.task, asked.which.names, asked.which.datasets, asked.models),
-        _plan(asked.training),
-    )
-    outcomes, failures = _trained(names, plan, asked.telling.quiet)
-    _finish([training_table(asked.task, outcomes, plan.changes)], asked.telling, failures)
+def train_task(asked: commands.PaperTaskCommand) -> None:
+    names, plan = trainings.configurations(asked.task, asked.names, asked.datasets, asked.models), _plan(asked)
+    outcomes, failures = _trained(names, plan, asked.quiet)
+    _finish([trainings.training_table(asked.task, outcomes, plan.changes)], asked, failures)
 
 
-def datasets(asked: PaperDatasetsCommand) -> None:
-    with busy("reading data sets", asked.telling.quiet):
-        names = _chosen(asked.which, quick.DATASETS) or quick.DATASETS
-        table = quick.datasets_table(names, asked.mirror)
-    _finish([table], asked.telling)
+def datasets(asked: commands.PaperDatasetsCommand) -> None:
+    _read(asked, "reading data sets", quick.DATASETS, quick.datasets_table)
 
 
-def parameters(asked: PaperParametersCommand) -> None:
-    with busy("building networks", asked.telling.quiet):
-        names = _chosen(asked.which, quick.WITH_PARAMETERS) or quick.WITH_PARAMETERS
-        table = quick.parameters_table(names, asked.mirror)
-    _finish([table], asked.telling)
+def parameters(asked: commands.PaperParametersCommand) -> None:
+    _read(asked, "building networks", quick.WITH_PARAMETERS, quick.parameters_table)
 
 
-def tensors(asked: PaperTensorsCommand) -> None:
-    with busy("taking first steps", asked.telling.quiet):
+def _read(
+    asked: commands.PaperDatasetsCommand, words: str, known: Sequence[str], make: Callable[..., PaperTable]
+) -> None:
+    with busy(words, asked.quiet):
+        table = make(_chosen(asked, known) or known, asked.mirror)
+    _finish([table], asked)
+
+
+def tensors(asked: commands.PaperTensorsCommand) -> None:
+    with busy("taking first steps", asked.quiet):
         rows = quick.tensor_statistics(load("fb-toy", mirror=asked.mirror), asked.seeds)
-    _finish([quick.tensors_table(rows, asked.seeds)], asked.telling)
+    _finish([quick.tensors_table(rows, asked.seeds)], asked)
 
 
-def timings(asked: PaperTimingsCommand) -> None:
-    names, where = _chosen(asked.which, quick.TIMED) or None, asked.computing
-    with busy("measuring", asked.telling.quiet) as say:
-        table = quick.timings_table(names, mirror=where.mirror, device=where.device, steps=asked.steps, on_measure=say)
-    _finish([table], asked.telling)
+def timings(asked: commands.PaperTimingsCommand) -> None:
+    names = _chosen(asked, quick.TIMED) or None
+    with busy("measuring", asked.quiet) as say:
+        table = quick.timings_table(names, mirror=asked.mirror, device=asked.device, steps=asked.steps, on_measure=say)
+    _finish([table], asked)
 
 
-def everything(asked: PaperCommand) -> None:
-    plan, computing = _plan(asked.training), asked.training.computing
-    with busy("reading data sets", asked.telling.quiet) as say:
-        tables = quick.quick_tables(computing.mirror, computing.device, say)
+def everything(asked: commands.PaperCommand) -> None:
+    plan = _plan(asked)
+    with busy("reading data sets", asked.quiet) as say:
+        tables = quick.quick_tables(asked.mirror, asked.device, say)
     failures: list[str] = []
-    for task in CONFIGURATIONS:
-        outcomes, failed = _trained(configurations(task), plan, asked.telling.quiet)
-        tables.append(training_table(task, outcomes, plan.changes))
+    for task in trainings.CONFIGURATIONS:
+        outcomes, failed = _trained(trainings.configurations(task), plan, asked.quiet)
+        tables.append(trainings.training_table(task, outcomes, plan.changes))
         failures += failed
-    _finish(tables, asked.telling, failures, also_in=asked.training.out)
+    _finish(tables, asked, failures, also_in=asked.out)
 
 
-def _chosen(which: PaperNameOptions, known: Sequence[str]) -> Any:
-    return sorted_out(which.names, which.datasets, None, known)[0]
+def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> Any:
+    return trainings.sorted_out(which.names, which.datasets, None, known)[0]
 
 
-def _plan(how: PaperTrainingOptions) -> ReproductionPlan:
-    where = how.computing
-    return ReproductionPlan(
-        how.out, how.runs, how.jobs, where.mirror, where.device, how.seed, tuple(how.changes or ()), how.fresh
-    )
+def _plan(how: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
+    changes = tuple(how.changes or ())
+    return trainings.ReproductionPlan(how.out, how.runs, how.jobs, how.mirror, how.device, how.seed, changes, how.fresh)
 
 
-def _trained(names: list[str], plan: ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
+def _trained(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
     try:
         with series_progress(quiet) as progress:
-            trainings = run_trainings(names, plan, progress)
+            done = trainings.run_trainings(names, plan, progress)
     except StoppedError as error:  # a training that is stopped names its own folder; here it is the whole that goes on
         raise error.advising("the same command goes on from there") from None
-    return trainings.outcomes, trainings.failures
-
-
-# -- showing -----------------------------------------------------------------------------------------------
+    return done.outcomes, done.failures
 
 
 def _finish(
-    tables: list[PaperTable], telling: PaperTellingOptions, failures: Sequence[str] = (), also_in: Path | None = None
+    tables: list[PaperTable],
+    telling: commands.PaperTellingOptions,
+    failures: Sequence[str] = (),
+    also_in: Path | None = None,
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
     report = PaperReport.made_here(tables)

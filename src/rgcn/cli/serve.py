@@ -6,11 +6,12 @@ import os
 import sys
 import threading
 import webbrowser
+from dataclasses import fields
 
 import typer
 
 from rgcn import serve as serving
-from rgcn.cli.model_commands import ServeCommand
+from rgcn.cli.model_commands import LimitOptions, ServeCommand
 from rgcn.cli.printing import busy
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.address import Address, bound_socket, read_token
@@ -20,19 +21,12 @@ def serve(asked: ServeCommand) -> None:
     for run in asked.runs:
         if not (run / "model.json").is_file():
             RunFolder(run).check()
-    where = asked.address
-    address = Address(where.host, where.port, read_token(where.token_file), tuple(where.allow_host or ()))
+    address = Address(asked.host, asked.port, read_token(asked.token_file), tuple(asked.allow_host or ()))
     address.check()
     # All of this before PyTorch and the models are loaded: a mistyped name and a port in use are said at once.
     listening = bound_socket(address)
     with busy("loading", asked.quiet) as on_step:
-        models = serving.load_models(
-            asked.runs,
-            mirror=asked.mirror,
-            device=asked.device or "auto",
-            accept_changed_data=asked.accept_changed_data,
-            on_step=on_step,
-        )
+        models = serving.load_models(asked.runs, **asked.opening(), on_step=on_step)
 
     def ready(url: str) -> None:
         for served in models:
@@ -44,7 +38,7 @@ def serve(asked: ServeCommand) -> None:
         if asked.open_browser:
             threading.Timer(0.5, webbrowser.open, (url,)).start()
 
-    limits = serving.Limits(**vars(asked.limits))
+    limits = serving.Limits(**{limit.name: getattr(asked, limit.name) for limit in fields(LimitOptions)})
     serving.serve(models, address, limits, threads=asked.threads, listening=listening, on_ready=ready)
     if not asked.quiet:
         typer.echo("stopped", err=True)

@@ -9,25 +9,9 @@ from functools import partial
 from pathlib import Path
 from types import new_class
 
-from rgcn.cli.options import (
-    AS_JSON,
-    CHANGES,
-    JOBS,
-    MIRROR,
-    MOST_RUNS,
-    QUIET,
-    RUNS,
-    THREADS,
-    Command,
-    ComputingOptions,
-    Options,
-    argument,
-    flag,
-    option,
-)
+from rgcn.cli import options
+from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
 from rgcn.paper import TASKS
-
-# -- configurations ----------------------------------------------------------------------------------------
 
 ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, or the folder of a run."
 
@@ -40,7 +24,7 @@ class ConfigShowCommand(Command, name="config show", calls="config:show"):
     """Show a configuration as a run would use it: YAML that loads again. Every problem in it is said at once."""
 
     configuration: str = argument(ANY_CONFIGURATION, metavar="NAME")
-    changes: list[str] | None = CHANGES
+    changes: list[str] | None = options.CHANGES
     defaults: bool = option(
         "Every setting, or only what differs from its default.", "--defaults/--changed", default=True
     )
@@ -67,9 +51,6 @@ class ConfigDiffCommand(Command, name="config diff", calls="config:diff"):
     as_json: bool = flag("--json", "Print one JSON object.")
 
 
-# -- measuring ---------------------------------------------------------------------------------------------
-
-
 class BenchCommand(Command, name="bench", calls="bench:bench"):
     """Measure a training step here and now: time, peak memory, PyG's layers beside ours, the machine's own limit."""
 
@@ -85,7 +66,7 @@ class BenchCommand(Command, name="bench", calls="bench:bench"):
     steps: int = option("Steps to time in each round, fewer where they are slow.", default=20, min=1)
     rounds: int = option("Turns each side takes; the best one counts.", default=3, min=1)
     budget: float = option("Seconds for the timed steps of one measurement.", default=20.0)
-    threads: int | None = THREADS
+    threads: int | None = options.THREADS
     hidden: int | None = option("Width of rgcn's hidden states.", min=1)
     bases: int | None = option("Bases of rgcn's weights; 0 for full matrices.", min=0)
     json: Path | None = option("Also write every figure to this file; - for standard output, and nothing else.")
@@ -93,7 +74,7 @@ class BenchCommand(Command, name="bench", calls="bench:bench"):
     write_npz: Path | None = option(
         "Measure nothing; write the one GRAPH to this .npz file, to carry it to another machine."
     )
-    quiet: bool = QUIET
+    quiet: bool = options.QUIET
 
 
 class PaperNameOptions(Options):
@@ -103,41 +84,38 @@ class PaperNameOptions(Options):
     datasets: list[str] | None = option("Only these data sets, as in: aifb mutag.")
 
 
-class PaperTrainingOptions(Options):
+class PaperTrainingOptions(ComputingOptions):
     """How the paper's configurations are trained."""
 
     runs: int | None = option(
-        "Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.", min=1, max=MOST_RUNS, show_default=False
+        "Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.",
+        min=1,
+        max=options.MOST_RUNS,
+        show_default=False,
     )
-    jobs: int = JOBS
+    jobs: int = options.JOBS
     seed: int = option("The first seed.", default=0, min=0)
     changes: list[str] | None = option(
         "Change a setting for a trial: training.epochs=2. Kept apart and marked as changed.", "--set"
     )
-    computing: ComputingOptions
     out: Path = option(
-        "Folder for the runs; interrupted, the same command goes on from there.", default=RUNS / "reproduction"
+        "Folder for the runs; interrupted, the same command goes on from there.", default=options.RUNS / "reproduction"
     )
     fresh: bool = flag("--fresh", "Stop if there are runs in the folder, instead of using them.")
 
 
-class PaperTellingOptions(Options):
+class PaperTellingOptions(TellingOptions):
     """How the paper's figures are shown beside ours."""
 
-    as_json: bool = AS_JSON
-    quiet: bool = QUIET
     markdown: Path | None = option("Also write the report to this Markdown file.")
     html: Path | None = option("Also write the report to this HTML file.")
 
 
-class PaperTaskCommand(Command):
+class PaperTaskCommand(Command, PaperNameOptions, PaperTrainingOptions, PaperTellingOptions):
     """Train the configurations of a task and show its table."""
 
     task = ""
-    which: PaperNameOptions
     models: list[str] | None = option("Only these models, as in: rgcn e-rgcn.")
-    training: PaperTrainingOptions
-    telling: PaperTellingOptions
 
 
 for _task, _words in TASKS.items():
@@ -145,44 +123,44 @@ for _task, _words in TASKS.items():
     new_class(_task, (PaperTaskCommand,), _registered, partial(dict.update, __doc__=_words, task=_task))
 
 
-class PaperDatasetsCommand(Command, name="reproduce datasets", calls="reproduce:datasets"):
+class PaperDatasetsCommand(
+    Command, PaperNameOptions, PaperTellingOptions, name="reproduce datasets", calls="reproduce:datasets"
+):
     """Entities, relations, edges, labels and classes of every data set (Tables 1 and 3)."""
 
-    which: PaperNameOptions
-    mirror: Path | None = MIRROR
-    telling: PaperTellingOptions
+    mirror: Path | None = options.MIRROR
 
 
 class PaperParametersCommand(PaperDatasetsCommand, name="reproduce parameters", calls="reproduce:parameters"):
     """How many parameters e-RGCN and c-RGCN have beside RGCN (the paper's 8 %)."""
 
 
-class PaperTensorsCommand(Command, name="reproduce tensor-statistics", calls="reproduce:tensors"):
+class PaperTensorsCommand(
+    Command, ReadingOptions, PaperTellingOptions, name="reproduce tensor-statistics", calls="reproduce:tensors"
+):
     """Intermediate tensors of the link predictor on FB-Toy (Table 4): minimum, maximum, mean, standard deviation."""
 
     seeds: int = option("First forward passes to average over.", "--seeds", "--runs", default=10, min=1)
-    threads: int | None = THREADS
-    mirror: Path | None = MIRROR
-    telling: PaperTellingOptions
 
 
-class PaperTimingsCommand(Command, name="reproduce timings", calls="reproduce:timings"):
+class PaperTimingsCommand(
+    Command,
+    PaperNameOptions,
+    ComputingOptions,
+    PaperTellingOptions,
+    name="reproduce timings",
+    calls="reproduce:timings",
+):
     """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
 
-    which: PaperNameOptions
     steps: int = option("Steps of link prediction to measure.", default=20, min=1)
-    computing: ComputingOptions
-    telling: PaperTellingOptions
 
 
-class PaperCommand(Command, name="reproduce all", calls="reproduce:everything"):
+class PaperCommand(
+    Command, PaperTrainingOptions, PaperTellingOptions, name="reproduce all", calls="reproduce:everything"
+):
     """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
 
-    training: PaperTrainingOptions
-    telling: PaperTellingOptions
-
-
-# -- data --------------------------------------------------------------------------------------------------
 
 DATA_MIRROR = option("Folder laid out as NAME/FILE to copy data sets from (else the variable RGCN_MIRROR).")
 OFFLINE = flag("--offline", "Use only the cache and the mirror, never the network.")

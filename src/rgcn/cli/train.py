@@ -1,4 +1,4 @@
-"""`rgcn train`, `rgcn resume` and `rgcn evaluate`: from a configuration, or from where a run is, to a result."""
+"""`rgcn train`, `resume`, `evaluate` and `runs`: from a configuration, or from where a run is, to a result."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import re
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.markup import escape
 
 from rgcn import runs
-from rgcn.cli.model_commands import EvaluateCommand, ResumeCommand, TrainCommand
+from rgcn.cli.model_commands import EvaluateCommand, ResumeCommand, RunsCommand, TrainCommand, TuneCommand
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
+from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
 from rgcn.tasks.task import task_of
 from rgcn.words import count as counted
+from rgcn.words import duration
 
 if TYPE_CHECKING:
     from rgcn.runs.training import RunResult
+
+COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
 
 def train(asked: TrainCommand) -> None:
@@ -33,16 +38,14 @@ def train(asked: TrainCommand) -> None:
         raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
     if asked.out is not None and asked.no_keep:
         raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
-    overrides = {"seed": asked.seed, "training.device": asked.computing.device, "trackers": asked.track}
-    given = {key: value for key, value in overrides.items() if value is not None}
-    config = runs.load_configuration(asked.configuration, asked.changes or [], given)
+    config = configured(asked, trackers=asked.track)
     folder = None if asked.no_keep else asked.out or _free_folder(asked.configuration)
     try:
         if asked.runs > 1:
-            _train_series(config, asked.runs, asked.jobs, folder, asked.computing.mirror, asked.telling)
+            _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
-            result = _train_one(config, folder, asked.computing.mirror, asked.telling.quiet)
-            _show(result, folder, asked.telling.as_json)
+            result = _train_one(config, folder, asked.mirror, asked.quiet)
+            _show(result, folder, asked.as_json)
     finally:
         if folder is not None and asked.out is None:
             with suppress(OSError):  # a folder of our own choice in which nothing came to be
@@ -50,18 +53,18 @@ def train(asked: TrainCommand) -> None:
 
 
 def resume(asked: ResumeCommand) -> None:
-    folder, telling = asked.folder, asked.telling
+    folder = asked.folder
     if (folder / "series.json").exists():
-        _train_series(*read_series(folder), folder, asked.mirror, telling)
+        _train_series(*read_series(folder), folder, asked.mirror, asked)
         return
     run = RunFolder(folder)
     run.check()
-    if run.result() is not None and not telling.quiet:
+    if run.result() is not None and not asked.quiet:
         typer.echo(f"{folder} is finished; nothing is left to do", err=True)
     about = run.about()
-    with training_progress(about["epochs"], telling.quiet, task_of(about["task"]).headline) as progress:
+    with training_progress(about["epochs"], asked.quiet, task_of(about["task"]).headline) as progress:
         result = runs.resume(folder, asked.mirror, progress.epoch, progress.step, track=not asked.no_track)
-    _show(result, folder, telling.as_json)
+    _show(result, folder, asked.as_json)
 
 
 def evaluate(asked: EvaluateCommand) -> None:
@@ -77,6 +80,39 @@ def evaluate(asked: EvaluateCommand) -> None:
     output(least=100).print(task_of(found["task"]).to(Outcome).evaluated(found["metrics"]))
 
 
+def list_runs(asked: RunsCommand) -> None:
+    folder = asked.folder
+    if not folder.is_dir() and folder != RUNS:
+        raise DataError(f"{folder}: there is no such folder")
+    lines, complaints = run_record.list_runs(folder)
+    for complaint in complaints:
+        typer.echo(f"rgcn: {complaint}", err=True)
+    if asked.as_json:
+        print_json([line.as_dict() for line in lines])
+    elif lines:
+        _print_runs(lines)
+    else:
+        typer.echo(f"no runs in {folder}; `rgcn train rgcn/nc-world` makes one", err=True)
+
+
+def _print_runs(lines: list[run_record.RunLine]) -> None:
+    figures = ("metric", "epochs", "time")
+    drawn = table(("run", "task", "model, data, seed", *figures, "state"), figures)
+    for column in (drawn.columns[0], drawn.columns[-1]):
+        column.no_wrap = True
+    for line in lines:
+        drawn.add_row(
+            escape(line.run),
+            task_of(line.task).noun,
+            escape(f"{line.model} on {line.dataset}, {line.seed}"),
+            line.words(),
+            f"{line.epoch:,}" if line.epoch == line.epochs else f"{line.epoch:,} of {line.epochs:,}",
+            "" if line.seconds is None else duration(line.seconds),
+            f"[{COLORS.get(line.status, 'magenta')}]{line.status}[/]",
+        )
+    output(140).print(drawn)
+
+
 def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
     """A finished run: one JSON object, or figures and examples."""
     if as_json:
@@ -90,11 +126,23 @@ def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
         )
 
 
-def _free_folder(configuration: str) -> Path:
-    """A new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, then runs/rgcn-nc-aifb-2, ..."""
+def configured(asked: TrainCommand | TuneCommand, **more: Any) -> RunConfig:
+    """The configuration that is named, with what else was said."""
+    overrides = {"seed": asked.seed, "training.device": asked.device, **more}
+    given = {key: value for key, value in overrides.items() if value is not None}
+    return runs.load_configuration(asked.configuration, asked.changes or [], given)
+
+
+def plain_name(configuration: str) -> str:
+    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml."""
     path = Path(configuration)
     name = path.stem if path.suffix in (".yaml", ".yml") else configuration
-    name = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+
+
+def _free_folder(configuration: str) -> Path:
+    """A new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, then runs/rgcn-nc-aifb-2, ..."""
+    name = plain_name(configuration)
     for number in count(1):
         folder = RUNS / (name if number == 1 else f"{name}-{number}")
         try:

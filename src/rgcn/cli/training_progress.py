@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich import progress as bars
 from rich.console import Console
 
 from rgcn.runs.series import SeriesListener, SeriesRow
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.words import duration, rough_duration
-
-if TYPE_CHECKING:
-    from rgcn.tasks.task import Epoch
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0
@@ -29,95 +26,71 @@ class TrainingProgress:
     Each step is an epoch or a batch; what is shown of them is the loss and this metric.
     """
 
-    def __init__(self, total: int, metric: Metric) -> None:
-        self.total, self.metric = total, metric
+    def __init__(self, total: int, metric: Metric, bar: bars.Progress | None = None, quiet: bool = False) -> None:
+        self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
         self.last: dict[str, float] = {}
         self.first: tuple[float, int] | None = None  # when this session began, and with which step
+        self.said, self.said_at, self.words = 0, 0.0, ""
+        if bar is not None:
+            self.task = bar.add_task("", total=total, speed="")
 
     def step(self, number: int) -> None:
         """So many steps are done."""
-
-    def epoch(self, epoch: Epoch) -> None:
-        """Figures there are to show."""
-
-    def figures(self, epoch: Epoch) -> str:
-        """Loss and metric in short; what is measured now and then is shown until it is measured again."""
-        self.last |= epoch.figures
-        words = f"loss {epoch.loss:.4f}"
-        for split in ("train", "valid"):
-            value = self.last.get(f"{split}_{self.metric.name}")
-            words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
-        return words
-
-    def so_far(self, number: int) -> tuple[int, float, str]:
-        """Steps and seconds of this session, and how fast that is."""
-        steps, seconds = (0, 0.0) if self.first is None else (number - self.first[1], time.monotonic() - self.first[0])
-        if not steps or seconds <= 0:
-            return 0, 0.0, ""
-        return steps, seconds, f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
-
-
-class _Bar(TrainingProgress):
-    shown = described = 0.0
-
-    def __init__(self, bar: bars.Progress, total: int, metric: Metric) -> None:
-        super().__init__(total, metric)
-        self.bar, self.task = bar, bar.add_task("", total=total, speed="")
-
-    def step(self, number: int) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first = now, number
-            # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
-            self.bar.update(self.task, completed=number)
-            self.bar.reset(self.task, completed=number, total=self.total)
-        if now - self.shown >= SHORTEST_PAUSE_S:
-            self.shown = now
-            self.bar.update(self.task, completed=number, speed=self.so_far(number)[2])
-
-    def epoch(self, epoch: Epoch) -> None:
-        words = self.figures(epoch)
-        if epoch.number == self.total or time.monotonic() - self.described >= SHORTEST_PAUSE_S:
-            self.described = time.monotonic()
-            self.bar.update(self.task, completed=epoch.number, description=words)
-
-
-class _Lines(TrainingProgress):
-    said, words = 0, ""
-
-    def step(self, number: int) -> None:
         now = time.monotonic()
         if self.first is None:
             self.first, self.said_at = (now, number), now
             self.said = number - number % max(1, self.total // LINES)
-        if now - self.said_at >= LONGEST_SILENCE_S:
+            if self.bar is not None:
+                # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
+                self.bar.update(self.task, completed=number)
+                self.bar.reset(self.task, completed=number, total=self.total)
+        if now - self.said_at >= (LONGEST_SILENCE_S if self.bar is None else SHORTEST_PAUSE_S):
             self._say(number)
 
     def epoch(self, epoch: Epoch) -> None:
-        self.words = self.figures(epoch)
-        if epoch.number - self.said >= self.total / LINES or epoch.number == self.total:
+        """Figures there are to show; what is measured now and then is shown until it is measured again."""
+        self.last |= epoch.figures
+        self.words = f"loss {epoch.loss:.4f}"
+        for split in ("train", "valid"):
+            value = self.last.get(f"{split}_{self.metric.name}")
+            self.words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
+        a_tenth = epoch.number - self.said >= self.total / LINES
+        due = a_tenth if self.bar is None else time.monotonic() - self.said_at >= SHORTEST_PAUSE_S
+        if due or epoch.number == self.total:
             self._say(epoch.number)
 
     def _say(self, number: int) -> None:
         self.said, self.said_at = number, time.monotonic()
-        steps, seconds, speed = self.so_far(number)
-        still = steps and number < self.total
-        left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if still else ""
-        typer.echo(f"epoch {number}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
+        began, first = self.first or (self.said_at, number)
+        steps, seconds = number - first, self.said_at - began
+        speed = left = ""
+        if steps and seconds > 0:
+            speed = f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
+            left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if number < self.total else ""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=number, description=self.words, speed=speed)
+        elif not self.quiet:
+            typer.echo(f"epoch {number}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
+
+
+@contextmanager
+def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress | None]:
+    """Bars, where somebody sees them."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+    else:
+        with bars.Progress(*columns, console=console) as bar:
+            yield bar
 
 
 @contextmanager
 def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
     """What one training reports to."""
-    if quiet:
-        yield TrainingProgress(total, metric)
-    elif not (console := Console(stderr=True)).is_terminal:
-        yield _Lines(total, metric)
-    else:
-        words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
-        columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
-        with bars.Progress(*columns, bars.TimeRemainingColumn(), console=console) as bar:
-            yield _Bar(bar, total, metric)
+    words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
+    columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
+    with _drawn(quiet, *columns, bars.TimeRemainingColumn()) as bar:
+        yield TrainingProgress(total, metric, bar, quiet)
 
 
 class _Series(SeriesListener):
@@ -160,15 +133,10 @@ class _Series(SeriesListener):
 
 @contextmanager
 def series_progress(quiet: bool) -> Iterator[SeriesListener]:
-    """What hears of several trainings: after `begin`, `run_series` takes `ran` and `epoch` as on_run and on_epoch."""
-    if quiet:
-        yield SeriesListener()
-    elif not (console := Console(stderr=True)).is_terminal:
-        yield _Series()
-    else:
-        name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
-        with bars.Progress(name, bars.BarColumn(), runs, bars.TimeElapsedColumn(), console=console) as bar:
-            yield _Series(bar)
+    """What hears of several trainings."""
+    name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
+    with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
+        yield SeriesListener() if quiet else _Series(bar)
 
 
 def row_words(row: SeriesRow) -> str:

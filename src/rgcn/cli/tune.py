@@ -9,8 +9,8 @@ import typer
 
 from rgcn.cli.model_commands import TuneCommand
 from rgcn.cli.printing import busy, print_json
+from rgcn.cli.train import configured, plain_name
 from rgcn.errors import ConfigError, StoppedError
-from rgcn.runs import load_configuration
 from rgcn.runs.folder import with_whole_paths
 from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, choose_spaces
 from rgcn.tuning import tune as run
@@ -20,35 +20,27 @@ from rgcn.tuning.result import summary
 def tune(asked: TuneCommand) -> None:
     if asked.minutes is not None and not asked.minutes > 0:
         raise ConfigError("--timeout is more than 0 minutes")
-    overrides = {"seed": asked.seed, "training.device": asked.computing.device}
-    given = {key: value for key, value in overrides.items() if value is not None}
-    config = with_whole_paths(load_configuration(asked.configuration, asked.changes or [], given))
+    config = with_whole_paths(configured(asked))
     plan = StudyPlan(
         name=asked.configuration,
         config=config,
         spaces=choose_spaces(config, asked.search or [], asked.fix or []),
         objective=check_objective(config, asked.metric, asked.folds, config.seed),
-        folder=asked.out or Path("tune") / _plain_name(asked.configuration),
-        mirror=asked.computing.mirror,
+        folder=asked.out or Path("tune") / plain_name(asked.configuration),
+        mirror=asked.mirror,
     )
-    with busy("trials", asked.telling.quiet, asked.trials) as say:
+    with busy("trials", asked.quiet, asked.trials) as say:
 
         def on_trial(trial: TrialRecord, result: TuneResult) -> None:
             say(f"{len(result.trials)}/{asked.trials}  {_words(trial, result)}")
 
         result = run(plan, asked.trials, jobs=asked.jobs, minutes=asked.minutes, on_trial=on_trial)
-    if asked.telling.as_json:
+    if asked.as_json:
         print_json(result.as_dict())
     else:
         _print(result)
     if result.interrupted:
         raise StoppedError("interrupted", f"the same command goes on with {plan.folder}", signal.SIGINT)
-
-
-def _plain_name(configuration: str) -> str:
-    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml."""
-    path = Path(configuration)
-    return path.stem if path.suffix in (".yaml", ".yml") else "-".join(part for part in path.parts if part.strip("./"))
 
 
 def _print(result: TuneResult) -> None:

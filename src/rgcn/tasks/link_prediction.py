@@ -38,7 +38,7 @@ class LinkPrediction(Task):
     estimator = "rgcn.tasks.link_predictor:LinkPredictor"
     brings: ClassVar = {
         "Reporting": "rgcn.pages.link_report:LinkReporting",
-        "Outcome": "rgcn.cli.task_outcomes:LinkOutcome",
+        "Outcome": "rgcn.cli.outcome:LinkOutcome",
     }
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:

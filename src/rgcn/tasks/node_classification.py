@@ -34,7 +34,7 @@ class NodeClassification(Task):
     estimator = "rgcn.tasks.node_classifier:NodeClassifier"
     brings: ClassVar = {
         "Reporting": "rgcn.pages.node_report:NodeReporting",
-        "Outcome": "rgcn.cli.task_outcomes:ClassOutcome",
+        "Outcome": "rgcn.cli.outcome:ClassOutcome",
     }
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
