@@ -155,7 +155,7 @@ def measured_tensors(graph: KnowledgeGraph, seed: int) -> list[Tensor]:
     layer = network.encoder.layers[0]
     return [
         network.encoder.source.rows.trained.detach(),
-        network.encoder.source.all_nodes().detach(),
+        network.encoder.source().detach(),
         layer.weights.blocks.detach(),
         layer.self_loop.detach(),
         nodes,
