@@ -46,20 +46,22 @@ PAGE_HEADERS = [*_ALWAYS, (b"cache-control", b"no-cache"), (b"content-security-p
 class Gate:
     """The outermost ASGI application, in plain ASGI: a layer costs microseconds here, not a task of its own.
 
+    app    answers requests
+    life   starts and stops it: ASGI's lifespan
     token  that /api and /metrics ask for, or None
     hosts  names that may stand in the Host header; None for any
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: ServerMetrics, token: str | None = None, hosts: Iterable[str] | None = None
+        self, app: ASGIApp, life: ASGIApp, metrics: ServerMetrics, token: str | None, hosts: Iterable[str] | None
     ) -> None:
-        self.app, self.metrics = app, metrics
+        self.app, self.life, self.metrics = app, life, metrics
         self._token = None if token is None else token.encode()
         self._hosts = None if hosts is None else frozenset(host.lower().encode() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
+            await self.life(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
         else:

@@ -21,6 +21,7 @@ import uvicorn
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from rgcn.predict import open_model
@@ -75,7 +76,7 @@ def create_app(
     own = ServerEndpoints(desk, metrics)
     endpoints = all_endpoints(desk, own)
     own.document = Response(openapi(endpoints, desk, own), media_type=JSON)
-    return Gate(Asking(endpoints, desk, own).router(lifespan), metrics, token, hosts)
+    return Gate(Asking(endpoints, desk, own), Router(lifespan=lifespan), metrics, token, hosts)
 
 
 class Health(AnswerShape):
