@@ -27,10 +27,9 @@ from starlette.types import Receive, Scope, Send
 from rgcn.predict import open_model
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
-from rgcn.serve.gate import Gate
+from rgcn.serve.gate import Gate, ServerMetrics
 from rgcn.serve.graph_endpoints import ModelLine, Shown, line
 from rgcn.serve.limits import Limits
-from rgcn.serve.metrics import ServerMetrics
 from rgcn.serve.openapi import openapi
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.routing import JSON, Asking, all_endpoints
