@@ -92,10 +92,8 @@ class Batcher:
         """Requests that wait or are being answered."""
         return self._count
 
-    # -- on the event loop -------------------------------------------------------------------------------
-
     async def ask(self, lane: Lane, questions: Sequence[Any]) -> Sequence[Any]:
-        """The answers to questions of one lane; Refusal where too many wait or it takes too long."""
+        """On the event loop: the answers to questions of one lane; Refusal where too many wait or it takes too long."""
         self.check_room(len(questions))
         loop = asyncio.get_running_loop()
         request, queue = _Request(questions, loop.create_future()), lane.single if len(questions) == 1 else lane.bulk
@@ -103,7 +101,14 @@ class Batcher:
         self.questions_waiting += len(questions)
         timer = loop.call_later(self.seconds, self._give_up, request)
         try:
-            self._put(lane, queue, request)
+            with self._changed:
+                queue.append(request)
+                if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
+                    self._lanes.append(lane)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                    self._thread.start()
+                self._changed.notify()
             return await request.future
         finally:
             timer.cancel()
@@ -126,31 +131,19 @@ class Batcher:
         words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
         _deliver([request], come_later("took_too_long", words))
 
-    def _put(self, lane: Lane, queue: deque[_Request], request: _Request) -> None:
-        with self._changed:
-            queue.append(request)
-            if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
-                self._lanes.append(lane)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
     def stop(self) -> None:
         """No more questions; the thread ends when it has answered those it has."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
 
-    # -- in the thread -----------------------------------------------------------------------------------
-
     def _work(self) -> None:
+        """In the thread."""
         while True:
             with self._changed:
-                while not self._lanes:
-                    if self._stopping:
-                        return
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._lanes or self._stopping)
+                if not self._lanes:
+                    return
                 lane = self._lanes.popleft()
                 parts = self._take(lane)
                 if lane.single or lane.bulk:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 from pydantic import Field
 from starlette.responses import Response
 
@@ -19,7 +19,6 @@ from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import AtMost, Count, NodeName, Number
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
-from rgcn.tasks.task import Task
 
 FEW, NODES = 2, 5
 
@@ -160,15 +159,11 @@ class GraphEndpoints(Endpoints):
 
     def _found(self, query: str, nodes: list[int]) -> Found:
         found = zip(map(self.served.node, nodes), self._facts.degree[nodes].tolist(), strict=True)
-        return Found(
-            query,
-            [NodeWithDegree(node.name, node.title, node.description, node.kind, degree) for node, degree in found],
-        )
+        return Found(query, [NodeWithDegree(*astuple(node), degree) for node, degree in found])
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
-        page = known.page(number, limit, offset)
-        facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
+        facts = [Fact(relations[r], node(other), *rest) for r, other, *rest in known.page(number, limit, offset)]
         return Neighbors(node(number), int(known.degree[number]), known.total(number), facts)
 
 
@@ -210,23 +205,11 @@ def line(served: Served) -> ModelLine:
     classes = len(opened.model.classes_) if opened.answers("classes") else 0
     counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
     dataset = opened.about.get("dataset") or graph.name or "unnamed"
-    about, figure = (served.name, opened.task.name, list(opened.task.answers)), headline(opened.task, opened.result)
-    return ModelLine(*about, opened.model.model.title, dataset, counts, figure)
-
-
-def headline(task: Task, result: dict[str, Any] | None) -> str:
-    """The figure a model is judged by.
-
-    >>> from rgcn.tasks.node_classification import NodeClassification
-    >>> headline(NodeClassification(), {"metrics": {"test": {"accuracy": 0.9667}}})
-    'test accuracy 96.7 %'
-    """
-    metric, metrics = task.headline, (result or {}).get("metrics") or {}
-    for split in ("test", "valid"):
-        value = (metrics.get(split) or {}).get(metric.name)
-        if value is not None:
-            return f"{split} {metric.title} {metric.words(value)}"
-    return "not measured"
+    metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
+    figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
+    words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
+    about = (served.name, opened.task.name, list(opened.task.answers), opened.model.model.title, dataset, counts)
+    return ModelLine(*about, next(words, "not measured"))
 
 
 def details(served: Served) -> ModelDetails:
@@ -250,15 +233,14 @@ def details(served: Served) -> ModelDetails:
 
 def card(served: Served) -> str:
     """The model card in Markdown; a few words where there was no run to make one of."""
-    opened = served.opened
-    try:
-        if opened.about:
-            return model_card(RunFolder(opened.path), opened.model)
-    except RgcnError as error:
-        return f"# {served.name}\n\nNo card could be made: {error}\n"
-    about = line(served)
-    counts = ", ".join(f"{getattr(about.counts, what):,} {what}" for what in ("nodes", "relations", "triples"))
+    about, graph = line(served), served.graph
+    counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
+    try:
+        if served.opened.about:
+            return model_card(RunFolder(served.opened.path), served.opened.model)
+    except RgcnError as error:
+        words = f"No card could be made: {error}"
     return f"# {served.name}\n\n{words}\n"
 
 

@@ -28,7 +28,7 @@ LONG_BODY = 16 << 10  # bytes; reading a longer one as JSON takes a millisecond 
 
 
 def all_endpoints(desk: Desk, own: Endpoints) -> list[Endpoint]:
-    """What can be asked: of the built-in groups, of those that tasks bring, of the server itself."""
+    """Of the built-in groups, of those that tasks bring, of the server itself."""
     brought = [type(group) for served in desk.models.values() for group in served.groups]
     found: dict[str, Endpoint] = {}
     for group in dict.fromkeys([*groups_of(None), *brought, type(own)]):
@@ -89,8 +89,7 @@ class Asking:
                     await asyncio.sleep(0)
             return [shape.model_validate_json(body, strict=True, context=limits)]
         except ValidationError as error:
-            where = "parameter" if endpoint.method == "GET" else "field"
-            raise invalid(error.errors(include_url=False), where) from None
+            raise invalid(error, "parameter" if endpoint.method == "GET" else "field") from None
 
     def _of_model(self, name: str, key: str) -> Handler:
         models = self._desk.models
