@@ -26,16 +26,11 @@ Resolved = TypeVar("Resolved")
 
 @dataclass(eq=False)
 class Lane:
-    """Questions that can be answered by one call.
+    """Questions that can be answered by one call."""
 
-    key     what is counted together: the model and the kind of question
-    answer  from questions to their answers, in order; called in the thread
-    most    questions in one call
-    """
-
-    key: tuple[str, str]
-    answer: Callable[[list[Any]], Sequence[Any]]
-    most: int = 64
+    key: tuple[str, str]  # what is counted together: the model and the kind of question
+    answer: Callable[[list[Any]], Sequence[Any]]  # to questions their answers, in order; called in the thread
+    most: int = 64  # questions in one call
     single: deque[_Request] = field(default_factory=deque)
     bulk: deque[_Request] = field(default_factory=deque)
 
@@ -58,30 +53,23 @@ class _Request:
 _Part = tuple[_Request, Sequence[Any]]
 
 
+@dataclass(eq=False)
 class Batcher:
     """One thread, and what waits for it.
 
     Nothing is waited for to fill a batch: where the thread is free a question is answered at once and alone; what
     arrives meanwhile is the next batch. Requests with many questions are answered in parts, each part beside the
     single questions that wait, so that a long request delays the others by one batch and no more.
-
-    waiting    requests that may wait; further ones are refused
-    seconds    until a request is no longer waited for
-    questions  of all requests together that may wait; beyond, requests with many are refused, single ones are not
-    observe    called in the thread with (lane, number of questions) of each batch
     """
 
-    def __init__(
-        self,
-        name: str,
-        waiting: int,
-        seconds: float,
-        observe: Callable[[Lane, int], None] = lambda lane, size: None,
-        busy_words: str = "the model is busy",
-        questions: int = 20_000,
-    ) -> None:
-        self.name, self.waiting, self.seconds, self.busy_words = name, waiting, seconds, busy_words
-        self.questions, self._observe = questions, observe
+    name: str
+    waiting: int  # requests that may wait; further ones are refused
+    seconds: float  # until a request is no longer waited for
+    observe: Callable[[Lane, int], None] = lambda lane, size: None  # told in the thread of each batch and its size
+    busy_words: str = "the model is busy"
+    questions: int = 20_000  # that may wait, of all requests; beyond, those with many are refused, single ones are not
+
+    def __post_init__(self) -> None:
         self._count = self.questions_waiting = 0  # requests that are waited for, and their questions
         self._lanes: deque[Lane] = deque()  # those with something to do, in turns
         self._changed = threading.Condition()
@@ -166,7 +154,7 @@ class Batcher:
 
     def _answer(self, lane: Lane, parts: list[_Part]) -> None:
         questions = [question for _, part in parts for question in part]
-        self._observe(lane, len(questions))
+        self.observe(lane, len(questions))
         failure: Exception | None = None
         try:
             answers = iter(lane.answer(questions))

@@ -15,9 +15,8 @@ from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import Many, NodeName
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
 
 NODES_AT_ONCE = 1 << 16

@@ -54,10 +54,7 @@ BATCH_WORDS = "Questions answered together."
 class Gate:
     """The outermost ASGI application, in plain ASGI: a layer costs microseconds here, not a task of its own.
 
-    app    answers requests
-    life   starts and stops it: ASGI's lifespan
-    token  that /api and /metrics ask for, or None
-    hosts  names that may stand in the Host header; None for any
+    `app` answers requests, `life` is told when the server starts and stops; token and hosts as for `create_app`.
     """
 
     def __init__(

@@ -12,15 +12,15 @@ from starlette.responses import Response
 
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
-from rgcn.graph import SPLITS, KnowledgeGraph, NodeKind
+from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import AtMost, Count, NodeName, Number
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
 
-FEW, NODES = 2, 5
+FEW = 2
 
 
 class SearchQuery(QuestionShape):
@@ -214,7 +214,7 @@ def line(served: Served) -> ModelLine:
 
 def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
-    graph, opened, shown = served.graph, served.opened, Shown(served)
+    graph, opened, shown = served.graph, served.opened, served.shown
     labels = graph.labels if opened.answers("classes") else None
     relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
@@ -242,34 +242,3 @@ def card(served: Served) -> str:
     except RgcnError as error:
         words = f"No card could be made: {error}"
     return f"# {served.name}\n\n{words}\n"
-
-
-class Shown:
-    """Something to begin with, and what the examples of a model's endpoints are about.
-
-    nodes   a few well-connected ones; of a graph with labels, those that have one
-    triple  one of the first node with the relation of which it is most often the subject, where there is one
-    words   what stands for a parameter of some name, where an example does not say
-    """
-
-    def __init__(self, served: Served) -> None:
-        graph, labels = served.graph, served.graph.labels
-        subject, relation, object_ = graph.triples.T
-        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
-        if graph.node_kinds is not None:
-            worth[graph.node_kinds != NodeKind.IRI] = -1
-        if labels is not None:
-            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
-        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:NODES].tolist()
-        first = self.nodes[0]
-        used = relation[subject == first] if (subject == first).any() else relation
-        often = int(np.bincount(used, minlength=1).argmax())
-        linked = object_[(subject == first) & (relation == often)]
-        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
-        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
-        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
-        self.words["object"] = graph.nodes[self.triple[2]]
-        if labels is not None and len(labels.names):
-            self.words["class"] = labels.names[0]
-        if len(used):
-            self.words["relation"] = graph.relations[often]

@@ -28,12 +28,12 @@ from rgcn.predict import open_model
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.gate import Gate, ServerMetrics
-from rgcn.serve.graph_endpoints import ModelLine, Shown, line
+from rgcn.serve.graph_endpoints import ModelLine, line
 from rgcn.serve.limits import Limits
 from rgcn.serve.openapi import openapi
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.routing import JSON, Asking, all_endpoints
-from rgcn.serve.served import Endpoints, Example, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape
 from rgcn.serve.slow_clients import protocol_for
 from rgcn.version import __version__
