@@ -29,7 +29,7 @@ class Lane:
     """Questions that can be answered by one call."""
 
     key: tuple[str, str]  # what is counted together: the model and the kind of question
-    answer: Callable[[list[Any]], Sequence[Any]]  # to questions their answers, in order; called in the thread
+    answer: Callable[[list[Any]], Iterable[Any]]  # to questions their answers, in order; called in the thread
     most: int = 64  # questions in one call
     single: deque[_Request] = field(default_factory=deque)
     bulk: deque[_Request] = field(default_factory=deque)
@@ -37,12 +37,12 @@ class Lane:
 
 @dataclass(eq=False)
 class _Request:
-    """Questions that came together, how many of them were taken, and the answers so far."""
+    """Questions that came together."""
 
     questions: Sequence[Any]
     future: asyncio.Future[Sequence[Any]]
-    taken: int = 0
-    answers: list[Any] = field(default_factory=list)
+    taken: int = 0  # how many of them
+    answers: list[Any] = field(default_factory=list)  # so far
 
     def part(self, most: int) -> _Part:
         """The next of its questions."""

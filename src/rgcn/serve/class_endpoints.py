@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -69,7 +69,7 @@ class ClassEndpoints(Endpoints):
         if (labels := served.graph.labels) is not None:
             given = zip(labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist(), strict=True)
             self._labels = {node: (served.classes[kind], SPLITS[split]) for node, kind, split in given}
-        self._many = Lane((served.name, "classes"), self._answers, 64)
+        self._many = Lane((served.name, "classes"), partial(map, self.answer), 64)
 
     @endpoint("GET", "class")
     async def predict_class(self, desk: Desk, query: ClassQuery) -> ClassAnswer:
@@ -86,9 +86,6 @@ class ClassEndpoints(Endpoints):
     def examples(self, shown: Shown) -> dict[str, Example]:
         node, answer = shown.words["node"], self.answer(shown.nodes[0])
         return {"GET class": ({"node": node}, answer), "POST classes": ({"nodes": [node]}, ClassAnswerList([answer]))}
-
-    def _answers(self, nodes: Iterable[int]) -> list[ClassAnswer]:
-        return list(map(self.answer, nodes))
 
     def answer(self, node: int) -> ClassAnswer:
         classes, scores = self.served.classes, self._scores[node].tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import starmap
 from typing import Annotated, Any
 
 import numpy as np
@@ -118,7 +120,7 @@ class GraphEndpoints(Endpoints):
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
-        self.searches = Lane((served.name, "search"), self._find, 8)
+        self.searches = Lane((served.name, "search"), partial(starmap, served.names.find), 8)
         self._facts, self._details = Facts(served.graph), details(served)
         self._card = Response(card(served), media_type="text/markdown")
 
@@ -153,9 +155,6 @@ class GraphEndpoints(Endpoints):
             "GET search": ({"q": query}, self._found(query, self.served.names.find(query, FEW))),
             "GET neighbors": ({"node": node}, self._around(shown.nodes[0], FEW, 0)),
         }
-
-    def _find(self, questions: list[tuple[str, int]]) -> list[list[int]]:
-        return [self.served.names.find(query, limit) for query, limit in questions]
 
     def _found(self, query: str, nodes: list[int]) -> Found:
         found = zip(map(self.served.node, nodes), self._facts.degree[nodes].tolist(), strict=True)

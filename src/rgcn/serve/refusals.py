@@ -46,13 +46,7 @@ class Error(AnswerShape):
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of ours: an answer
-    """A request that is answered with an error.
-
-    code         one of `CODES`, for programs
-    message      a sentence for people: what is wrong and what would do
-    suggestions  names that may have been meant
-    headers      further ones that the status asks for
-    """
+    """A request that is answered with an error: `ErrorDetails`, a code of `CODES`, and the headers its status needs."""
 
     def __init__(
         self, code: str, message: str, suggestions: Iterable[str] = (), headers: Mapping[str, str] | None = None
