@@ -162,7 +162,8 @@ class GraphEndpoints(Endpoints):
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
-        facts = [Fact(relations[r], node(other), *rest) for r, other, *rest in known.page(number, limit, offset)]
+        page = known.page(number, limit, offset)
+        facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
         return Neighbors(node(number), int(known.degree[number]), known.total(number), facts)
 
 
