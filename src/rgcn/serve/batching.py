@@ -26,28 +26,23 @@ Resolved = TypeVar("Resolved")
 
 @dataclass(eq=False)
 class Lane:
-    """Questions that can be answered by one call.
+    """Questions that can be answered by one call."""
 
-    key     what is counted together: the model and the kind of question
-    answer  from questions to their answers, in order; called in the thread
-    most    questions in one call
-    """
-
-    key: tuple[str, str]
-    answer: Callable[[list[Any]], Sequence[Any]]
-    most: int = 64
+    key: tuple[str, str]  # what is counted together: the model and the kind of question
+    answer: Callable[[list[Any]], Iterable[Any]]  # to questions their answers, in order; called in the thread
+    most: int = 64  # questions in one call
     single: deque[_Request] = field(default_factory=deque)
     bulk: deque[_Request] = field(default_factory=deque)
 
 
 @dataclass(eq=False)
 class _Request:
-    """Questions that came together, how many of them were taken, and the answers so far."""
+    """Questions that came together."""
 
     questions: Sequence[Any]
     future: asyncio.Future[Sequence[Any]]
-    taken: int = 0
-    answers: list[Any] = field(default_factory=list)
+    taken: int = 0  # how many of them
+    answers: list[Any] = field(default_factory=list)  # so far
 
     def part(self, most: int) -> _Part:
         """The next of its questions."""
@@ -58,30 +53,23 @@ class _Request:
 _Part = tuple[_Request, Sequence[Any]]
 
 
+@dataclass(eq=False)
 class Batcher:
     """One thread, and what waits for it.
 
     Nothing is waited for to fill a batch: where the thread is free a question is answered at once and alone; what
     arrives meanwhile is the next batch. Requests with many questions are answered in parts, each part beside the
     single questions that wait, so that a long request delays the others by one batch and no more.
-
-    waiting    requests that may wait; further ones are refused
-    seconds    until a request is no longer waited for
-    questions  of all requests together that may wait; beyond, requests with many are refused, single ones are not
-    observe    called in the thread with (lane, number of questions) of each batch
     """
 
-    def __init__(
-        self,
-        name: str,
-        waiting: int,
-        seconds: float,
-        observe: Callable[[Lane, int], None] = lambda lane, size: None,
-        busy_words: str = "the model is busy",
-        questions: int = 20_000,
-    ) -> None:
-        self.name, self.waiting, self.seconds, self.busy_words = name, waiting, seconds, busy_words
-        self.questions, self._observe = questions, observe
+    name: str
+    waiting: int  # requests that may wait; further ones are refused
+    seconds: float  # until a request is no longer waited for
+    observe: Callable[[Lane, int], None] = lambda lane, size: None  # told in the thread of each batch and its size
+    busy_words: str = "the model is busy"
+    questions: int = 20_000  # that may wait, of all requests; beyond, those with many are refused, single ones are not
+
+    def __post_init__(self) -> None:
         self._count = self.questions_waiting = 0  # requests that are waited for, and their questions
         self._lanes: deque[Lane] = deque()  # those with something to do, in turns
         self._changed = threading.Condition()
@@ -92,10 +80,8 @@ class Batcher:
         """Requests that wait or are being answered."""
         return self._count
 
-    # -- on the event loop -------------------------------------------------------------------------------
-
     async def ask(self, lane: Lane, questions: Sequence[Any]) -> Sequence[Any]:
-        """The answers to questions of one lane; Refusal where too many wait or it takes too long."""
+        """On the event loop: the answers to questions of one lane; Refusal where too many wait or it takes too long."""
         self.check_room(len(questions))
         loop = asyncio.get_running_loop()
         request, queue = _Request(questions, loop.create_future()), lane.single if len(questions) == 1 else lane.bulk
@@ -103,7 +89,14 @@ class Batcher:
         self.questions_waiting += len(questions)
         timer = loop.call_later(self.seconds, self._give_up, request)
         try:
-            self._put(lane, queue, request)
+            with self._changed:
+                queue.append(request)
+                if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
+                    self._lanes.append(lane)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                    self._thread.start()
+                self._changed.notify()
             return await request.future
         finally:
             timer.cancel()
@@ -126,31 +119,19 @@ class Batcher:
         words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
         _deliver([request], come_later("took_too_long", words))
 
-    def _put(self, lane: Lane, queue: deque[_Request], request: _Request) -> None:
-        with self._changed:
-            queue.append(request)
-            if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
-                self._lanes.append(lane)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
     def stop(self) -> None:
         """No more questions; the thread ends when it has answered those it has."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
 
-    # -- in the thread -----------------------------------------------------------------------------------
-
     def _work(self) -> None:
+        """In the thread."""
         while True:
             with self._changed:
-                while not self._lanes:
-                    if self._stopping:
-                        return
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._lanes or self._stopping)
+                if not self._lanes:
+                    return
                 lane = self._lanes.popleft()
                 parts = self._take(lane)
                 if lane.single or lane.bulk:
@@ -173,7 +154,7 @@ class Batcher:
 
     def _answer(self, lane: Lane, parts: list[_Part]) -> None:
         questions = [question for _, part in parts for question in part]
-        self._observe(lane, len(questions))
+        self.observe(lane, len(questions))
         failure: Exception | None = None
         try:
             answers = iter(lane.answer(questions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -15,9 +15,8 @@ from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import Many, NodeName
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
 
 NODES_AT_ONCE = 1 << 16
@@ -63,17 +62,19 @@ class ClassEndpoints(Endpoints):
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
         on_step("classifying every node")
-        self._scores = _every_score(served.opened)
+        self._scores, calibration = _every_score(served.opened), served.calibration
+        found = calibration.class_probabilities(torch.from_numpy(self._scores)) if calibration.fitted else None
+        self._shares = None if found is None else found.numpy()
         self._labels: dict[int, tuple[Class, Any]] = {}
         if (labels := served.graph.labels) is not None:
             given = zip(labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist(), strict=True)
             self._labels = {node: (served.classes[kind], SPLITS[split]) for node, kind, split in given}
-        self._many = Lane((served.name, "classes"), self.answer, 64)
+        self._many = Lane((served.name, "classes"), partial(map, self.answer), 64)
 
     @endpoint("GET", "class")
     async def predict_class(self, desk: Desk, query: ClassQuery) -> ClassAnswer:
         """The class a node most likely has, and how every other one scores."""
-        return self.answer([self.served.names.node(query.node)])[0]
+        return self.answer(self.served.names.node(query.node))
 
     @endpoint("POST", "classes")
     async def predict_classes(self, desk: Desk, body: ClassesBody) -> ClassAnswerList:
@@ -83,21 +84,14 @@ class ClassEndpoints(Endpoints):
         return ClassAnswerList(list(await desk.ask(self._many, nodes)))
 
     def examples(self, shown: Shown) -> dict[str, Example]:
-        node, answer = shown.words["node"], self.answer(shown.nodes[:1])[0]
+        node, answer = shown.words["node"], self.answer(shown.nodes[0])
         return {"GET class": ({"node": node}, answer), "POST classes": ({"nodes": [node]}, ClassAnswerList([answer]))}
 
-    def answer(self, nodes: Sequence[int]) -> list[ClassAnswer]:
-        scores, calibration = self._scores[nodes], self.served.calibration
-        shares: Iterable[Any] = repeat(None)
-        if calibration.fitted:
-            shares = calibration.class_probabilities(torch.from_numpy(scores)).tolist()
-        return list(map(self._answered, nodes, scores.tolist(), shares))
-
-    def _answered(self, node: int, scores: list[float], shares: list[float] | None) -> ClassAnswer:
-        classes, written = self.served.classes, six_digits(scores)
-        probabilities = [None] * len(scores) if shares is None else six_digits(shares)
-        order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-        rows = [ScoredClass(classes[c], written[c], probabilities[c]) for c in order]
+    def answer(self, node: int) -> ClassAnswer:
+        classes, scores = self.served.classes, self._scores[node].tolist()
+        probabilities = repeat(None) if self._shares is None else six_digits(self._shares[node].tolist())
+        rows = list(map(ScoredClass, classes, six_digits(scores), probabilities))
+        rows = [rows[number] for number in sorted(range(len(rows)), key=scores.__getitem__, reverse=True)]
         best, (label, split) = rows[0], self._labels.get(node, (None, None))
         return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, label, split)
 

@@ -11,12 +11,14 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rgcn.serve.metrics import ServerMetrics
+from rgcn.serve.batching import Lane
 from rgcn.serve.refusals import Refusal
+from rgcn.serve.served import Served
 
 logger = logging.getLogger("rgcn.serve")
 
@@ -42,24 +44,29 @@ PAGE_POLICY = (
 )
 PAGE_HEADERS = [*_ALWAYS, (b"cache-control", b"no-cache"), (b"content-security-policy", PAGE_POLICY)]
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
+TIME_WORDS = "Time from a request's headers to the end of its answer."
+BATCH_WORDS = "Questions answered together."
+
 
 class Gate:
     """The outermost ASGI application, in plain ASGI: a layer costs microseconds here, not a task of its own.
 
-    token  that /api and /metrics ask for, or None
-    hosts  names that may stand in the Host header; None for any
+    `app` answers requests, `life` is told when the server starts and stops; token and hosts as for `create_app`.
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: ServerMetrics, token: str | None = None, hosts: Iterable[str] | None = None
+        self, app: ASGIApp, life: ASGIApp, metrics: ServerMetrics, token: str | None, hosts: Iterable[str] | None
     ) -> None:
-        self.app, self.metrics = app, metrics
+        self.app, self.life, self.metrics = app, life, metrics
         self._token = None if token is None else token.encode()
         self._hosts = None if hosts is None else frozenset(host.lower().encode() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
+            await self.life(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
         else:
@@ -122,3 +129,47 @@ class Gate:
         if has_body and scope["method"] in ("GET", "HEAD"):
             words = f"{scope['method']} takes no body here: put the question into the address, or POST it"
             raise Refusal("bad_request", words, headers={"Connection": "close"})
+
+
+class ServerMetrics:
+    """Figures for Prometheus: who asks what, how long it takes, how much waits. No label takes what a client sends.
+
+    The registry is its own, so that two servers in one process do not count each other's requests.
+    """
+
+    def __init__(self) -> None:
+        own = self.registry = CollectorRegistry()
+        ProcessCollector(registry=own)
+        PlatformCollector(registry=own)
+        labels = ("endpoint", "method", "status")
+        self._requests = Counter("rgcn_requests", "Requests answered.", labels, registry=own)
+        self._seconds = Histogram("rgcn_request_seconds", TIME_WORDS, labels[:1], buckets=SECONDS, registry=own)
+        lane = ("model", "kind")
+        self._batches = Histogram("rgcn_batch_questions", BATCH_WORDS, lane, buckets=SIZES, registry=own)
+        self.in_flight = 0
+        self.watch("rgcn_in_flight", "Requests being answered.", lambda: self.in_flight)
+        # Looking a child up by its labels takes a lock and builds a tuple of strings: remembered instead.
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def watch(self, name: str, words: str, value: Callable[[], int]) -> None:
+        """A gauge that is read when somebody asks."""
+        Gauge(name, words, registry=self.registry).set_function(value)
+
+    def served(self, models: Iterable[Served]) -> None:
+        info = Gauge("rgcn_model_info", "A served model.", ("model", "task", "dataset"), registry=self.registry)
+        for model in models:
+            dataset = str(model.opened.about.get("dataset") or model.graph.name)
+            info.labels(model.name, model.opened.task.name, dataset).set(1)
+
+    def request(self, endpoint: str, method: str, status: int, seconds: float) -> None:
+        """One answered request; `endpoint` is a route's pattern, never the path that was asked for."""
+        key = (endpoint, method if method in METHODS else "other", status)
+        if key not in self._children:
+            self._children[key] = (self._requests.labels(*map(str, key)), self._seconds.labels(endpoint))
+        count, times = self._children[key]
+        count.inc()
+        times.observe(seconds)
+
+    def batch(self, lane: Lane, size: int) -> None:
+        """One call of the model; called in its thread."""
+        self._batches.labels(*lane.key).observe(size)

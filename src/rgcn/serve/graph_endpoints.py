@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import starmap
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,16 +14,15 @@ from starlette.responses import Response
 
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
-from rgcn.graph import SPLITS, KnowledgeGraph, NodeKind
+from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import AtMost, Count, NodeName, Number
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
-from rgcn.tasks.task import Task
 
-FEW, NODES = 2, 5
+FEW = 2
 
 
 class SearchQuery(QuestionShape):
@@ -119,7 +120,7 @@ class GraphEndpoints(Endpoints):
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
-        self.searches = Lane((served.name, "search"), self._find, 8)
+        self.searches = Lane((served.name, "search"), partial(starmap, served.names.find), 8)
         self._facts, self._details = Facts(served.graph), details(served)
         self._card = Response(card(served), media_type="text/markdown")
 
@@ -155,15 +156,9 @@ class GraphEndpoints(Endpoints):
             "GET neighbors": ({"node": node}, self._around(shown.nodes[0], FEW, 0)),
         }
 
-    def _find(self, questions: list[tuple[str, int]]) -> list[list[int]]:
-        return [self.served.names.find(query, limit) for query, limit in questions]
-
     def _found(self, query: str, nodes: list[int]) -> Found:
         found = zip(map(self.served.node, nodes), self._facts.degree[nodes].tolist(), strict=True)
-        return Found(
-            query,
-            [NodeWithDegree(node.name, node.title, node.description, node.kind, degree) for node, degree in found],
-        )
+        return Found(query, [NodeWithDegree(n.name, n.title, n.description, n.kind, degree) for n, degree in found])
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
@@ -210,28 +205,16 @@ def line(served: Served) -> ModelLine:
     classes = len(opened.model.classes_) if opened.answers("classes") else 0
     counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
     dataset = opened.about.get("dataset") or graph.name or "unnamed"
-    about, figure = (served.name, opened.task.name, list(opened.task.answers)), headline(opened.task, opened.result)
-    return ModelLine(*about, opened.model.model.title, dataset, counts, figure)
-
-
-def headline(task: Task, result: dict[str, Any] | None) -> str:
-    """The figure a model is judged by.
-
-    >>> from rgcn.tasks.node_classification import NodeClassification
-    >>> headline(NodeClassification(), {"metrics": {"test": {"accuracy": 0.9667}}})
-    'test accuracy 96.7 %'
-    """
-    metric, metrics = task.headline, (result or {}).get("metrics") or {}
-    for split in ("test", "valid"):
-        value = (metrics.get(split) or {}).get(metric.name)
-        if value is not None:
-            return f"{split} {metric.title} {metric.words(value)}"
-    return "not measured"
+    metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
+    figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
+    words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
+    about = (served.name, opened.task.name, list(opened.task.answers), opened.model.model.title, dataset, counts)
+    return ModelLine(*about, next(words, "not measured"))
 
 
 def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
-    graph, opened, shown = served.graph, served.opened, Shown(served)
+    graph, opened, shown = served.graph, served.opened, served.shown
     labels = graph.labels if opened.answers("classes") else None
     relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
@@ -250,44 +233,12 @@ def details(served: Served) -> ModelDetails:
 
 def card(served: Served) -> str:
     """The model card in Markdown; a few words where there was no run to make one of."""
-    opened = served.opened
-    try:
-        if opened.about:
-            return model_card(RunFolder(opened.path), opened.model)
-    except RgcnError as error:
-        return f"# {served.name}\n\nNo card could be made: {error}\n"
-    about = line(served)
-    counts = ", ".join(f"{getattr(about.counts, what):,} {what}" for what in ("nodes", "relations", "triples"))
+    about, graph = line(served), served.graph
+    counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
+    try:
+        if served.opened.about:
+            return model_card(RunFolder(served.opened.path), served.opened.model)
+    except RgcnError as error:
+        words = f"No card could be made: {error}"
     return f"# {served.name}\n\n{words}\n"
-
-
-class Shown:
-    """Something to begin with, and what the examples of a model's endpoints are about.
-
-    nodes   a few well-connected ones; of a graph with labels, those that have one
-    triple  one of the first node with the relation of which it is most often the subject, where there is one
-    words   what stands for a parameter of some name, where an example does not say
-    """
-
-    def __init__(self, served: Served) -> None:
-        graph, labels = served.graph, served.graph.labels
-        subject, relation, object_ = graph.triples.T
-        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
-        if graph.node_kinds is not None:
-            worth[graph.node_kinds != NodeKind.IRI] = -1
-        if labels is not None:
-            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
-        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:NODES].tolist()
-        first = self.nodes[0]
-        used = relation[subject == first] if (subject == first).any() else relation
-        often = int(np.bincount(used, minlength=1).argmax())
-        linked = object_[(subject == first) & (relation == often)]
-        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
-        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
-        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
-        self.words["object"] = graph.nodes[self.triple[2]]
-        if labels is not None and len(labels.names):
-            self.words["class"] = labels.names[0]
-        if len(used):
-            self.words["relation"] = graph.relations[often]

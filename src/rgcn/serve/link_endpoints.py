@@ -20,10 +20,10 @@ from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.graph_endpoints import FEW, Shown
+from rgcn.serve.graph_endpoints import FEW
 from rgcn.serve.limits import Count, Many, NodeName, RelationName
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
 
 # Questions for so many answers go together, this many at a time: one for a thousand must not hold up those for ten.

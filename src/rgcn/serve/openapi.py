@@ -9,7 +9,6 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from rgcn.serve.batching import Desk
-from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import BOUNDS, Limits
 from rgcn.serve.refusals import STATUSES, Error
 from rgcn.serve.routing import JSON
@@ -35,17 +34,16 @@ def openapi(endpoints: Sequence[Endpoint], desk: Desk, own: Endpoints) -> bytes:
     of_answers, components = schema_components(answers, ref_template=PLACE + "{name}")
     references: dict[Any, Schema] = {shape: schema for (shape, _), schema in of_bodies.items()}
     references.update(zip(answers, of_answers, strict=True))
-    shown, examples = {}, {}
+    examples = {name: own.examples(served.shown) for name, served in desk.models.items()}
     for name, served in desk.models.items():
-        shown[name] = Shown(served)
-        found = [group.examples(shown[name]) for group in (*served.groups, own)]
-        examples[name] = {key: example for some in found for key, example in some.items()}
+        for group in served.groups:
+            examples[name] |= group.examples(served.shown)
     paths: dict[str, Schema] = {}
     for endpoint in told:
         # Where no model is asked this, the example is refused, and the document says with what.
-        names = [name for name, served in desk.models.items() if endpoint.key in served.handlers] or list(shown)
-        example = examples[names[0]].get(endpoint.key, ({}, None))
-        operation = _operation(endpoint, references, example, names, shown[names[0]].words)
+        names = [name for name, served in desk.models.items() if endpoint.key in served.handlers] or list(examples)
+        example, words = examples[names[0]].get(endpoint.key, ({}, None)), desk.models[names[0]].shown.words
+        operation = _operation(endpoint, references, example, names, words)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     document = {
         "openapi": "3.1.0",
@@ -74,12 +72,11 @@ def _operation(
     kind, schema = (JSON, references[endpoint.answer]) if endpoint.answer else ("text/markdown", {"type": "string"})
     content = {kind: {"schema": schema, **({} if answer is None else {"example": answer})}}
     refused = {JSON: {"schema": references[Error]}}
-    of_model, of_body = "{model}" in endpoint.path, endpoint.method == "POST"
-    statuses = {*EVERYWHERE, *(OF_MODELS if of_model else ()), *(OF_BODIES if of_body else ())}
-    found["responses"] = {
-        "200": {"description": "The answer.", "content": content},
-        **{str(status): {"description": STATUSES[status][1], "content": refused} for status in sorted(statuses)},
-    }
+    statuses = EVERYWHERE + (OF_MODELS if "{model}" in endpoint.path else ())
+    statuses += OF_BODIES if endpoint.method == "POST" else ()
+    found["responses"] = {"200": {"description": "The answer.", "content": content}}
+    for status in sorted(statuses):
+        found["responses"][str(status)] = {"description": STATUSES[status][1], "content": refused}
     return found
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
@@ -22,10 +23,7 @@ STATUSES = {
     409: ("wrong_task", "The model does not answer this kind of question."),
     413: ("too_large", "The body is too large."),
     415: ("wrong_content_type", "The body is not sent as JSON."),
-    422: (
-        "invalid ambiguous cannot_explain",
-        "Something is missing, unknown or out of bounds, or names several things.",
-    ),
+    422: ("invalid ambiguous cannot_explain", "Something is missing, unknown, out of bounds, or names several things."),
     431: ("header_too_large", "The first line and the headers are too long."),
     500: ("failed", "The server failed."),
     503: ("too_busy took_too_long", "Too many wait, or it took too long: try again after the seconds of Retry-After."),
@@ -48,13 +46,7 @@ class Error(AnswerShape):
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of ours: an answer
-    """A request that is answered with an error.
-
-    code         one of `CODES`, for programs
-    message      a sentence for people: what is wrong and what would do
-    suggestions  names that may have been meant
-    headers      further ones that the status asks for
-    """
+    """A request that is answered with an error: `ErrorDetails`, a code of `CODES`, and the headers its status needs."""
 
     def __init__(
         self, code: str, message: str, suggestions: Iterable[str] = (), headers: Mapping[str, str] | None = None
@@ -87,8 +79,9 @@ def come_later(code: str, message: str) -> Refusal:
     return Refusal(code, f"{message}: try again in a moment", headers={"Retry-After": "1"})
 
 
-def invalid(problems: Sequence[Mapping[str, Any]], where: str) -> Refusal:
+def invalid(error: ValidationError, where: str) -> Refusal:
     """From pydantic's problems with a "parameter" or "field": which one, and what would do."""
+    problems = error.errors(include_url=False)
     said = [_said(problem, where) for problem in problems[:SHOWN]]
     more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
     return Refusal("invalid", "; ".join([*said, *more]))

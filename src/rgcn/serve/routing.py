@@ -1,4 +1,4 @@
-"""From a request to its handler and back: Starlette finds the path, the shapes that endpoints declare read the request.
+"""From a request to its handler and back; the shapes that endpoints declare read the request.
 
 Reading is strict: unknown and repeated parameters are refused, and a body is counted, whatever its header says.
 """
@@ -8,29 +8,27 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import Lifespan, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from rgcn.errors import ConfigError, close_matches
 from rgcn.serve.batching import Desk
 from rgcn.serve.limits import Limits
 from rgcn.serve.refusals import Refusal, invalid, shortened
-from rgcn.serve.served import OF_A_MODEL, Endpoint, Endpoints, Handler, groups_of
+from rgcn.serve.served import Endpoint, Endpoints, Handler, groups_of
 from rgcn.serve.shapes import WRITER, QuestionShape
 
-JSON = "application/json"
+JSON, JSON_HEADER = "application/json", (b"content-type", b"application/json")
+NAMED = {"/api/models/": "{model}", "/assets/": "{file}"}  # what stands behind these is a name
 LONG_BODY = 16 << 10  # bytes; reading a longer one as JSON takes a millisecond or more
 
 
 def all_endpoints(desk: Desk, own: Endpoints) -> list[Endpoint]:
-    """What can be asked: of the built-in groups, of those that tasks bring, of the server itself."""
+    """Of the built-in groups, of those that tasks bring, of the server itself."""
     brought = [type(group) for served in desk.models.values() for group in served.groups]
     found: dict[str, Endpoint] = {}
     for group in dict.fromkeys([*groups_of(None), *brought, type(own)]):
@@ -41,39 +39,35 @@ def all_endpoints(desk: Desk, own: Endpoints) -> list[Endpoint]:
 
 
 class Asking:
-    """What is done with a request: read it, find what answers, write the answer. The gate answers refusals.
+    """What is done with a request: find what answers, read what is asked, write the answer. The gate answers refusals.
 
     own    handlers of what is asked of the server itself, by `Endpoint.key`; others are the model's
     turns  which long bodies take, one in each turn of the event loop
     """
 
     def __init__(self, endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints) -> None:
-        self._endpoints = {endpoint.key: endpoint for endpoint in endpoints}
+        self._endpoints = {(endpoint.path, endpoint.method): endpoint for endpoint in endpoints}
         self._desk, self._own, self._turns = desk, own.handlers(), asyncio.Lock()
 
-    def router(self, lifespan: Lifespan[Any]) -> Router:
-        """All that is asked of models is one pattern, since each pattern that is tried costs a microsecond."""
-        others = [one for one in self._endpoints.values() if not one.path.startswith(OF_A_MODEL)]
-        routes = [Route(one.path, partial(self, one.key.partition(" ")[2])) for one in others]
-        routes.insert(0, Route(OF_A_MODEL + "{place}", partial(self, "")))
-        return Router(routes, redirect_slashes=False, default=partial(self, "nothing"), lifespan=lifespan)
-
-    async def __call__(self, place: str, scope: Scope, receive: Receive, send: Send) -> None:
-        named, method = scope.get("path_params", {}), scope["method"]
-        place = named.pop("place", place)
-        endpoint = self._endpoints.get(f"{method} {place}")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pattern, *named = pattern_of(scope["path"])
+        endpoint = self._endpoints.get((pattern, scope["method"]))
         if endpoint is None:
-            raise self._not_there(place, method)
+            raise self._not_there(pattern, scope["method"])
         scope["rgcn.path"] = endpoint.path
         asked = await self._read(endpoint, scope, receive)
-        handler = self._own.get(endpoint.key) or self._of_model(named.pop("model"), endpoint.key)
-        answer = await handler(self._desk, *named.values(), *asked)
-        if not isinstance(answer, Response):
-            answer = Response(WRITER.encode(answer), media_type=JSON)
-        await answer(scope, receive, send)
+        handler = self._own.get(endpoint.key) or self._of_model(named.pop(), endpoint.key)
+        answer = await handler(self._desk, *named, *asked)
+        if isinstance(answer, Response):
+            await answer(scope, receive, send)
+            return
+        body = WRITER.encode(answer)  # sent as it is: to make a Response of it takes longer than to write it
+        headers = [(b"content-length", b"%d" % len(body)), JSON_HEADER]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
-    def _not_there(self, place: str, method: str) -> Refusal:
-        allowed = {one.method for one in self._endpoints.values() if one.key == f"{one.method} {place}"}
+    def _not_there(self, pattern: str, method: str) -> Refusal:
+        allowed = {method for path, method in self._endpoints if path == pattern}
         if not allowed:
             words = "there is nothing at this path: the page is at /, the API under /api (/openapi.json)"
             return Refusal("not_found", words)
@@ -95,8 +89,7 @@ class Asking:
                     await asyncio.sleep(0)
             return [shape.model_validate_json(body, strict=True, context=limits)]
         except ValidationError as error:
-            where = "parameter" if endpoint.method == "GET" else "field"
-            raise invalid(error.errors(include_url=False), where) from None
+            raise invalid(error, "parameter" if endpoint.method == "GET" else "field") from None
 
     def _of_model(self, name: str, key: str) -> Handler:
         models = self._desk.models
@@ -108,6 +101,19 @@ class Asking:
         return models[name].handlers[key]
 
 
+def pattern_of(path: str) -> tuple[str, ...]:
+    """The path as endpoints declare it, and the name that it has in place of a parameter, if any.
+
+    >>> pattern_of("/api/models/world/links"), pattern_of("/api/health")
+    (('/api/models/{model}/links', 'world'), ('/api/health',))
+    """
+    for beginning, parameter in NAMED.items():
+        if path.startswith(beginning):
+            name, slash, rest = path[len(beginning) :].partition("/")
+            return (f"{beginning}{parameter}{slash}{rest}", name) if name else (path,)
+    return (path,)
+
+
 def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     """Parameters of a query string, each at most once and each one of `names`.
 
@@ -116,9 +122,9 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        for part in filter(None, raw.replace(b"+", b" ").split(b"&")):
-            key, _, value = part.partition(b"=")
-            name = unquote_to_bytes(key).decode()
+        for part in filter(None, raw.decode().replace("+", " ").split("&")):
+            key, _, value = part.partition("=")
+            name = unquote(key, errors="strict")
             if name not in names:
                 near = difflib.get_close_matches(name[:40], names, n=1)
                 there = f"There are {', '.join(names)}." if names else "There are none here."
@@ -126,7 +132,7 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
                 raise Refusal("invalid", f"unknown parameter {shortened(name)}. {hint}", near)
             if name in found:
                 raise Refusal("invalid", f"{name} is given more than once: give it once")
-            found[name] = unquote_to_bytes(value).decode()
+            found[name] = unquote(value, errors="strict")
     except UnicodeDecodeError:
         raise Refusal("bad_request", "the query is not UTF-8: encode names as UTF-8 before percent-encoding") from None
     return found

@@ -7,18 +7,17 @@ brings one (`brings = {"Endpoints": "package.module:Class"}`). Nothing here know
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
+import numpy as np
 from starlette.responses import Response
 
 from rgcn.axes import imported
+from rgcn.graph import NodeKind
 from rgcn.predict import OpenModel
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation
 from rgcn.tasks.task import Task
-
-if TYPE_CHECKING:
-    from rgcn.serve.graph_endpoints import Shown
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
 OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
@@ -28,7 +27,7 @@ OF_KIND = {
 }
 OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
-MOST_PREPARED = 300_000
+MOST_PREPARED, MOST_SHOWN = 300_000, 5
 OnStep = Callable[[str], None]
 Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
 Handler = Callable[..., Awaitable[AnswerShape | Response]]
@@ -36,21 +35,15 @@ H = TypeVar("H", bound=Handler)
 
 
 class Endpoint(NamedTuple):
-    """What can be asked at a path.
+    """What can be asked at a path."""
 
-    key      "GET links", where the path is below that of a model, "GET /api/health" where it is not
-    asked    the parameters of a GET, the body of a POST; None where there are none
-    answer   the shape of the answer; None where it is no JSON
-    handler  name of the method that answers; its docstring stands in the OpenAPI document
-    """
-
-    key: str
+    key: str  # "GET links", where the path is below that of a model, "GET /api/health" where it is not
     method: str
     path: str
-    asked: type[QuestionShape] | None
-    answer: type[AnswerShape] | None
-    handler: str
-    words: str
+    asked: type[QuestionShape] | None  # the parameters of a GET, the body of a POST; None where there are none
+    answer: type[AnswerShape] | None  # its shape; None where it is no JSON
+    handler: str  # name of the method that answers
+    words: str  # its docstring, for the OpenAPI document
     parameters: tuple[str, ...]
     tag: str = ""
 
@@ -82,11 +75,9 @@ class Endpoints:
     Made when the model is loaded, which is the time to compute what the first question would otherwise wait for;
     DataError where the model cannot be asked. Methods marked as an `endpoint` answer on the event loop: what takes
     longer than a millisecond they put into a `Lane` and ask the desk for (`await desk.ask(lane, questions)`).
-
-    tag  under which the OpenAPI document lists them
     """
 
-    tag: ClassVar[str]
+    tag: ClassVar[str]  # under which the OpenAPI document lists them
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         self.served = served
@@ -112,6 +103,7 @@ class Served:
 
     names     what people type → numbers
     node      a node as answers have it, by its number; likewise relations, classes
+    shown     what examples are about
     handlers  what answers, by `Endpoint.key`
     """
 
@@ -129,6 +121,7 @@ class Served:
         self.relations = [Relation(**opened.describe_relation(number)) for number in range(graph.num_relations)]
         classes = 0 if graph.labels is None else graph.labels.num_classes
         self.classes = [Class(**opened.describe_class(number)) for number in range(classes)]
+        self.shown = Shown(self)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
         self.handlers: dict[str, Handler] = {}
         for group in self.groups:
@@ -140,6 +133,37 @@ class Served:
         paths = ", ".join(f"/{place}" for place in places if place)
         words = f"the model {self.name!r} is for {self.opened.task.name} and does not answer {what}: ask it {paths}"
         return Refusal("wrong_task", f"{words}, or ask another model")
+
+
+class Shown:
+    """Something to begin with, and what the examples of a model's endpoints are about.
+
+    nodes   a few well-connected ones; of a graph with labels, those that have one
+    triple  one of the first node with the relation of which it is most often the subject, where there is one
+    words   what stands for a parameter of some name, where an example does not say
+    """
+
+    def __init__(self, served: Served) -> None:
+        graph, labels = served.graph, served.graph.labels
+        subject, relation, object_ = graph.triples.T
+        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
+        if graph.node_kinds is not None:
+            worth[graph.node_kinds != NodeKind.IRI] = -1
+        if labels is not None:
+            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
+        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:MOST_SHOWN].tolist()
+        first = self.nodes[0]
+        used = relation[subject == first] if (subject == first).any() else relation
+        often = int(np.bincount(used, minlength=1).argmax())
+        linked = object_[(subject == first) & (relation == often)]
+        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
+        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
+        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
+        self.words["object"] = graph.nodes[self.triple[2]]
+        if labels is not None and len(labels.names):
+            self.words["class"] = labels.names[0]
+        if len(used):
+            self.words["relation"] = graph.relations[often]
 
 
 def groups_of(task: Task | None) -> list[type[Endpoints]]:

@@ -21,19 +21,19 @@ import uvicorn
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from rgcn.predict import open_model
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
-from rgcn.serve.gate import Gate
-from rgcn.serve.graph_endpoints import ModelLine, Shown, line
+from rgcn.serve.gate import Gate, ServerMetrics
+from rgcn.serve.graph_endpoints import ModelLine, line
 from rgcn.serve.limits import Limits
-from rgcn.serve.metrics import ServerMetrics
 from rgcn.serve.openapi import openapi
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.routing import JSON, Asking, all_endpoints
-from rgcn.serve.served import Endpoints, Example, Served, endpoint
+from rgcn.serve.served import Endpoints, Example, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape
 from rgcn.serve.slow_clients import protocol_for
 from rgcn.version import __version__
@@ -75,7 +75,7 @@ def create_app(
     own = ServerEndpoints(desk, metrics)
     endpoints = all_endpoints(desk, own)
     own.document = Response(openapi(endpoints, desk, own), media_type=JSON)
-    return Gate(Asking(endpoints, desk, own).router(lifespan), metrics, token, hosts)
+    return Gate(Asking(endpoints, desk, own), Router(lifespan=lifespan), metrics, token, hosts)
 
 
 class Health(AnswerShape):

@@ -14,10 +14,9 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity, explaining
 from rgcn.explain.explaining import Method
 from rgcn.serve.batching import Desk
-from rgcn.serve.graph_endpoints import Shown
 from rgcn.serve.limits import Name, NodeName, Number, RelationName
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import Endpoints, Example, endpoint
+from rgcn.serve.served import Endpoints, Example, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Relation, Score
 
 
