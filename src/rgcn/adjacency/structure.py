@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.pairs import Pairs
-from rgcn.sparse import Named, SparsePattern, TripleIndex, narrow
+from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, narrow
 
 
 @dataclass(frozen=True, eq=False)

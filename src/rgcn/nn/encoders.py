@@ -14,14 +14,13 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
 from rgcn.config.knobs import Description, introduced
 from rgcn.errors import ConfigError
-from rgcn.nn.decompositions import Diagonal
+from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
-from rgcn.nn.relational_encoder import Over, RelationalEncoder
+from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.nn.stacking import Layer, convolutions_in_words, link_stack, node_decomposition, stacked
 from rgcn.words import count
 
 if TYPE_CHECKING:
@@ -143,7 +142,8 @@ class RgcnEncoder(VectorEncoder):
     def for_nodes(cls, plan: NodePlan) -> NodeNetwork:
         model, source, layers = plan.model, cls.inputs(plan), cls.node_layers(plan.model, plan.num_classes)
         init = Initializer(model.init, model.gain, model.fans)
-        built = stacked(plan, None if source is None else source.width, layers, init)
+        width = None if source is None else source.width
+        built = stacked(plan.adjacency, width, layers, init, plan.generator, reach=plan.training)
         head = HEADS.find(model.head).build(layers[-1].out, plan.num_classes, model.options, plan.generator)
         return NodeNetwork(source, built, model.dropout, head)
 
@@ -322,3 +322,34 @@ def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
     model = plan.model
     init = Initializer(model.init, model.gain)
     return EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator, activated=activated)
+
+
+def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:
+    """is_output: the convolution gives a number for each class."""
+    if model.bases is not None:
+        return Basis(model.bases)
+    if model.blocks is not None and not (is_output and out % model.blocks):
+        return BlockDiagonal(model.blocks)  # but classes rarely divide into blocks
+    return Diagonal() if model.decomposition == "diagonal" and not is_output else Full()
+
+
+def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:
+    """How a relation's weight matrix is written; which way messages pass, and how they are added up."""
+    bases = "one basis" if model.bases == 1 else f"{model.bases} bases"
+    weights = {
+        "none": "a full matrix for each relation (no decomposition)",
+        "basis": f"each relation's matrix is a mixture of {bases} that all relations share",
+        "block": f"each relation's matrix has {count(model.blocks or 0, 'block')} along its diagonal, and zeros "
+        "elsewhere",
+        "diagonal": "each relation's matrix is a diagonal",
+    }[model.decomposition]
+    ways = "along triples and against them" if model.inverse else "along triples only"
+    loops = ", and each node hears itself" if model.self_loops else ""
+    shared = {
+        "relation": "averaged over the neighbors of each relation",
+        "node": "averaged over all neighbors",
+        "direction": "averaged over the neighbors of each direction",
+        "none": "not normalized",
+    }[model.normalization]
+    messages = f"{ways}{loops}; {shared}, then the {model.aggregation} over relations"
+    return {"Weight matrices": weights, "Messages": messages}

@@ -20,8 +20,8 @@ from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.ranking import RankingReport, Ranks, summarize
 from rgcn.ranking.metrics import RankMetrics
+from rgcn.tasks.built_in_tasks import RANKING
 from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.link_prediction import RANKING
 from rgcn.tasks.link_predictor import ScoredTriple
 from rgcn.words import count
 

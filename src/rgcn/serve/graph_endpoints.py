@@ -217,7 +217,7 @@ def line(served: Served) -> ModelLine:
 def headline(task: Task, result: dict[str, Any] | None) -> str:
     """The figure a model is judged by.
 
-    >>> from rgcn.tasks.node_classification import NodeClassification
+    >>> from rgcn.tasks.built_in_tasks import NodeClassification
     >>> headline(NodeClassification(), {"metrics": {"test": {"accuracy": 0.9667}}})
     'test accuracy 96.7 %'
     """

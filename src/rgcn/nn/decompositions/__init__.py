@@ -1,8 +1,7 @@
 """Ways to write the relations' weight matrices with fewer numbers."""
 
-from rgcn.nn.decompositions.base import Decomposition, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
+from rgcn.nn.decompositions.base import Cost, Decomposition, OneHotSpace, OneHotWeights, RelationWeights
 from rgcn.nn.decompositions.basis import Basis, BasisRows
-from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.decompositions.matrices import BlockDiagonal, BlockWeights, Diagonal, Full
 
 __all__ = [
@@ -17,5 +16,4 @@ __all__ = [
     "OneHotSpace",
     "OneHotWeights",
     "RelationWeights",
-    "WeightShape",
 ]
