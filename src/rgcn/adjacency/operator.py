@@ -103,7 +103,10 @@ class RelationalAdjacency:
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
         """
-        _check_choices(normalization, aggregation)
+        choices = ("normalization", normalization, Normalization), ("aggregation", aggregation, Aggregation)
+        for kind, given, known in choices:
+            if given not in get_args(known):
+                raise ConfigError(f"unknown {kind} {given!r}; there are {', '.join(get_args(known))}")
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
         if edge_weights is not None and (edge_weights.shape != (len(triples),) or not edge_weights.is_floating_point()):
@@ -373,10 +376,3 @@ def refuse_targets_out_of_range(targets: Tensor, num_targets: int) -> None:
     if outside.any():
         place = int(outside.nonzero()[0])
         raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {num_targets - 1}")
-
-
-def _check_choices(normalization: str, aggregation: str) -> None:
-    if normalization not in get_args(Normalization):
-        raise ConfigError(f"unknown normalization {normalization!r}; there are {', '.join(get_args(Normalization))}")
-    if aggregation not in get_args(Aggregation):
-        raise ConfigError(f"unknown aggregation {aggregation!r}; there are {', '.join(get_args(Aggregation))}")

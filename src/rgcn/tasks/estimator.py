@@ -71,15 +71,11 @@ class Estimator(ABC):
                 axis.find(choice, trusted=True)
         for key, default in self.own_settings.items():
             setattr(self, key, given.get(key, default))
-        self._check_settings()
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
         self._network: Any = None
         self._calibration: Calibration | None = None
-
-    def _check_settings(self) -> None:  # noqa: B027
-        """Refuse own settings that cannot be; none, unless an estimator has some."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -157,14 +153,8 @@ class Estimator(ABC):
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
-        watch = self.task_().watching(training.watch)
-        schedule = Schedule(
-            training.epochs,
-            watch,
-            **self._measuring(trainer),
-            keep_best=training.keeps_best,
-            patience=training.patience,
-        )
+        keeping = self.task_().watch(training), training.keeps_best, training.patience
+        schedule = Schedule(training.epochs, *keeping, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod

@@ -20,8 +20,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.objectives import ObjectivePlan
-from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
-from rgcn.ranking.ranks import Ties
+from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
 from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
@@ -201,12 +200,7 @@ class LinkPredictor(LinkEstimator):
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        report, names = self.rank(kg, split, ties, filtered, memory_budget), self.graph_.relations
-        return {
-            **report.both.as_dict(),
-            "by_direction": {"object": report.object.as_dict(), "subject": report.subject.as_dict()},
-            "by_relation": {names[r]: metrics.as_dict() for r, metrics in report.by_relation.items()},
-        }
+        return self.rank(kg, split, ties, filtered, memory_budget).as_dict(self.graph_.relations)
 
     def rank(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -128,7 +128,8 @@ class NodeClassifier(ClassEstimator):
     ) -> None:
         self._configure({"model": model, "seed": seed, "prune": prune, **settings}, trusted=True)
 
-    def _check_settings(self) -> None:
+    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
+        super()._configure(settings, trusted)
         layers, prune = self.model.layers, self.prune
         if prune and prune is not True and prune < layers:
             raise ConfigError(

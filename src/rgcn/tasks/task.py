@@ -17,7 +17,7 @@ from rgcn.axis_tables import TASKS
 from rgcn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rgcn.config import RunConfig
+    from rgcn.config import RunConfig, Section
     from rgcn.graph import KnowledgeGraph
     from rgcn.tasks.estimator import Estimator
 
@@ -154,13 +154,9 @@ class Task(ABC):
         made: F = imported(place)(self)
         return made
 
-    def watching(self, name: str) -> Metric:
-        """The figure of a name among those a training reports."""
-        return next(metric for metric in self.watched if metric.name == name)
-
-    def watch(self, config: RunConfig) -> Metric:
+    def watch(self, training: Section) -> Metric:
         """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
-        name = getattr(config.training, "watch", None)
+        name = getattr(training, "watch", None)
         return next((metric for metric in self.watched if metric.name == name), self.headline)
 
     # -- choosing settings by validation ------------------------------------------------------------------
