@@ -58,12 +58,11 @@ class Encoder:
         return Description({"Architecture": introduced(cls)})
 
     @classmethod
-    def published_parameters(
-        cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
-    ) -> int | None:
+    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int | None:
         """Numbers in the network where W_r of the first layer has a row for every node, as published code holds it.
 
-        num_inputs  the number of nodes, or of their features where these are given. None: nobody published one
+        inputs, relations, classes are counts: inputs of the nodes, or of their features where these are given. None:
+        nobody published one
         """
         return None
 
@@ -189,21 +188,18 @@ class RgcnEncoder(VectorEncoder):
         return f"{count(model.layers, 'relational convolution')} of hidden width {model.hidden} over {nodes}"
 
     @classmethod
-    def published_parameters(
-        cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
-    ) -> int:
+    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
         """AIFB: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
 
         >>> from rgcn.config import NodeModelConfig
         >>> RgcnEncoder.published_parameters(NodeModelConfig(), 8285, 45, 4)
         12068804
         """
-        relations = num_relations * (1 + config.inverse) + config.self_loops
-        total, width = 0, num_inputs
-        for layer in cls.node_layers(config, num_classes):
-            total += layer.published(width, relations, config.self_loops)
+        kinds, total, width = relations * (1 + model.inverse) + model.self_loops, 0, inputs
+        for layer in cls.node_layers(model, classes):
+            total += layer.published(width, kinds, model.self_loops)
             width = layer.out
-        return total if config.head == "convolution" else total + (width + 1) * num_classes
+        return total if model.head == "convolution" else total + (width + 1) * classes
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
@@ -251,17 +247,15 @@ class EmbeddingEncoder(RgcnEncoder):
         return f"learned node embeddings of width {model.embedding}, then {layers}{first}"
 
     @classmethod
-    def published_parameters(
-        cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
-    ) -> int:
+    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
         """
         >>> from rgcn.config import NodeModelConfig
         >>> model = NodeModelConfig(encoder="e-rgcn")  # AIFB: 8285 · 32 + 91 · 32 + 91 · 32 · 4 + 4
         >>> EmbeddingEncoder.published_parameters(model, 8285, 45, 4)
         279684
         """
-        above = super().published_parameters(config, config.embedding, num_relations, num_classes)
-        return num_inputs * config.embedding + above
+        above = super().published_parameters(model, model.embedding, relations, classes)
+        return inputs * model.embedding + above
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.config import Section, validated
+from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
@@ -22,11 +22,41 @@ from rgcn.tasks.task import Epoch, Task, task_of
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
+    from rgcn.nn.encoders import Encoder
     from rgcn.scoring import Scorer
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
 Part = TypeVar("Part")
+
+
+class SharedSettings(TypedDict, total=False):
+    """Keyword arguments of every estimator, so that a type checker knows them; `rgcn.config` says what each one means.
+
+    A test holds them to the fields there.
+    """
+
+    encoder: str | type[Encoder]
+    layers: int
+    embedding: int
+    bases: int | None
+    blocks: int | None
+    normalization: Literal["relation", "node", "direction", "none"]
+    aggregation: Literal["sum", "mean"]
+    inverse: bool
+    self_loops: bool
+    bias: bool
+    init: Scheme
+    gain: float
+    options: dict[str, Any]
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    edge_dropout: float
+    self_loop_dropout: float
+    patience: int | None
+    device: str
+    deterministic: bool
 
 
 class Estimator(ABC):

@@ -20,6 +20,7 @@ from rgcn.sparse import Pairs, SparsePattern, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
+WeightShape = tuple[int, int, int]  # of a stack of W_r: relations, in, out
 
 PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
 # Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times: it may hold 1 GiB.
@@ -332,10 +333,8 @@ class Decomposition(ABC):
         """How many numbers stand for `relations` matrices [in, out]."""
 
     @abstractmethod
-    def weights(
-        self, relations: int, width_in: int, width_out: int, init: Initializer, generator: torch.Generator
-    ) -> RelationWeights:
-        """Weights for inputs of `width_in` numbers a node."""
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights:
+        """Weights for inputs of shape[1] numbers a node."""
 
     @abstractmethod
     def one_hot_weights(

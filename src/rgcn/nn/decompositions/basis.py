@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
-from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
+from rgcn.nn.decompositions.base import (
+    Cost,
+    Decomposition,
+    Lookup,
+    OneHotSpace,
+    OneHotWeights,
+    Order,
+    RelationWeights,
+    WeightShape,
+)
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import RowTable
 
@@ -43,11 +52,9 @@ class Basis(Decomposition):
     def numbers(self, relations: int, width_in: int, width_out: int) -> int:
         return self.num_bases * width_in * width_out * (1 + self.separate_inverse) + relations * self.num_bases
 
-    def weights(
-        self, relations: int, width_in: int, width_out: int, init: Initializer, generator: torch.Generator
-    ) -> BasisWeights:
-        bases = init.draw((self.num_bases * (1 + self.separate_inverse), width_in, width_out), generator)
-        coefficients = (self.coefficient_init or init).draw((relations, self.num_bases), generator)
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BasisWeights:
+        bases = init.draw((self.num_bases * (1 + self.separate_inverse), *shape[1:]), generator)
+        coefficients = (self.coefficient_init or init).draw((shape[0], self.num_bases), generator)
         return BasisWeights(bases, coefficients, self.separate_inverse)
 
     def one_hot_weights(

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
-from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
+from rgcn.nn.decompositions.base import (
+    Cost,
+    Decomposition,
+    Lookup,
+    OneHotSpace,
+    OneHotWeights,
+    Order,
+    RelationWeights,
+    WeightShape,
+)
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import RowTable
 from rgcn.sparse import SparsePattern, narrow
@@ -40,9 +49,8 @@ class BlockDiagonal(Decomposition):
     def numbers(self, relations: int, width_in: int, width_out: int) -> int:
         return relations * width_in * width_out // self.num_blocks
 
-    def weights(
-        self, relations: int, width_in: int, width_out: int, init: Initializer, generator: torch.Generator
-    ) -> BlockWeights:
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BlockWeights:
+        relations, width_in, width_out = shape
         self._check(in_features=width_in, out_features=width_out)
         size = (relations, self.num_blocks, width_in // self.num_blocks, width_out // self.num_blocks)
         return BlockWeights(size, init, generator)
@@ -198,9 +206,8 @@ class Diagonal(Decomposition):
     def numbers(self, relations: int, width_in: int, width_out: int) -> int:
         return relations * width_in
 
-    def weights(
-        self, relations: int, width_in: int, width_out: int, init: Initializer, generator: torch.Generator
-    ) -> DiagonalWeights:
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> DiagonalWeights:
+        relations, width_in, width_out = shape
         if width_in != width_out:
             raise ConfigError(
                 f"a diagonal weight keeps the width: in_features = {width_in} must equal out_features = {width_out}"
