@@ -182,7 +182,6 @@ class RgcnEncoder(VectorEncoder):
 
     @classmethod
     def node_words(cls, model: NodeModelConfig, features: bool) -> str:
-        """The layers in words."""
         given = model.input == "features" or (model.input == "auto" and features)
         nodes = "the nodes' features" if given else "one-hot nodes"
         return f"{count(model.layers, 'relational convolution')} of hidden width {model.hidden} over {nodes}"

@@ -140,7 +140,6 @@ class Estimator(ABC):
 
     @property
     def network_(self) -> Any:
-        """The network."""
         return self._fitted(self._network)
 
     @property
@@ -284,7 +283,6 @@ class Estimator(ABC):
 
     @calibration_.setter
     def calibration_(self, calibration: Calibration) -> None:
-        """Where it was fitted before and kept."""
         self._calibration = calibration
 
     # -- vectors -----------------------------------------------------------------------------------------

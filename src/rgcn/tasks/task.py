@@ -40,7 +40,6 @@ class Metric:
     share: bool = False
 
     def better(self, a: float, b: float) -> bool:
-        """Whether a is better than b."""
         return a > b if self.higher else a < b
 
     @property
@@ -94,7 +93,6 @@ class Epoch:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Epoch:
-        """Of what `as_row` gave."""
         own = ("number", "loss", "seconds")
         figures = {name: value for name, value in row.items() if name not in own and value is not None}
         return cls(row["number"], row["loss"], row.get("seconds") or 0.0, figures)

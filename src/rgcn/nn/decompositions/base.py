@@ -333,8 +333,7 @@ class Decomposition(ABC):
         """How many numbers stand for `relations` matrices [in, out]."""
 
     @abstractmethod
-    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights:
-        """Weights for inputs of shape[1] numbers a node."""
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights: ...
 
     @abstractmethod
     def one_hot_weights(
