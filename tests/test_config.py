@@ -28,7 +28,8 @@ from rgcn.config import (
 )
 from rgcn.config.section import FIELDS_ONLY, Origin, find_problems
 from rgcn.errors import ConfigError
-from rgcn.tasks.keywords import LinkSettings, NodeSettings
+from rgcn.tasks.link_predictor import LinkSettings
+from rgcn.tasks.node_classifier import NodeSettings
 from rgcn.tasks.task import task_of
 
 RUNS = {name: task_of(name).run_config for name in TASKS.built_in}

@@ -105,7 +105,7 @@ def test_a_classifier_trains_as_with_torch_adam(monkeypatch):
         tables = ()
         update = torch.optim.Adam.step
 
-    monkeypatch.setattr("rgcn.tasks.node_training.Adam", Plain)
+    monkeypatch.setattr("rgcn.tasks.trainers.Adam", Plain)
     theirs = NodeClassifier(**settings).fit(kg)
     for a, b in zip(ours.history_, theirs.history_, strict=True):
         assert a.loss == pytest.approx(b.loss, rel=1e-4)

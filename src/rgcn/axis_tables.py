@@ -34,9 +34,9 @@ TASKS = Axis(
     "task",
     "rgcn.tasks.task:Task",
     {
-        "node-classification": "rgcn.tasks.node_classification:NodeClassification",
-        "link-prediction": "rgcn.tasks.link_prediction:LinkPrediction",
-        "classification-by-links": "rgcn.tasks.node_classification:ClassificationByLinks",
+        "node-classification": "rgcn.tasks.built_in_tasks:NodeClassification",
+        "link-prediction": "rgcn.tasks.built_in_tasks:LinkPrediction",
+        "classification-by-links": "rgcn.tasks.built_in_tasks:ClassificationByLinks",
     },
 )
 READERS = Axis(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,7 @@ from torch import Tensor, nn
 from rgcn.kernels import FactoredGradient, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
-
-
-class FactorableTable(Protocol):
-    """A table of bases that puts its gradients, as factors, where it is told (`rgcn.nn.inputs.RowTable`)."""
-
-    trained: nn.Parameter
-    factored_gradients: list[FactoredGradient] | None
+from rgcn.nn.inputs import RowTable
 
 
 class Adam(torch.optim.Optimizer):
@@ -50,7 +44,7 @@ class Adam(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        tables: Sequence[FactorableTable] = (),
+        tables: Sequence[RowTable] = (),
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.tables = tuple(tables)

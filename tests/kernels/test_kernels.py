@@ -19,8 +19,7 @@ from rgcn.kernels import (
     spread_bases,
     take_rows,
 )
-from rgcn.pairs import Pairs
-from rgcn.sparse import PIECE, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
+from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 PAIR_KERNELS = ("combine_bases", "spread_bases", "coefficient_gradient", "grouped_product", "grouped_outer")

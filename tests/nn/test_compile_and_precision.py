@@ -16,8 +16,7 @@ from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.kernels import operations, primitives
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern, named
+from rgcn.sparse import Pairs, SparsePattern, named
 
 DECOMPOSITIONS = {
     "full": (Full(), 6, 4),

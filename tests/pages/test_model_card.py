@@ -14,7 +14,7 @@ from rgcn.errors import DataError
 from rgcn.pages.escaping import markdown_text
 from rgcn.pages.model_card import model_card
 from rgcn.runs import RunFolder, train
-from rgcn.tasks.link_prediction import RANKING
+from rgcn.tasks.built_in_tasks import RANKING
 
 HOSTILE = "x|y **bold** [link](http://evil.example) <script>alert(1)</script>\n# heading `code` www.evil.example @all"
 

@@ -9,8 +9,8 @@ from rgcn.serve.limits import Name
 from rgcn.serve.served import Endpoints, endpoint
 from rgcn.serve.shapes import AnswerShape, QuestionShape
 from rgcn.tasks import NodeClassifier
+from rgcn.tasks.built_in_tasks import NodeClassification
 from rgcn.tasks.link_classifier import LinkClassifier
-from rgcn.tasks.node_classification import NodeClassification
 
 
 class Cousins(NodeClassification):

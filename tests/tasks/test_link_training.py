@@ -16,7 +16,7 @@ from rgcn.nn.decoders import BatchScores, Decoder, DistMult
 from rgcn.objectives import cross_entropy
 from rgcn.sampling import Negatives, corrupt
 from rgcn.tasks import LinkPredictor
-from rgcn.tasks.link_training import learning_rate_factor
+from rgcn.tasks.trainers import learning_rate_factor
 
 NODES, RELATIONS, WIDTH = 7, 3, 4
 

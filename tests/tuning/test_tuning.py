@@ -24,7 +24,7 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.workers import Done
-from rgcn.tasks.node_classification import ACCURACY, LOSS
+from rgcn.tasks.built_in_tasks import ACCURACY, LOSS
 from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies

@@ -6,6 +6,6 @@ for each node a self-loop under the last relation. H = Σ_r A_r X W_r then sums,
 
 from rgcn.adjacency.operator import Aggregation, Normalization, ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.structure import EdgeStructure
-from rgcn.pairs import Pairs
+from rgcn.sparse import Pairs
 
 __all__ = ["Aggregation", "EdgeStructure", "Normalization", "Pairs", "ReceptiveField", "RelationalAdjacency"]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency.structure import EdgeStructure, edge_order
+from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
 from rgcn.sparse import SparsePattern
-
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
@@ -66,8 +64,6 @@ class RelationalAdjacency:
         device: torch.device | str = "cpu",
     ) -> RelationalAdjacency:
         """The operator of a knowledge graph's triples, or of one split of them."""
-        from rgcn.graph import SPLITS
-
         weights = graph.edge_weights
         if weights is not None and split != "all" and graph.triple_splits is not None:
             weights = weights[graph.triple_splits == SPLITS.index(split)]
@@ -103,7 +99,10 @@ class RelationalAdjacency:
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
         """
-        _check_choices(normalization, aggregation)
+        choices = ("normalization", normalization, Normalization), ("aggregation", aggregation, Aggregation)
+        for kind, given, known in choices:
+            if given not in get_args(known):
+                raise ConfigError(f"unknown {kind} {given!r}; there are {', '.join(get_args(known))}")
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
         if edge_weights is not None and (edge_weights.shape != (len(triples),) or not edge_weights.is_floating_point()):
@@ -200,8 +199,7 @@ class RelationalAdjacency:
         """The same operator on another device, or with weights of another precision."""
         if isinstance(target, torch.dtype):
             return replace(self, raw=self.raw.to(target), weight=self.weight.to(target))
-        fields = {name: getattr(self.structure, name).to(target) for name in ("target", "relation", "source", "origin")}
-        structure = replace(self.structure, **fields)
+        structure = replace(self.structure, **{name: getattr(self.structure, name).to(target) for name in OF_EDGES})
         return replace(self, structure=structure, raw=self.raw.to(target), weight=self.weight.to(target))
 
     def reweighted(self, raw: Tensor) -> RelationalAdjacency:
@@ -239,7 +237,12 @@ class RelationalAdjacency:
         normalized among the edges of its own target, all of which stay.
         """
         structure = self.structure
-        refuse_targets_out_of_range(targets, structure.num_targets)
+        if targets.ndim != 1 or targets.dtype != torch.int64:
+            raise DataError(f"targets must be int64 [n], not {targets.dtype} {list(targets.shape)}")
+        outside = (targets < 0) | (targets >= structure.num_targets)
+        if outside.any():
+            place, last = int(outside.nonzero()[0]), structure.num_targets - 1
+            raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {last}")
         position = torch.full((structure.num_targets,), -1, dtype=torch.int64, device=self.device)
         position[targets] = torch.arange(len(targets), device=self.device)
         if (position >= 0).sum() != len(targets):
@@ -336,9 +339,6 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(empty, torch.zeros_like(numerator), numerator / torch.where(empty, 1.0, denominator))
 
 
-# -- what would point outside the graph, refused before a kernel follows it out of its memory ---------------------
-
-
 def refuse_numbers_out_of_range(triples: Tensor, num_nodes: int, num_relations: int) -> None:
     """Raise DataError with the first of the triples int64 [T, 3] whose numbers are not in the graph.
 
@@ -363,20 +363,3 @@ def refuse_numbers_out_of_range(triples: Tensor, num_nodes: int, num_relations: 
     raise DataError(
         f"triple {row} is ({values}), but {allowed} (a triple is subject, relation, object; rows are counted from 0)"
     )
-
-
-def refuse_targets_out_of_range(targets: Tensor, num_targets: int) -> None:
-    """Raise DataError unless targets are int64 [n], each the number of a target."""
-    if targets.ndim != 1 or targets.dtype != torch.int64:
-        raise DataError(f"targets must be int64 [n], not {targets.dtype} {list(targets.shape)}")
-    outside = (targets < 0) | (targets >= num_targets)
-    if outside.any():
-        place = int(outside.nonzero()[0])
-        raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {num_targets - 1}")
-
-
-def _check_choices(normalization: str, aggregation: str) -> None:
-    if normalization not in get_args(Normalization):
-        raise ConfigError(f"unknown normalization {normalization!r}; there are {', '.join(get_args(Normalization))}")
-    if aggregation not in get_args(Aggregation):
-        raise ConfigError(f"unknown aggregation {aggregation!r}; there are {', '.join(get_args(Aggregation))}")

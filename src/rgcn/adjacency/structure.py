@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.pairs import Pairs
-from rgcn.sparse import Named, SparsePattern, TripleIndex, narrow
+from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, narrow
+
+OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +113,8 @@ class EdgeStructure(Named):
     @cached_property
     def target_pairs_by_node(self) -> Pairs:
         """(relation, target) pairs, node-major: the runs of the edge order itself."""
-        first = self.target_relation_first
-        relation, target = self.relation[first], self.target[first]
-        run = self.target_relation_run
-        return Pairs.of(relation, target, run, self.num_targets, self.num_relations, node_major=True)
+        first, sizes = self.target_relation_first, (self.num_targets, self.num_relations)
+        return Pairs.of(self.relation[first], self.target[first], self.target_relation_run, *sizes, node_major=True)
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
         """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
@@ -197,9 +196,8 @@ class EdgeStructure(Named):
         else:
             rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
         shape = (self.num_targets, self.num_sources)
-        pattern = SparsePattern.from_sorted_rows(
-            self.target[loops], self.source[loops], shape, transient=self.transient
-        )
+        ends = self.target[loops], self.source[loops]
+        pattern = SparsePattern.from_sorted_rows(*ends, shape, transient=self.transient)
         smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
         complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
         return SelfLoopsApart(smaller, rest, pattern, loops, complete)
@@ -211,13 +209,7 @@ class EdgeStructure(Named):
 
     def selected(self, edges: Tensor) -> EdgeStructure:
         """The structure of some of the edges (ascending edge numbers), over the same nodes."""
-        return replace(
-            self,
-            target=self.target[edges],
-            relation=self.relation[edges],
-            source=self.source[edges],
-            origin=self.origin[edges],
-        )
+        return replace(self, **{name: getattr(self, name)[edges] for name in OF_EDGES})
 
 
 class SelfLoopsApart(NamedTuple):

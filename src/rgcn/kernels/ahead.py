@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern
 
 
 def compile_ahead(*kernels: str) -> threading.Thread | None:

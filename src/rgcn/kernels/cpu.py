@@ -24,8 +24,7 @@ from torch import Tensor
 
 from rgcn.kernels import loops, reference
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern
 
 Array = np.ndarray[Any, Any]
 

@@ -17,8 +17,7 @@ from triton import cdiv
 
 from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
-from rgcn.pairs import Pairs
-from rgcn.sparse import PIECE, RowPieces, SparsePattern
+from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
 
 # Bytes that partial results may take; beyond, the work is cut differently.
 SCRATCH = 512 << 20

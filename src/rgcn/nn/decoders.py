@@ -240,26 +240,20 @@ class BilinearDecoder(Decoder):
         f(s, r, o) = ⟨query, row [d'] of the other end⟩ + constant
         """
         vectors, biases = take_rows(self.relation, relation), self._relation_biases(relation)
-        found = []
-        if subject is not None:
-            query = self.object_query(self._vectors(subject), vectors)
-            found.append(self._with_biases(query, biases, subject, is_subject=True))
-        if object is not None:
-            query = self.subject_query(vectors, self._vectors(object))
-            found.append(self._with_biases(query, biases, object, is_subject=False))
+        found: list[tuple[Tensor, Tensor | None]] = []
+        for node, is_subject in ((subject, True), (object, False)):
+            if node is None:
+                continue
+            own, constant = self._vectors(node), None
+            query = self.object_query(own, vectors) if is_subject else self.subject_query(vectors, own)
+            if biases is not None:
+                # A query's last two numbers pick, of a node's two biases, the one of the side it stands on.
+                chosen = query.new_zeros(len(query), 2)
+                chosen[:, 1 if is_subject else 0] = 1.0
+                query = torch.cat([query, chosen], dim=1)
+                constant = node[:, -2 if is_subject else -1] + biases
+            found.append((query, constant))
         return found
-
-    def _with_biases(
-        self, query: Tensor, relation_bias: Tensor | None, node: Tensor, is_subject: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """The query with columns for the nodes' biases, and the biases of its own node [n, d'] and relation [n]."""
-        if relation_bias is None:
-            return query, None
-        # A query's last two numbers pick, of a node's two biases, the one of the side it stands on.
-        chosen = query.new_zeros(len(query), 2)
-        chosen[:, 1 if is_subject else 0] = 1.0
-        own = node[:, -2 if is_subject else -1]
-        return torch.cat([query, chosen], dim=1), own + relation_bias
 
     def _relation_biases(self, relation: Tensor) -> Tensor | None:
         """[n], or None without biases."""

@@ -14,14 +14,13 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
 from rgcn.config.knobs import Description, introduced
 from rgcn.errors import ConfigError
-from rgcn.nn.decompositions import Diagonal
+from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
-from rgcn.nn.relational_encoder import Over, RelationalEncoder
+from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.nn.stacking import Layer, convolutions_in_words, link_stack, node_decomposition, stacked
 from rgcn.words import count
 
 if TYPE_CHECKING:
@@ -59,12 +58,11 @@ class Encoder:
         return Description({"Architecture": introduced(cls)})
 
     @classmethod
-    def published_parameters(
-        cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
-    ) -> int | None:
+    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int | None:
         """Numbers in the network where W_r of the first layer has a row for every node, as published code holds it.
 
-        num_inputs  the number of nodes, or of their features where these are given. None: nobody published one
+        inputs, relations, classes are counts: inputs of the nodes, or of their features where these are given. None:
+        nobody published one
         """
         return None
 
@@ -143,7 +141,8 @@ class RgcnEncoder(VectorEncoder):
     def for_nodes(cls, plan: NodePlan) -> NodeNetwork:
         model, source, layers = plan.model, cls.inputs(plan), cls.node_layers(plan.model, plan.num_classes)
         init = Initializer(model.init, model.gain, model.fans)
-        built = stacked(plan, None if source is None else source.width, layers, init)
+        width = None if source is None else source.width
+        built = stacked(plan.adjacency, width, layers, init, plan.generator, reach=plan.training)
         head = HEADS.find(model.head).build(layers[-1].out, plan.num_classes, model.options, plan.generator)
         return NodeNetwork(source, built, model.dropout, head)
 
@@ -183,27 +182,23 @@ class RgcnEncoder(VectorEncoder):
 
     @classmethod
     def node_words(cls, model: NodeModelConfig, features: bool) -> str:
-        """The layers in words."""
         given = model.input == "features" or (model.input == "auto" and features)
         nodes = "the nodes' features" if given else "one-hot nodes"
         return f"{count(model.layers, 'relational convolution')} of hidden width {model.hidden} over {nodes}"
 
     @classmethod
-    def published_parameters(
-        cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
-    ) -> int:
+    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
         """AIFB: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
 
         >>> from rgcn.config import NodeModelConfig
         >>> RgcnEncoder.published_parameters(NodeModelConfig(), 8285, 45, 4)
         12068804
         """
-        relations = num_relations * (1 + config.inverse) + config.self_loops
-        total, width = 0, num_inputs
-        for layer in cls.node_layers(config, num_classes):
-            total += layer.published(width, relations, config.self_loops)
+        kinds, total, width = relations * (1 + model.inverse) + model.self_loops, 0, inputs
+        for layer in cls.node_layers(model, classes):
+            total += layer.published(width, kinds, model.self_loops)
             width = layer.out
-        return total if config.head == "convolution" else total + (width + 1) * num_classes
+        return total if model.head == "convolution" else total + (width + 1) * classes
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
@@ -251,17 +246,15 @@ class EmbeddingEncoder(RgcnEncoder):
         return f"learned node embeddings of width {model.embedding}, then {layers}{first}"
 
     @classmethod
-    def published_parameters(
-        cls, config: NodeModelConfig, num_inputs: int, num_relations: int, num_classes: int
-    ) -> int:
+    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
         """
         >>> from rgcn.config import NodeModelConfig
         >>> model = NodeModelConfig(encoder="e-rgcn")  # AIFB: 8285 · 32 + 91 · 32 + 91 · 32 · 4 + 4
         >>> EmbeddingEncoder.published_parameters(model, 8285, 45, 4)
         279684
         """
-        above = super().published_parameters(config, config.embedding, num_relations, num_classes)
-        return num_inputs * config.embedding + above
+        above = super().published_parameters(model, model.embedding, relations, classes)
+        return inputs * model.embedding + above
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
@@ -322,3 +315,34 @@ def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
     model = plan.model
     init = Initializer(model.init, model.gain)
     return EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator, activated=activated)
+
+
+def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:
+    """is_output: the convolution gives a number for each class."""
+    if model.bases is not None:
+        return Basis(model.bases)
+    if model.blocks is not None and not (is_output and out % model.blocks):
+        return BlockDiagonal(model.blocks)  # but classes rarely divide into blocks
+    return Diagonal() if model.decomposition == "diagonal" and not is_output else Full()
+
+
+def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:
+    """How a relation's weight matrix is written; which way messages pass, and how they are added up."""
+    bases = "one basis" if model.bases == 1 else f"{model.bases} bases"
+    weights = {
+        "none": "a full matrix for each relation (no decomposition)",
+        "basis": f"each relation's matrix is a mixture of {bases} that all relations share",
+        "block": f"each relation's matrix has {count(model.blocks or 0, 'block')} along its diagonal, and zeros "
+        "elsewhere",
+        "diagonal": "each relation's matrix is a diagonal",
+    }[model.decomposition]
+    ways = "along triples and against them" if model.inverse else "along triples only"
+    loops = ", and each node hears itself" if model.self_loops else ""
+    shared = {
+        "relation": "averaged over the neighbors of each relation",
+        "node": "averaged over all neighbors",
+        "direction": "averaged over the neighbors of each direction",
+        "none": "not normalized",
+    }[model.normalization]
+    messages = f"{ways}{loops}; {shared}, then the {model.aggregation} over relations"
+    return {"Weight matrices": weights, "Messages": messages}

@@ -101,10 +101,6 @@ class NodePlan:
     generator: torch.Generator
 
     @property
-    def num_relations(self) -> int:
-        return self.graph.num_relations
-
-    @property
     def num_classes(self) -> int:
         assert self.graph.labels is not None
         return self.graph.labels.num_classes

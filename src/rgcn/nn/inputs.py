@@ -45,15 +45,14 @@ class RowTable(nn.Module):
 
     def table_for(self, positions: Tensor) -> Tensor:
         """The rows, in the order of `position`, up to the last one that `positions` needs."""
-        if self.all_trained:  # nothing to look up, and on a GPU nothing to wait for
-            return self.trained
-        if positions.numel() == 0 or int(positions.max()) < len(self.trained):
+        # Where all are trained there is nothing to look up, and on a GPU nothing to wait for.
+        if self.all_trained or positions.numel() == 0 or int(positions.max()) < len(self.trained):
             return self.trained
         return self.whole()
 
     def whole(self) -> Tensor:
         """Both parts, in the order of `position`."""
-        return torch.cat([self.trained, self.still]) if self.still.shape[0] else self.trained
+        return self.trained if self.all_trained else torch.cat([self.trained, self.still])
 
     def values(self) -> Tensor:
         """All rows, in the order they were given."""

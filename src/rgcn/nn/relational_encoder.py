@@ -1,17 +1,23 @@
-"""The one stack of relational convolutions: the body of every network, whatever its task."""
+"""The one stack of relational convolutions, the body of every network whatever its task; and how settings build it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
+from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
+from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
+    from rgcn.nn.link_network import LinkPlan
 
 Over: TypeAlias = "ReceptiveField | RelationalAdjacency | None"
 
@@ -71,3 +77,69 @@ class RelationalEncoder(nn.Module):
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         """Vectors [n, width] computed without any message, less what the nodes still bring around the messages."""
         return vectors
+
+
+# -- from settings to convolutions ---------------------------------------------------------------------------
+
+
+class Layer(NamedTuple):
+    """A convolution to be built: the width it gives, how its weights are written, and whether it has a bias."""
+
+    out: int
+    decomposition: Decomposition
+    bias: bool
+
+    def published(self, width: int, num_relations: int, self_loops: bool) -> int:
+        """Numbers it has with a row for every input, of `width`; num_relations: inverses and self-loop included."""
+        apart = int(self.decomposition.self_loop_apart and self_loops)
+        inside = self.decomposition.numbers(num_relations - apart, width, self.out)
+        return inside + apart * width * self.out + self.bias * self.out
+
+
+def stacked(
+    adjacency: RelationalAdjacency,
+    width: int | None,
+    layers: Iterable[Layer],
+    init: Initializer,
+    generator: torch.Generator,
+    *,
+    reach: ReceptiveField | None = None,
+    self_loop_dropout: float = 0.0,
+) -> list[RelationalGraphConv]:
+    """Convolutions one on another, with fresh weights, for a graph.
+
+    width  what nodes bring, None for one-hot nodes; reach: what the loss can reach of these
+    """
+    built: list[RelationalGraphConv] = []
+    training = None if reach is None else (reach.layers[0], reach.inputs)
+    edges = adjacency.structure
+    for out, decomposition, bias in layers:
+        how: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
+        if width is None:
+            layer = RelationalGraphConv.one_hot(adjacency, out, training=training, **how)
+        else:
+            how |= {"inverse": edges.has_inverse, "self_loops": edges.has_self_loops}
+            relations = edges.num_data_relations
+            layer = RelationalGraphConv(width, out, relations, self_loop_dropout=self_loop_dropout, **how)
+        built.append(layer)
+        width = out
+    return built
+
+
+def link_stack(plan: LinkPlan, width: int, one_hot: bool = False) -> list[RelationalGraphConv]:
+    """The convolutions of a link encoder, each as wide as what goes in."""
+    model, training = plan.model, plan.training
+    init = Initializer(model.init, model.gain)
+    if model.fans == "published" and model.blocks is not None:
+        init = Initializer(model.init, model.gain, fans=(plan.num_relations, width // model.blocks))
+    dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
+    layer = Layer(width, link_decomposition(model), model.bias)
+    layers, brought = [layer] * model.layers, None if one_hot else width
+    return stacked(plan.adjacency, brought, layers, init, plan.generator, self_loop_dropout=dropout)
+
+
+def link_decomposition(model: LinkModelConfig) -> Decomposition:
+    if model.bases is not None:
+        coefficient_init = Initializer("normal") if model.coefficient_init == "normal" else None
+        return Basis(model.bases, bool(model.self_loop_apart), model.separate_inverse_bases, coefficient_init)
+    return Full() if model.blocks is None else BlockDiagonal(model.blocks, model.self_loop_apart is not False)

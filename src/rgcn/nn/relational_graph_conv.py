@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.nn.decompositions import Basis, Decomposition, Full, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
-from rgcn.nn.decompositions.base import Evaluation, SelfLoopRows
+from rgcn.nn.decompositions import Basis, Decomposition, Full
+from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
 from rgcn.nn.initialization import Initializer
 
 
@@ -82,7 +82,7 @@ class RelationalGraphConv(nn.Module):
         self.self_loop: nn.Parameter | None = None
         self.self_loop_rows: SelfLoopRows | None = None
         if space is None:
-            shape = WeightShape(self.num_edge_relations - apart, in_features, out_features)
+            shape = (self.num_edge_relations - apart, in_features, out_features)
             self.weights = decomposition.weights(shape, init, generator)
             self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
         else:

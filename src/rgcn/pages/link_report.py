@@ -18,10 +18,9 @@ from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
-from rgcn.ranking import RankingReport, Ranks, summarize
-from rgcn.ranking.metrics import RankMetrics
+from rgcn.ranking import RankingReport, RankMetrics, Ranks, summarize
+from rgcn.tasks.built_in_tasks import RANKING
 from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.link_prediction import RANKING
 from rgcn.tasks.link_predictor import ScoredTriple
 from rgcn.words import count
 
@@ -83,9 +82,7 @@ class LinkEvaluation:
         return {
             "split": self.split,
             "known": list(self.known),
-            **self.report.both.as_dict(),
-            "by_direction": {"object": self.report.object.as_dict(), "subject": self.report.subject.as_dict()},
-            "by_relation": {self.relations[r]: figures.as_dict() for r, figures in self.report.by_relation.items()},
+            **self.report.as_dict(self.relations),
             "candidates": self.candidates,
             "ranks": [{"ranks": label, "object": o, "subject": s} for label, o, s in self.bins],
             "reversed_in_training": self.reversed,

@@ -202,7 +202,7 @@ class Comparison:
         """The pictures to draw for the entries of one task, the most telling first."""
         entries = [(number, entry) for number, entry in enumerate(self.entries) if entry.first.task is task]
         reported = {column for _, entry in entries for run in entry.runs for column in run.reported}
-        watches = dict.fromkeys(task.watch(entry.first.config) for _, entry in entries)
+        watches = dict.fromkeys(task.watch(entry.first.config.training) for _, entry in entries)
         panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
         columns = [(panel, column, of) for panel in panels for column, of in panel.columns]
         columns.sort(key=lambda one: not one[1].startswith("valid_"))

@@ -59,7 +59,7 @@ def make_report(
     except RgcnError as error:  # the rest of the page is worth having without it
         reason = str(error)
     measured = _measured_or_reason(run, model, reason, split, on_progress)
-    panels = reporting.panels(run.reported, run.task.watch(run.config))
+    panels = reporting.panels(run.reported, run.task.watch(run.config.training))
     settings, best = _settings(run.config), run.best()
     counts = {} if model is None else model.graph_.statistics().relation_counts
     content = parts(

@@ -203,7 +203,7 @@ class RunRecord:
 
         This is also how a training chooses which weights to keep.
         """
-        metric = self.task.watch(self.config)
+        metric = self.task.watch(self.config.training)
         curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
         if not curve:
             return None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.config import Section, validated
+from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
@@ -22,11 +22,41 @@ from rgcn.tasks.task import Epoch, Task, task_of
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
+    from rgcn.nn.encoders import Encoder
     from rgcn.scoring import Scorer
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
 Part = TypeVar("Part")
+
+
+class SharedSettings(TypedDict, total=False):
+    """Keyword arguments of every estimator, so that a type checker knows them; `rgcn.config` says what each one means.
+
+    A test holds them to the fields there.
+    """
+
+    encoder: str | type[Encoder]
+    layers: int
+    embedding: int
+    bases: int | None
+    blocks: int | None
+    normalization: Literal["relation", "node", "direction", "none"]
+    aggregation: Literal["sum", "mean"]
+    inverse: bool
+    self_loops: bool
+    bias: bool
+    init: Scheme
+    gain: float
+    options: dict[str, Any]
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    edge_dropout: float
+    self_loop_dropout: float
+    patience: int | None
+    device: str
+    deterministic: bool
 
 
 class Estimator(ABC):
@@ -71,15 +101,11 @@ class Estimator(ABC):
                 axis.find(choice, trusted=True)
         for key, default in self.own_settings.items():
             setattr(self, key, given.get(key, default))
-        self._check_settings()
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
         self._network: Any = None
         self._calibration: Calibration | None = None
-
-    def _check_settings(self) -> None:  # noqa: B027
-        """Refuse own settings that cannot be; none, unless an estimator has some."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -114,7 +140,6 @@ class Estimator(ABC):
 
     @property
     def network_(self) -> Any:
-        """The network."""
         return self._fitted(self._network)
 
     @property
@@ -157,14 +182,8 @@ class Estimator(ABC):
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
-        watch = self.task_().watching(training.watch)
-        schedule = Schedule(
-            training.epochs,
-            watch,
-            **self._measuring(trainer),
-            keep_best=training.keeps_best,
-            patience=training.patience,
-        )
+        keeping = self.task_().watch(training), training.keeps_best, training.patience
+        schedule = Schedule(training.epochs, *keeping, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod
@@ -264,7 +283,6 @@ class Estimator(ABC):
 
     @calibration_.setter
     def calibration_(self, calibration: Calibration) -> None:
-        """Where it was fitted before and kept."""
         self._calibration = calibration
 
     # -- vectors -----------------------------------------------------------------------------------------

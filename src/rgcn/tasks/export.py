@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rgcn.adjacency import RelationalAdjacency
 from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError
 from rgcn.kernels.ahead import finish_compiling
@@ -65,28 +64,25 @@ class WholeGraphEncoder(nn.Module):
         network = model.network_
         if not isinstance(network, NodeNetwork | VectorNetwork):
             raise ConfigError(f"{model.model.title} computes every answer anew: there is no encoder to export")
-        _refuse_too_large(network, model.adjacency_)
+        adjacency = model.adjacency_
+        if adjacency.num_edges > MOST_EDGES:
+            raise ConfigError(
+                f"a program with {adjacency.num_edges:,} edges is too large to export (at most {MOST_EDGES:,}): train "
+                "with prune=True or on a part of the graph, or hand over the vectors (`rgcn embed`) instead"
+            )
+        products = sum(len(module.blocks) for module in network.modules() if isinstance(module, BlockWeights))
+        if products > MOST_PRODUCTS:
+            raise ConfigError(
+                f"a program that multiplies by {products:,} matrices, one a relation and layer, is too long to export "
+                f"(at most {MOST_PRODUCTS:,}): train with decomposition=basis, whose length does not grow with them"
+            )
         self.network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
-        self.adjacency = model.adjacency_.to("cpu")
+        self.adjacency = adjacency.to("cpu")
 
     def forward(self, nodes: Tensor) -> Tensor:
         network = self.network
         every = network(self.adjacency) if isinstance(network, NodeNetwork) else network.encode(self.adjacency)
         return every.index_select(0, nodes)
-
-
-def _refuse_too_large(network: nn.Module, adjacency: RelationalAdjacency) -> None:
-    if adjacency.num_edges > MOST_EDGES:
-        raise ConfigError(
-            f"a program with {adjacency.num_edges:,} edges is too large to export (at most {MOST_EDGES:,}): train with "
-            "prune=True or on a part of the graph, or hand over the vectors (`rgcn embed`) instead"
-        )
-    products = sum(len(module.blocks) for module in network.modules() if isinstance(module, BlockWeights))
-    if products > MOST_PRODUCTS:
-        raise ConfigError(
-            f"a program that multiplies by {products:,} matrices, one a relation and layer, is too long to export (at "
-            f"most {MOST_PRODUCTS:,}): train with decomposition=basis, whose length does not grow with relations"
-        )
 
 
 def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -73,21 +73,21 @@ class Schedule:
     """When a training reports and measures, and what it keeps.
 
     steps         how many there are at most
-    report_every  steps between reports; a measurement is always reported, and so is the last step
-    measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
-    measure_every steps between measurements
     watch         the figure that tells which weights are best
     keep_best     whether to go back to them in the end
     patience      measurements without a better one after which to stop
+    report_every  steps between reports; a measurement is always reported, and so is the last step
+    measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
+    measure_every steps between measurements
     """
 
     steps: int
     watch: Metric
+    keep_best: bool = False
+    patience: int | None = None
     report_every: int = 1
     measure: Callable[[], dict[str, float]] | None = None
     measure_every: int = 1
-    keep_best: bool = False
-    patience: int | None = None
 
 
 @dataclass

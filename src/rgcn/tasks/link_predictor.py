@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,15 +18,15 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
+from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.objectives import ObjectivePlan
-from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
-from rgcn.ranking.ranks import Ties
+from rgcn.objectives import Objective, ObjectivePlan
+from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
+from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.estimator import Estimator, on_device, one_hot_words
+from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.keywords import LinkSettings
-from rgcn.tasks.link_training import LinkTrainer
+from rgcn.tasks.trainers import LinkTrainer
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
@@ -46,6 +46,37 @@ class ScoredTriple(NamedTuple):
     score: float
     probability: float | None
     known: bool
+
+
+class LinkSettings(SharedSettings, total=False):
+    """Settings of a `LinkPredictor`: those of `LinkModelConfig` and of `LinkTrainingConfig`."""
+
+    decoder: str | type[Decoder]
+    bottleneck: int
+    input: Literal["embedding", "one-hot"]
+    activated_input: bool
+    decomposition: Literal["none", "basis", "block"]
+    self_loop_apart: bool | None
+    separate_inverse_bases: bool
+    coefficient_init: Literal["same", "normal"]
+    fans: Literal["matrix", "published"]
+    decoder_biases: bool
+    batch_edges: int | None
+    sampler: str | type[EdgeSampler]
+    objective: str | type[Objective]
+    negatives: int
+    head_probability: float
+    filtered_negatives: bool
+    penalty: float
+    self_loop_dropout_on: Literal["edge", "message"]
+    schedule: Literal["constant", "cosine", "step"]
+    warmup: int
+    step_every: int
+    step_factor: float
+    clip: float | None
+    objective_options: dict[str, Any]
+    evaluate_every: int | None
+    watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
 
 
 class LinkEstimator(Estimator):
@@ -201,12 +232,7 @@ class LinkPredictor(LinkEstimator):
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        report, names = self.rank(kg, split, ties, filtered, memory_budget), self.graph_.relations
-        return {
-            **report.both.as_dict(),
-            "by_direction": {"object": report.object.as_dict(), "subject": report.subject.as_dict()},
-            "by_relation": {names[r]: metrics.as_dict() for r, metrics in report.by_relation.items()},
-        }
+        return self.rank(kg, split, ties, filtered, memory_budget).as_dict(self.graph_.relations)
 
     def rank(
         self,

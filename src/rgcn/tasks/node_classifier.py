@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,16 +14,15 @@ from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import ENCODERS
-from rgcn.config import NodeModelConfig, NodeTrainingConfig
+from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
-from rgcn.nn.heads import NodeNetwork, NodePlan
+from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.tasks.estimator import Estimator, Nodes, choose_device, on_device, one_hot_words
-from rgcn.tasks.keywords import NodeSettings
-from rgcn.tasks.node_training import NodeTrainer
+from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
+from rgcn.tasks.trainers import NodeTrainer
 
 
 class NodePrediction(NamedTuple):
@@ -98,6 +97,23 @@ class ClassEstimator(Estimator):
         return list(self._labels.counts())
 
 
+class NodeSettings(SharedSettings, total=False):
+    """Settings of a `NodeClassifier`: those of `NodeModelConfig` and of `NodeTrainingConfig`."""
+
+    head: str | type[Head]
+    hidden: int
+    input: Literal["auto", "one-hot", "features"]
+    decomposition: Literal["none", "basis", "block", "diagonal"]
+    dropout: float
+    fans: Literal["matrix", "stacked"]
+    embedding_init: Scheme
+    embedding_gain: float
+    l2_penalty: float
+    class_weights: Literal["none", "balanced"]
+    validation: float
+    watch: Literal["loss", "accuracy"]
+
+
 class NodeClassifier(ClassEstimator):
     """RGCN, e-RGCN, or any other encoder and head, for node classification.
 
@@ -128,7 +144,8 @@ class NodeClassifier(ClassEstimator):
     ) -> None:
         self._configure({"model": model, "seed": seed, "prune": prune, **settings}, trusted=True)
 
-    def _check_settings(self) -> None:
+    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
+        super()._configure(settings, trusted)
         layers, prune = self.model.layers, self.prune
         if prune and prune is not True and prune < layers:
             raise ConfigError(

@@ -17,7 +17,7 @@ from rgcn.axis_tables import TASKS
 from rgcn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rgcn.config import RunConfig
+    from rgcn.config import RunConfig, Section
     from rgcn.graph import KnowledgeGraph
     from rgcn.tasks.estimator import Estimator
 
@@ -40,7 +40,6 @@ class Metric:
     share: bool = False
 
     def better(self, a: float, b: float) -> bool:
-        """Whether a is better than b."""
         return a > b if self.higher else a < b
 
     @property
@@ -94,7 +93,6 @@ class Epoch:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Epoch:
-        """Of what `as_row` gave."""
         own = ("number", "loss", "seconds")
         figures = {name: value for name, value in row.items() if name not in own and value is not None}
         return cls(row["number"], row["loss"], row.get("seconds") or 0.0, figures)
@@ -154,13 +152,9 @@ class Task(ABC):
         made: F = imported(place)(self)
         return made
 
-    def watching(self, name: str) -> Metric:
-        """The figure of a name among those a training reports."""
-        return next(metric for metric in self.watched if metric.name == name)
-
-    def watch(self, config: RunConfig) -> Metric:
+    def watch(self, training: Section) -> Metric:
         """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
-        name = getattr(config.training, "watch", None)
+        name = getattr(training, "watch", None)
         return next((metric for metric in self.watched if metric.name == name), self.headline)
 
     # -- choosing settings by validation ------------------------------------------------------------------

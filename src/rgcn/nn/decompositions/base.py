@@ -14,26 +14,116 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
-from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import RowTable
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern, named, narrow
+from rgcn.sparse import Pairs, SparsePattern, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
+WeightShape = tuple[int, int, int]  # of a stack of W_r: relations, in, out
 
 PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
 # Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times: it may hold 1 GiB.
 LARGEST_EDGEWISE = 6 << 30
+NUMBER = INDEX = 4  # bytes that one takes
 
 
-class WeightShape(NamedTuple):
-    """Sizes of a stack of weight matrices W_r: [relations, in, out]."""
+@dataclass(frozen=True)
+class Cost:
+    """What an order of evaluation costs: counted from shapes, so that the layer can choose before it computes anything.
 
-    relations: int
-    in_features: int
-    out_features: int
+    A layer is a chain of stages, each a primitive of `rgcn.kernels` or a product of matrices: the methods below. One
+    forward and one backward pass are counted together, since training does both. For each stage, in each direction:
+
+    operations  multiplications with an addition, two floating-point operations each
+    bytes       every operand read once and every result written once, with these two exceptions. Rows gathered through
+                an index are read once for each entry that asks for them, for they are scattered over memory. Pairs
+                sorted by node read their node's rows once, for they stay in the cache
+
+    Not counted: the gradients of edge weights, which are given and not learned, and arrangements made once and kept.
+    The input's gradient is counted, although a first layer over fixed features does not need it.
+    """
+
+    operations: int
+    bytes: int
+
+    # Multiply-adds done in the time it takes to move a byte. Two cores reach 95 billion a second (190 GFLOP/s) and
+    # 36 GB/s: 2.6. An H200 reaches about 25 trillion a second (50 TFLOP/s in float32) and 4 TB/s: 6. The two are near
+    # enough for one constant between them to serve both: only the order of two costs matters, and where they are so
+    # close that 2.6 and 6 disagree, either choice is a good one.
+    OPERATIONS_PER_BYTE = 4.0
+
+    @property
+    def total(self) -> float:
+        """In the time of moving a byte, as if computing and moving never overlapped: at most twice the truth."""
+        return self.operations / self.OPERATIONS_PER_BYTE + self.bytes
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.operations + other.operations, self.bytes + other.bytes)
+
+    def __rmul__(self, times: int) -> Cost:
+        return Cost(times * self.operations, times * self.bytes)
+
+    @classmethod
+    def matrix_product(cls, rows: int, width_in: int, width_out: int) -> Cost:
+        """[rows, in] · [in, out]; backward a product for each of the two operands."""
+        numbers = rows * width_in + width_in * width_out + rows * width_out
+        return cls(3 * rows * width_in * width_out, 3 * numbers * NUMBER)
+
+    @classmethod
+    def gather_sum(cls, rows: int, columns: int, entries: int, width: int, valued: bool = True) -> Cost:
+        """A sparse matrix [rows, columns] times [columns, width]; backward its transpose times the gradient.
+
+        In each direction an entry reads a row, its column and its value; a row reads its pointer and writes its sum.
+        """
+        of_entry = width * NUMBER + INDEX + valued * NUMBER
+        of_row = INDEX + width * NUMBER
+        return cls(2 * entries * width, 2 * entries * of_entry + (rows + columns) * of_row)
+
+    @classmethod
+    def entry_dot(cls, entries: int, width: int) -> Cost:
+        """⟨left[i], right[j]⟩ of each entry: the gradient of the values of `gather_sum`, where these are learned."""
+        return cls(entries * width, entries * (2 * width * NUMBER + 2 * INDEX + NUMBER))
+
+    @classmethod
+    def take_rows(cls, picks: int, rows: int, width: int) -> Cost:
+        """Rows copied; backward they are summed where they came from."""
+        forward = picks * (2 * width * NUMBER + INDEX)
+        backward = picks * (width * NUMBER + INDEX) + rows * (INDEX + width * NUMBER)
+        return cls(picks * width, forward + backward)
+
+    @classmethod
+    def grouped_product(cls, pairs: int, relations: int, num_blocks: int, rows: int, columns: int) -> Cost:
+        """A product of each pair with its relation's blocks [K, in, out]; backward one for the rows, one for these.
+
+        Each of the three touches the pairs' inputs, the pairs' outputs and the blocks.
+        """
+        block = num_blocks * rows * columns
+        numbers = pairs * num_blocks * (rows + columns) + relations * block
+        return cls(3 * pairs * block, 3 * (numbers * NUMBER + relations * INDEX))
+
+    @classmethod
+    def combined_bases(cls, pairs: int, nodes: int, relations: int, num_bases: int, width: int) -> Cost:
+        """Bases [nodes, B, width] combined into pairs, or pairs spread over them: each is the other's gradient.
+
+        Forward, backward for the operand of that width, and backward for the coefficients each touch the bases, the
+        pairs' rows, the coefficients, the pairs' relations and where each node's pairs begin.
+        """
+        numbers = nodes * num_bases * width + pairs * width + relations * num_bases
+        return cls(3 * pairs * num_bases * width, 3 * (numbers * NUMBER + (pairs + nodes) * INDEX))
+
+    @classmethod
+    def scaled_sum(cls, targets: int, sources: int, relations: int, edges: int, width: int) -> Cost:
+        """Σ value · scale[relation] ⊙ x[source] in one pass; backward one for x and one for the scales.
+
+        An edge multiplies twice for each number. It reads one row where the sum runs over targets or sources (the few
+        scales stay in the cache and are read once), two where it runs over relations; two indices, and its value.
+        """
+        of_edge = width * NUMBER + 2 * INDEX + NUMBER
+        forward = edges * of_edge + relations * width * NUMBER + targets * (INDEX + width * NUMBER)
+        for_x = edges * of_edge + relations * width * NUMBER + sources * (INDEX + width * NUMBER)
+        for_scale = edges * (of_edge + width * NUMBER) + relations * (INDEX + width * NUMBER)
+        return cls(3 * 2 * edges * width, forward + for_x + for_scale)
 
 
 class RelationWeights(nn.Module, ABC):
@@ -61,7 +151,7 @@ class RelationWeights(nn.Module, ABC):
 
     @abstractmethod
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
-        """What a forward and a backward pass in this order cost on these edges; see `decompositions.cost`."""
+        """What a forward and a backward pass in this order cost on these edges."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -243,8 +333,7 @@ class Decomposition(ABC):
         """How many numbers stand for `relations` matrices [in, out]."""
 
     @abstractmethod
-    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights:
-        """Weights for inputs of `shape.in_features` numbers a node."""
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights: ...
 
     @abstractmethod
     def one_hot_weights(

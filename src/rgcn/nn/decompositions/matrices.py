@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
-from rgcn.nn.decompositions import cost
 from rgcn.nn.decompositions.base import (
+    Cost,
     Decomposition,
     Lookup,
     OneHotSpace,
@@ -21,7 +21,6 @@ from rgcn.nn.decompositions.base import (
     RelationWeights,
     WeightShape,
 )
-from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import RowTable
 from rgcn.sparse import SparsePattern, narrow
@@ -51,8 +50,10 @@ class BlockDiagonal(Decomposition):
         return relations * width_in * width_out // self.num_blocks
 
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BlockWeights:
-        self._check(in_features=shape.in_features, out_features=shape.out_features)
-        return BlockWeights(shape, self.num_blocks, init, generator)
+        relations, width_in, width_out = shape
+        self._check(in_features=width_in, out_features=width_out)
+        size = (relations, self.num_blocks, width_in // self.num_blocks, width_out // self.num_blocks)
+        return BlockWeights(size, init, generator)
 
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
@@ -78,21 +79,16 @@ class BlockWeights(RelationWeights):
         "edgewise": ("select_sources", "select_relations", "sum_messages"),
     }
 
-    def __init__(self, shape: WeightShape, num_blocks: int, init: Initializer, generator: torch.Generator) -> None:
+    def __init__(self, size: tuple[int, int, int, int], init: Initializer, generator: torch.Generator) -> None:
         super().__init__()
-        rows, columns = shape.in_features // num_blocks, shape.out_features // num_blocks
-        size = (shape.relations, num_blocks, rows, columns)
+        relations, num_blocks, *block = size
         # Fans are those of the stack as the paper writes it: full matrices, vectors on a diagonal, or blocks.
-        stack: tuple[int, ...] = size if num_blocks > 1 else size[:1] + size[2:]
-        if num_blocks > 1 and rows == columns == 1:
-            stack = size[:2]
+        stack = [relations, *block] if num_blocks == 1 else size[:2] if block == [1, 1] else size
         self.blocks = nn.Parameter(init.draw(stack, generator).reshape(size))
 
     def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        structure = adjacency.structure
-        pairs = structure.source_pairs
-        picked = take_rows(x, pairs.select)
-        projected = self._project(picked, pairs)
+        structure, pairs = adjacency.structure, adjacency.structure.source_pairs
+        projected = self._project(take_rows(x, pairs.select), pairs)
         return gather_sum(structure.mix_source_pairs, adjacency.weight, projected)
 
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
@@ -123,17 +119,17 @@ class BlockWeights(RelationWeights):
         targets, sources = structure.num_targets, structure.num_sources
         if order == "edgewise":
             block = num_blocks * rows * columns
-            picking = cost.take_rows(edges, sources, width_in) + cost.take_rows(edges, relations, block)
-            products = cost.grouped_product(edges, edges, num_blocks, rows, columns)
-            return picking + products + cost.gather_sum(targets, edges, edges, width_out)
+            picking = Cost.take_rows(edges, sources, width_in) + Cost.take_rows(edges, relations, block)
+            products = Cost.grouped_product(edges, edges, num_blocks, rows, columns)
+            return picking + products + Cost.gather_sum(targets, edges, edges, width_out)
         pairs = len(structure.source_pairs if order == "horizontal" else structure.target_pairs)
-        products = cost.grouped_product(pairs, relations, num_blocks, rows, columns)
+        products = Cost.grouped_product(pairs, relations, num_blocks, rows, columns)
         if order == "horizontal":
             return (
-                cost.take_rows(pairs, sources, width_in) + products + cost.gather_sum(targets, pairs, edges, width_out)
+                Cost.take_rows(pairs, sources, width_in) + products + Cost.gather_sum(targets, pairs, edges, width_out)
             )
-        mixing = cost.gather_sum(pairs, sources, edges, width_in)
-        return mixing + products + cost.gather_sum(targets, pairs, pairs, width_out, valued=False)
+        mixing = Cost.gather_sum(pairs, sources, edges, width_in)
+        return mixing + products + Cost.gather_sum(targets, pairs, pairs, width_out, valued=False)
 
     def dense(self) -> Tensor:
         relations, num_blocks, rows, columns = self.blocks.shape
@@ -211,12 +207,12 @@ class Diagonal(Decomposition):
         return relations * width_in
 
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> DiagonalWeights:
-        if shape.in_features != shape.out_features:
+        relations, width_in, width_out = shape
+        if width_in != width_out:
             raise ConfigError(
-                f"a diagonal weight keeps the width: in_features = {shape.in_features} must equal "
-                f"out_features = {shape.out_features}"
+                f"a diagonal weight keeps the width: in_features = {width_in} must equal out_features = {width_out}"
             )
-        return DiagonalWeights(init.draw((shape.relations, shape.in_features), generator))
+        return DiagonalWeights(init.draw((relations, width_in), generator))
 
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
@@ -237,7 +233,6 @@ class DiagonalWeights(RelationWeights):
     def __init__(self, scale: Tensor) -> None:
         super().__init__()
         self.scale = nn.Parameter(scale)
-        self.register_load_state_dict_pre_hook(_from_blocks)  # type: ignore[no-untyped-call]
 
     def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         return scaled_sum(adjacency.structure.triple_index, adjacency.weight, self.scale, x)
@@ -246,13 +241,7 @@ class DiagonalWeights(RelationWeights):
 
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
         relations, width = self.scale.shape
-        return cost.scaled_sum(structure.num_targets, structure.num_sources, relations, structure.num_edges, width)
+        return Cost.scaled_sum(structure.num_targets, structure.num_sources, relations, structure.num_edges, width)
 
     def dense(self) -> Tensor:
         return torch.diag_embed(self.scale)
-
-
-def _from_blocks(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Models saved before 0.2 hold a diagonal as blocks [relations, width, 1, 1]."""
-    if f"{prefix}blocks" in state:
-        state[f"{prefix}scale"] = state.pop(f"{prefix}blocks").flatten(1)

@@ -1,4 +1,4 @@
-"""The rank of each true triple among all triples that differ from it in one node.
+"""How well true triples rank among all others: the rank of each among all triples that differ from it in one node.
 
 A triple (s, r, o) asks two questions, (s, r, ?) and (?, r, o); its rank under each is the place of its own score among
 the scores of all N nodes. Counting does it, nothing is sorted:
@@ -8,14 +8,15 @@ the scores of all N nodes. Counting does it, nothing is sorted:
     realistic    their mean: the expected place if ties were broken at random
 
 "Filtered" leaves out other answers known to be true. They are not masked in the scores: what they contributed is
-counted apart and subtracted, so that one pass gives raw and filtered ranks, under every treatment of ties.
+counted apart and subtracted, so that one pass gives raw and filtered ranks, under every treatment of ties. What is
+reported of them: mean reciprocal rank, hits at k, mean rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from rgcn.scoring import Questions, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
+HITS_AT = (1, 3, 10)
 
 # On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
 # many nodes a block should still have rows enough to be worth reading all node vectors for.
@@ -188,3 +190,85 @@ class _Ranker:
             last = max(last, first + 1)
             yield first, last
             first, before = last, int(spent[last - 1])
+
+
+# -- metrics -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankMetrics:
+    """Means over `count` ranked queries.
+
+    mrr        mean of 1 / rank
+    hits       {k: share of ranks ≤ k}
+    mean_rank  mean of rank
+    """
+
+    count: int
+    mrr: float
+    hits: dict[int, float]
+    mean_rank: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat, ready for JSON: mrr, hits@1, ..., mean_rank, count."""
+        hits = {f"hits@{k}": value for k, value in self.hits.items()}
+        return {"mrr": self.mrr, **hits, "mean_rank": self.mean_rank, "count": self.count}
+
+
+@dataclass(frozen=True)
+class RankingReport:
+    """Metrics over both directions together, each direction alone, and each relation that occurs (both directions)."""
+
+    both: RankMetrics
+    object: RankMetrics
+    subject: RankMetrics
+    by_relation: dict[int, RankMetrics]
+
+    def as_dict(self, relations: Sequence[str]) -> dict[str, Any]:
+        """Plain values, ready for JSON: those of both directions, `by_direction`, and `by_relation` by name."""
+        return {
+            **self.both.as_dict(),
+            "by_direction": {"object": self.object.as_dict(), "subject": self.subject.as_dict()},
+            "by_relation": {relations[r]: metrics.as_dict() for r, metrics in self.by_relation.items()},
+        }
+
+
+def rank_metrics(ranks: Tensor, hits_at: Sequence[int] = HITS_AT) -> RankMetrics:
+    """Metrics of ranks [n], n ≥ 1. A k larger than the graph is harmless: every rank is a hit.
+
+    >>> rank_metrics(torch.tensor([1.0, 2.0, 4.0, 4.0]), hits_at=(1, 3))
+    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75)
+    """
+    if ranks.numel() == 0:
+        raise DataError("there are no ranks to take the mean of")
+    return _by_group(ranks, torch.zeros_like(ranks, dtype=torch.int64), hits_at)[0]
+
+
+def summarize(
+    ranks: Ranks, *, ties: Ties = "realistic", filtered: bool = True, hits_at: Sequence[int] = HITS_AT
+) -> RankingReport:
+    """The metrics of ranks under one treatment of ties, raw or filtered."""
+    by_object, by_subject = ranks.rank("object", ties, filtered), ranks.rank("subject", ties, filtered)
+    every = torch.cat([by_object, by_subject])
+    relation = ranks.triples[:, 1].cpu()
+    return RankingReport(
+        both=rank_metrics(every, hits_at),
+        object=rank_metrics(by_object, hits_at),
+        subject=rank_metrics(by_subject, hits_at),
+        by_relation=_by_group(every, torch.cat([relation, relation]), hits_at),
+    )
+
+
+def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int]) -> dict[int, RankMetrics]:
+    """Metrics of the ranks of each group that occurs, by group number."""
+    if any(k < 1 for k in hits_at):
+        raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")
+    ranks = ranks.double()
+    groups, place, sizes = torch.unique(group, return_inverse=True, return_counts=True)
+    columns = [1.0 / ranks, ranks, *[(ranks <= k).double() for k in hits_at]]
+    sums = torch.zeros(len(groups), len(columns), dtype=torch.float64).index_add_(0, place, torch.stack(columns, dim=1))
+    means = (sums / sizes[:, None]).tolist()
+    return {
+        number: RankMetrics(size, mrr, dict(zip(hits_at, hits, strict=True)), mean_rank)
+        for number, size, (mrr, mean_rank, *hits) in zip(groups.tolist(), sizes.tolist(), means, strict=True)
+    }

@@ -1,11 +1,10 @@
-"""Node classification as a task: by a classifier of nodes, or by a link model."""
+"""The three tasks that come with the package: classes of nodes, missing links, and classes by links."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import DataError
-from rgcn.tasks.link_prediction import LinkPrediction
 from rgcn.tasks.task import Metric, Task
 
 if TYPE_CHECKING:
@@ -15,7 +14,14 @@ if TYPE_CHECKING:
 ACCURACY = Metric("accuracy", "accuracy", share=True)
 LOSS = Metric("loss", "loss", higher=False)
 HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
-MEASURED = LinkPrediction()  # how a link model is measured while it trains
+RANKING = (
+    Metric("mrr", "MRR"),
+    Metric("hits@1", "hits@1", share=True),
+    Metric("hits@3", "hits@3", share=True),
+    Metric("hits@10", "hits@10", share=True),
+    Metric("mean_rank", "mean rank", higher=False),
+)
+MEASUREMENTS = 10  # on validation data in a trial, where the configuration does not say
 
 
 class NodeClassification(Task):
@@ -60,6 +66,50 @@ class NodeClassification(Task):
         if epoch is not None and epoch >= config.training.epochs:
             lines.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
         return lines
+
+
+class LinkPrediction(Task):
+    """Which triples are missing?"""
+
+    name = "link-prediction"
+    noun = "links"
+    about = (
+        "Link prediction: the model scores triples (subject, relation, object), so that missing ones can be found. For "
+        "each held-out triple it must find the missing object, and the missing subject, among all nodes. MRR is the "
+        "mean of 1 / rank of the right one: 1 is perfect, 0.5 is as good as always coming second."
+    )
+    metrics = RANKING
+    watched = RANKING
+    answers = ("links",)
+    run = "rgcn.config:LinkPredictionRun"
+    estimator = "rgcn.tasks.link_predictor:LinkPredictor"
+    brings: ClassVar = {
+        "Reporting": "rgcn.pages.link_report:LinkReporting",
+        "Outcome": "rgcn.cli.outcome:LinkOutcome",
+    }
+
+    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        from rgcn.graph.blind import without_test_triples
+
+        graph = without_test_triples(graph)
+        if graph.triple_splits is None or not len(graph.split_triples("valid")):
+            raise DataError("tuning needs validation triples, and the graph has none: read it with a valid split")
+        return graph
+
+    def for_trials(self, config: RunConfig) -> dict[str, Any]:
+        every = config.training.evaluate_every or max(1, config.training.epochs // MEASUREMENTS)
+        return {"training.evaluate_every": every}
+
+    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Training measures on validation as the trial did, and keeps the best weights by itself: its number of steps
+        stays, since the learning rate may fall along it."""
+        return self.for_trials(config)
+
+    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+        return ["training.epochs is as it was: training keeps the weights that are best on validation by itself."]
+
+
+MEASURED = LinkPrediction()  # how a link model is measured while it trains
 
 
 class ClassificationByLinks(NodeClassification):
