@@ -27,11 +27,11 @@ from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
 from rgcn.paper import quick_tables as quick
 from rgcn.paper import rendering
-from rgcn.paper import reproduction_page as page
 from rgcn.paper.judging import PaperReport, PaperTable
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
     ReproductionPlan,
+    Trainings,
     configurations,
     run_trainings,
     sorted_out,
@@ -40,10 +40,8 @@ from rgcn.paper.trainings import (
 
 
 def train_task(asked: PaperTaskCommand) -> None:
-    names, plan = (
-        configurations(asked.task, asked.which.names, asked.which.datasets, asked.models),
-        _plan(asked.training),
-    )
+    names = configurations(asked.task, asked.which.names, asked.which.datasets, asked.models)
+    plan = _plan(asked.training)
     outcomes, failures = _trained(names, plan, asked.telling.quiet)
     _finish([training_table(asked.task, outcomes, plan.changes)], asked.telling, failures)
 
@@ -98,13 +96,12 @@ def _plan(how: PaperTrainingOptions) -> ReproductionPlan:
     )
 
 
-def _trained(names: list[str], plan: ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
+def _trained(names: list[str], plan: ReproductionPlan, quiet: bool) -> Trainings:
     try:
         with series_progress(quiet) as progress:
-            trainings = run_trainings(names, plan, progress)
+            return run_trainings(names, plan, progress)
     except StoppedError as error:  # a training that is stopped names its own folder; here it is the whole that goes on
         raise error.advising("the same command goes on from there") from None
-    return trainings.outcomes, trainings.failures
 
 
 # -- showing -----------------------------------------------------------------------------------------------
@@ -115,10 +112,13 @@ def _finish(
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
     report = PaperReport.made_here(tables)
-    files = {telling.markdown: rendering.markdown, telling.html: page.html_page}
+    files = {telling.markdown: rendering.markdown, telling.html: rendering.html_page}
     if also_in is not None:
-        for name, render in (("md", rendering.markdown), ("html", page.html_page), ("json", rendering.json_text)):
-            files[also_in / f"report.{name}"] = render
+        files |= {
+            also_in / "report.md": rendering.markdown,
+            also_in / "report.html": rendering.html_page,
+            also_in / "report.json": rendering.json_text,
+        }
     if telling.as_json:
         typer.echo(rendering.json_text(report), nl=False)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import typer
 from rich.markup import escape
 
@@ -24,7 +26,7 @@ def list_runs(asked: RunsCommand) -> None:
     for complaint in complaints:
         typer.echo(f"rgcn: {complaint}", err=True)
     if asked.as_json:
-        print_json([line.as_dict() for line in lines])
+        print_json([asdict(line) for line in lines])
     elif lines:
         _print(lines)
     else:

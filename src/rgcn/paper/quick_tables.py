@@ -155,7 +155,7 @@ def measured_tensors(graph: KnowledgeGraph, seed: int) -> list[Tensor]:
     layer = network.encoder.layers[0]
     return [
         network.encoder.source.rows.trained.detach(),
-        network.encoder.source.all_nodes().detach(),
+        network.encoder.source().detach(),
         layer.weights.blocks.detach(),
         layer.self_loop.detach(),
         nodes,
@@ -189,7 +189,6 @@ def tensor_statistics(graph: KnowledgeGraph, seeds: int = SEEDS) -> list[dict[st
 
 
 def tensors_table(rows: Sequence[dict[str, Any]], seeds: int) -> PaperTable:
-    """The rows of `tensor_statistics` beside the paper's Table 4."""
     pairs = list(zip(rows, stated.TENSORS, strict=True))
     return PaperTable(
         "tensor-statistics",
