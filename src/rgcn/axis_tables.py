@@ -58,8 +58,8 @@ TRACKERS = Axis(
     "tracker",
     "rgcn.runs.tracking:RunTracker",
     {
-        "tensorboard": "rgcn.runs.tracking.tensorboard:TensorBoardTracker",
-        "mlflow": "rgcn.runs.tracking.mlflow:MlflowTracker",
-        "wandb": "rgcn.runs.tracking.wandb:WandbTracker",
+        "tensorboard": "rgcn.runs.tracking_services:TensorBoardTracker",
+        "mlflow": "rgcn.runs.tracking_services:MlflowTracker",
+        "wandb": "rgcn.runs.tracking_services:WandbTracker",
     },
 )

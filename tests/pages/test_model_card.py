@@ -98,7 +98,7 @@ def test_it_has_every_section_and_says_how_it_was_made(node_run):
     assert "training 20, validation 10, test 10" in sections["Data"]
     assert "model.hidden: 4\ntraining.epochs: 5" in sections["Training"]
     assert "Seed: 0" in sections["Training"]
-    assert f"torch {rgcn.runs.environment.environment()['versions']['torch']}" in sections["Training"]
+    assert f"torch {rgcn.runs.folder.environment()['versions']['torch']}" in sections["Training"]
     assert "a row for every (relation, node)" in sections["What it cannot do"]
     assert "rgcn predict RUN --nodes" in sections["How to use it"]
     assert "10 test nodes: one node more or less is 10.0 points" in sections["Read with care"]

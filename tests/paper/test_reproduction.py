@@ -16,8 +16,7 @@ from rgcn.paper import LINK, NODE, published
 from rgcn.paper.judging import Judged, PaperReport, PaperRow, PaperTable, judge, judge_time
 from rgcn.paper.published import ACCURACY, RANKING, Figure
 from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table, timings_table
-from rgcn.paper.rendering import json_text, lay_out, markdown, markdown_table
-from rgcn.paper.reproduction_page import html_page
+from rgcn.paper.rendering import html_page, json_text, lay_out, markdown, markdown_table
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
     ReproductionPlan,
@@ -237,7 +236,7 @@ def test_lines_columns_and_notes(report):
         "Torch-RGCN 1.500 ± 0.100",
         "c-RGCN fewer",
     ]
-    assert [line.begins for line in laid.lines] == [True, False, False, True]
+    assert [bool(line.cells["what"]) for line in laid.lines] == [True, False, False, True]
     assert [line.cells["verdict"] for line in laid.lines] == ["above [1]", "below", "above [1]", "none [2]"]
     assert laid.footnotes == ["[1] one <i>", "[2] two"]
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from filelock import FileLock
 
 from rgcn.config import RunConfig
 from rgcn.config.knobs import SearchSpace
@@ -164,7 +165,7 @@ def test_a_folder_with_something_else_and_a_damaged_study_are_refused(people: Pa
 def test_two_at_once_in_one_folder_are_refused(people: Path) -> None:
     plan = _plan(people)
     plan.folder.mkdir()
-    with studies.sole_use(plan.folder), pytest.raises(DataError, match="another `rgcn tune` is at work"):
+    with FileLock(plan.folder / ".tune.lock"), pytest.raises(DataError, match="another `rgcn tune` is at work"):
         tune(plan, 1)
 
 

@@ -21,7 +21,7 @@ from rgcn.bench.measuring import StepJob, available_bytes, measure_apart, speeds
 from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.runs.environment import environment
+from rgcn.runs.folder import environment
 from rgcn.tasks.estimator import choose_device
 from rgcn.version import __version__
 

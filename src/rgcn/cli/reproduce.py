@@ -17,7 +17,6 @@ from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
 from rgcn.paper import quick_tables as quick
 from rgcn.paper import rendering, trainings
-from rgcn.paper import reproduction_page as page
 from rgcn.paper.judging import PaperReport, PaperTable
 
 
@@ -94,9 +93,9 @@ def _finish(
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
     report = PaperReport.made_here(tables)
-    files = {telling.markdown: rendering.markdown, telling.html: page.html_page}
+    files = {telling.markdown: rendering.markdown, telling.html: rendering.html_page}
     if also_in is not None:
-        for name, render in (("md", rendering.markdown), ("html", page.html_page), ("json", rendering.json_text)):
+        for name, render in (("md", rendering.markdown), ("html", rendering.html_page), ("json", rendering.json_text)):
             files[also_in / f"report.{name}"] = render
     if telling.as_json:
         typer.echo(rendering.json_text(report), nl=False)

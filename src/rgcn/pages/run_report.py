@@ -16,8 +16,7 @@ from rgcn.pages.escaping import named
 from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained
-from rgcn.runs.environment import decisive_differences
-from rgcn.runs.folder import RunFolder
+from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__

@@ -15,7 +15,7 @@ from rgcn.data import load
 from rgcn.data.sources import NoSourceError
 from rgcn.errors import RgcnError
 from rgcn.paper.published import Figure
-from rgcn.runs.environment import environment
+from rgcn.runs.folder import environment
 from rgcn.words import times
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ class PaperTable:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PaperTable:
-        """What `as_dict` gave."""
         return TypeAdapter(cls).validate_python(values)
 
 
@@ -104,7 +103,6 @@ class PaperReport:
 
     @classmethod
     def made_here(cls, tables: Sequence[PaperTable]) -> PaperReport:
-        """Tables of today, of this command and this machine."""
         here = environment()
         machine = {key: here["hardware"][key] for key in ("cpu", "cores", "gpu", "system")}
         about = {"command": here["command"], "date": time.strftime("%Y-%m-%d")}
@@ -116,7 +114,6 @@ class PaperReport:
 
 
 def load_or_reason(name: str, mirror: Path | None) -> KnowledgeGraph | str:
-    """The graph, or the reason why there is none."""
     try:
         return load(name, mirror=mirror)
     except RgcnError as error:

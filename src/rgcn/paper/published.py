@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -27,9 +27,9 @@ class Figure:
     words  what the paper says instead of a number, or with another unit than we would
     """
 
-    value: float | None
-    by: str
-    where: str
+    value: float | None = None
+    by: str = ""
+    where: str = ""
     error: float | None = None
     words: str | None = None
 
@@ -40,13 +40,9 @@ class PublishedTensor:
 
     name: str
     shape: str
-    torch_rgcn: tuple[float, ...]
-    tf_rgcn: tuple[float, ...]
-    tf_rgcn_inverse: tuple[float, ...] = ()
-
-    @classmethod
-    def of(cls, name: str, shape: str, **sides: list[float]) -> PublishedTensor:
-        return cls(name, shape, **{side: tuple(values) for side, values in sides.items()})
+    torch_rgcn: Sequence[float]
+    tf_rgcn: Sequence[float]
+    tf_rgcn_inverse: Sequence[float] = ()
 
     @property
     def allowed(self) -> float:
@@ -54,12 +50,8 @@ class PublishedTensor:
         return 0.10 if self.name.endswith("output") else 0.02
 
 
-def _figure(value: float | None = None, where: str = "Table 2", **given: Any) -> Figure:
-    return Figure(value=value, where=where, **given)
-
-
 def _figures(given: Mapping[str, Any]) -> dict[str, Figure]:
-    return {name: _figure(**figure) for name, figure in given.items()}
+    return {name: Figure(**figure) for name, figure in given.items()}
 
 
 def _ranking(by: str, where: str, values: list[float], errors: list[float | None] | None = None) -> dict[str, Figure]:
@@ -73,13 +65,15 @@ TITLES: Mapping[str, str] = _READ["titles"]
 NODE_DATASETS: Mapping[str, Mapping[str, int]] = _READ["node datasets"]
 LINK_DATASETS: Mapping[str, Mapping[str, int]] = _READ["link datasets"]
 PRUNED: list[str] = _READ["pruned"]
-ACCURACY = {name: tuple(_figure(**figure) for figure in given) for name, given in _READ["accuracy"].items()}
+ACCURACY = {
+    name: tuple(Figure(**figure, where="Table 2") for figure in given) for name, given in _READ["accuracy"].items()
+}
 # {configuration: a dictionary {metric: figure} for each published row}
 RANKING = {name: tuple(_ranking(**row) for row in rows) for name, rows in _READ["ranking"].items()}
 DESCRIBED: Mapping[str, Mapping[str, Any]] = _READ["described"]
 SHARES = _figures(_READ["parameters"])
 NODE_TIMES, LINK_TIMES = _figures(_READ["times"]["cpu"]), _figures(_READ["times"]["link"])
 NODE_TIME_ON_GPU, FREEBASE_TIME, DISTMULT_TIME = (
-    _figure(**_READ["times"][key]) for key in ("gpu", "freebase", "distmult")
+    Figure(**_READ["times"][key]) for key in ("gpu", "freebase", "distmult")
 )
-TENSORS = tuple(PublishedTensor.of(**tensor) for tensor in _READ["tensors"])
+TENSORS = tuple(PublishedTensor(**tensor) for tensor in _READ["tensors"])

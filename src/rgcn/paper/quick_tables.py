@@ -189,7 +189,6 @@ def tensor_statistics(graph: KnowledgeGraph, seeds: int = SEEDS) -> list[dict[st
 
 
 def tensors_table(rows: Sequence[dict[str, Any]], seeds: int) -> PaperTable:
-    """The rows of `tensor_statistics` beside the paper's Table 4."""
     pairs = list(zip(rows, stated.TENSORS, strict=True))
     return PaperTable(
         "tensor-statistics",

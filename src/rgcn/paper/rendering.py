@@ -1,27 +1,29 @@
-"""Tables as cells of text, and as Markdown."""
+"""Tables as cells of text, and a report of them as Markdown, as HTML and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rgcn.pages.layout import page, parts
 from rgcn.paper.judging import Kind, PaperReport, PaperRow, PaperTable
 from rgcn.paper.published import Figure
 from rgcn.words import count, duration
 
 COLUMNS = ("what", "of", "published", "ours", "runs", "time", "verdict")
 NUMBERS = ("ours", "runs", "time")  # set to the right
+GOOD = ("agrees", "equal", "within")
+BAD = ("below", "differs", "outside")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: its cells by column, and whether a new subject begins here."""
+    """A line of a table: its cells by column, and the verdict without the number of a note."""
 
     cells: dict[str, str]
     verdict: str
-    begins: bool
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,19 @@ def lay_out(table: PaperTable) -> Laid:
     lines: list[Line] = []
     before, shown_detail = None, ""
     for row in table.rows:
-        begins, subject = row.subject != before, row.subject
-        before = subject
-        if not begins:
+        subject = row.subject
+        if subject == before:
             subject = row.detail if row.detail != shown_detail else ""
             shown_detail = row.detail
-        mark = f" [{notes.index(row.note) + 1}]" if row.note else ""
-        lines += _lines(row, subject, begins, mark)
+        before = row.subject
+        lines += _lines(row, subject, f" [{notes.index(row.note) + 1}]" if row.note else "")
     filled = {column for line in lines for column, text in line.cells.items() if text}
     if len({row.quantity for row in table.rows}) == 1:
         filled.discard("of")
     return Laid(tuple(c for c in COLUMNS if c in filled), lines, [f"[{i}] {n}" for i, n in enumerate(notes, 1)])
 
 
-def _lines(row: PaperRow, subject: str, begins: bool, mark: str) -> Iterator[Line]:
+def _lines(row: PaperRow, subject: str, mark: str) -> Iterator[Line]:
     ours = "" if row.ours is None else figure_text(row.ours, row.error, row.kind, row.digits)
     if row.extrapolated:
         ours = f"≈ {ours}"
@@ -67,12 +68,12 @@ def _lines(row: PaperRow, subject: str, begins: bool, mark: str) -> Iterator[Lin
         "time": "" if row.seconds is None else duration(row.seconds),
     }
     if not row.published:
-        yield Line({**first, "published": "", "verdict": mark.strip()}, "", begins)
+        yield Line({**first, "published": "", "verdict": mark.strip()}, "")
     for number, judged in enumerate(row.published):
         cells = first if number == 0 else dict.fromkeys(first, "")
         published = f"{judged.figure.by} {published_text(judged.figure, row.kind, row.digits)}".strip()
         verdict = (judged.verdict + (mark if number == 0 else "")).strip()
-        yield Line({**cells, "published": published, "verdict": verdict}, judged.verdict, begins and number == 0)
+        yield Line({**cells, "published": published, "verdict": verdict}, judged.verdict)
 
 
 def published_text(figure: Figure, kind: Kind, digits: int) -> str:
@@ -105,10 +106,10 @@ def title(table: PaperTable) -> str:
     return words + (f" (CHANGED by --set {' '.join(table.changed)})" if table.changed else "")
 
 
-def below(table: PaperTable, laid: Laid) -> list[str]:
-    """What is said under a table: the rule, the notes, the footnotes."""
+def below(table: PaperTable) -> list[str]:
+    """What is said under a table and the notes of its rows."""
     changed = ["Settings were changed: this is a trial, not a reproduction."] if table.changed else []
-    return [*changed, table.rule, *table.notes, *laid.footnotes]
+    return [*changed, table.rule, *table.notes]
 
 
 def markdown_table(table: PaperTable) -> str:
@@ -123,13 +124,29 @@ def markdown_table(table: PaperTable) -> str:
 
 
 def markdown(report: PaperReport) -> str:
-    """The whole report as a page."""
-    parts = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
+    text = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
     for table in report.tables:
-        parts += [f"## {title(table)}\n", markdown_table(table)]
-        said = below(table, Laid((), [], []))
-        parts.append("\n".join(f"{line}\n" for line in said))
-    return "\n".join(parts)
+        text += [f"## {title(table)}\n", markdown_table(table), "\n".join(f"{line}\n" for line in below(table))]
+    return "\n".join(text)
+
+
+def html_page(report: PaperReport) -> str:
+    """The whole report as one HTML file, in the frame all our pages share."""
+    laid = [(table, lay_out(table)) for table in report.tables]
+    tables = [(title(table), headings(made), made, [*below(table), *made.footnotes]) for table, made in laid]
+    content = parts("reproduction.html", tables=tables, numbers=NUMBERS, mood=mood)
+    return page("The paper's figures beside ours", content, footer=about_text(report.about))
+
+
+def mood(verdict: str) -> str:
+    """How a verdict is colored: good, bad, or quiet where nothing is wrong and nothing is the same.
+
+    >>> mood("agrees"), mood("+0.1%, within 2%"), mood("below"), mood("above"), mood("90 × faster")
+    ('good', 'good', 'bad', 'quiet', 'quiet')
+    """
+    if any(word in verdict for word in GOOD):
+        return "good"
+    return "bad" if any(word in verdict for word in BAD) else "quiet"
 
 
 def about_text(about: dict[str, Any]) -> str:
@@ -147,15 +164,3 @@ def json_text(report: PaperReport) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def groups(laid: Laid) -> Iterator[Sequence[Line]]:
-    """The lines of each subject together."""
-    group: list[Line] = []
-    for line in laid.lines:
-        if line.begins and group:
-            yield group
-            group = []
-        group.append(line)
-    if group:
-        yield group

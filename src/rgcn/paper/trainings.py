@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError
@@ -22,10 +22,14 @@ from rgcn.runs.series import SeriesListener, run_series, training_team
 
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}
 DEFAULT_RUNS, LONG_RUNS = 10, {"rgcn/lp-wn18": 1, "c-rgcn/lp-wn18": 1}
-METRIC_TITLES = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10"}
-
-
-# -- which, from names as people type them -------------------------------------------------------------------
+METRIC_TITLES = dict(zip(METRICS, ("MRR", "Hits@1", "Hits@3", "Hits@10"), strict=True))
+TABLES = {  # their titles, and what is to be said of them
+    NODE: ("Node classification", "The configurations are those of the paper. ± is the standard error over the runs."),
+    LINK: (
+        "Link prediction, filtered, test split",
+        "The configurations differ from the paper's description (docs/reproduction.md).",
+    ),
+}
 
 
 def configurations(
@@ -93,9 +97,6 @@ def subject(name: str) -> str:
     return ", ".join(TITLES[part] for part in _dataset_and_model(name))
 
 
-# -- trained -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Trained:
     """What the runs of a configuration gave on the test split; `note` where something is to be said of them."""
@@ -146,17 +147,16 @@ class ReproductionPlan:
         return self.folder / (name.replace("/", "-") + tail)
 
 
-@dataclass
-class Trainings:
+class Trainings(NamedTuple):
     """What the trainings of some configurations gave: figures or, where the data are not to be had, a reason."""
 
-    outcomes: dict[str, Trained | str] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
+    outcomes: dict[str, Trained | str]
+    failures: list[str]
 
 
 def run_trainings(names: Iterable[str], plan: ReproductionPlan, listener: SeriesListener | None = None) -> Trainings:
     """Train every configuration with its seeds; each test split is read once a run, at the end."""
-    trainings, chosen = Trainings(), list(names)
+    trainings, chosen = Trainings({}, []), list(names)
     folders = [plan.folder_of(name) for name in chosen]
     old = [str(path) for path in folders if any(RunFolder(seed).exists() for seed in path.glob("seed-*"))]
     if plan.fresh and old:
@@ -176,40 +176,27 @@ def run_trainings(names: Iterable[str], plan: ReproductionPlan, listener: Series
             hears.begin(name, runs, config.training.epochs)
             series = run_series(config, runs, folder=folder, mirror=plan.mirror, listener=hears, team=team)
             failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
-            trainings.failures += failed
+            trainings.failures.extend(failed)
             note = f"{len(failed)} of {runs} runs failed" if failed else ""
             trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
     return trainings
 
 
-# -- shown -------------------------------------------------------------------------------------------------
-
-
 def training_table(task: str, outcomes: Mapping[str, Trained | str], changed: Sequence[str] = ()) -> PaperTable:
     """Accuracies beside those of the paper's Table 2, or MRR and hits beside those of its Tables 5 and 6."""
-    if task == NODE:
-        title, note = (
-            "Node classification",
-            "The configurations are those of the paper. ± is the standard error over the runs.",
-        )
-        accuracy = PaperRow("", "test accuracy, %", kind="percent", digits=2)
-        rows = [
-            _filled(replace(accuracy, subject=subject(name)), outcomes[name], "accuracy", ACCURACY[name], scale=100.0)
-            for name in CONFIGURATIONS[NODE]
-            if name in outcomes
-        ]
-    else:
-        title = "Link prediction, filtered, test split"
-        note = "The configurations differ from the paper's description (docs/reproduction.md)."
-        rows = [row for name in CONFIGURATIONS[LINK] if name in outcomes for row in _ranking_rows(name, outcomes[name])]
+    title, note = TABLES[task]
+    rows = [row for name in CONFIGURATIONS[task] if name in outcomes for row in _rows(name, outcomes[name])]
     return PaperTable(task, title, rows, rule=RULE, notes=() if changed else (note,), changed=tuple(changed))
 
 
-def _ranking_rows(name: str, outcome: Trained | str) -> list[PaperRow]:
+def _rows(name: str, outcome: Trained | str) -> list[PaperRow]:
+    if name in ACCURACY:
+        accuracy = PaperRow(subject(name), "test accuracy, %", kind="percent", digits=2)
+        return [_filled(accuracy, outcome, "accuracy", ACCURACY[name], scale=100.0)]
     rows = []
-    for metric in METRICS:
+    for metric, title in METRIC_TITLES.items():
         figures = [published[metric] for published in RANKING[name]]
-        rows.append(_filled(PaperRow(subject(name), METRIC_TITLES[metric]), outcome, metric, figures))
+        rows.append(_filled(PaperRow(subject(name), title), outcome, metric, figures))
     return [rows[0], *(replace(row, runs=None, seconds=None) for row in rows[1:])]
 
 

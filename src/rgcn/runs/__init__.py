@@ -18,19 +18,15 @@ if TYPE_CHECKING:
 
 # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
 _FILES = {
-    "RunFolder": "folder",
-    "RunResult": "training",
-    "dump_configuration": "configuration",
-    "evaluate": "assembly",
-    "load_configuration": "configuration",
-    "load_data": "assembly",
-    "resume": "training",
-    "shipped_configurations": "configuration",
-    "train": "training",
+    "assembly": ("evaluate", "load_data"),
+    "configuration": ("dump_configuration", "load_configuration", "shipped_configurations"),
+    "folder": ("RunFolder",),
+    "training": ("RunResult", "resume", "train"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module 'rgcn.runs' has no attribute {name!r}")
-    return getattr(import_module(f"rgcn.runs.{_FILES[name]}"), name)
+    for file, names in _FILES.items():
+        if name in names:
+            return getattr(import_module(f"rgcn.runs.{file}"), name)
+    raise AttributeError(f"module 'rgcn.runs' has no attribute {name!r}")

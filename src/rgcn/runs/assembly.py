@@ -31,11 +31,7 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
 
 
 def make_model(config: RunConfig) -> Estimator:
-    """An unfitted model with the configuration's settings."""
     return task_of(config.task).estimator_class.from_settings(config.settings())
-
-
-# -- of a run ----------------------------------------------------------------------------------------------
 
 
 def refuse_other_data(

@@ -66,8 +66,7 @@ class Checkpoints:
         for _ in range(ATTEMPTS):
             before = self._files()
             for path in before:
-                state = self._read_or_warn(path)
-                if state is not None:
+                if (state := self._read_or_warn(path)) is not None:
                     return state
             if self._files() == before:
                 break  # else a training that goes on meanwhile has replaced what we were reading
@@ -128,12 +127,10 @@ class Checkpoints:
     def _forget_old(self) -> None:
         kept: set[str] = set()
         for number, path in enumerate(self._files()):
-            names = {file["name"] for file in _files_of(path).values()}
             if number < self.keep_last:
-                kept |= names
-                continue
-            path.unlink(missing_ok=True)  # first, so that what is left without its other half is never used
-            (self.folder / f"{path.stem}.safetensors").unlink(missing_ok=True)
+                kept |= {file["name"] for file in _files_of(path).values()}
+            else:
+                path.unlink(missing_ok=True)  # first, so that what is left without its other half is never used
         for path in [*self.folder.glob("best-*.safetensors"), *self.folder.glob("step-*.safetensors")]:
             if path.name not in kept:
                 path.unlink(missing_ok=True)

@@ -176,9 +176,6 @@ def _named_task(schema: dict[str, Any], task: str) -> dict[str, Any]:
     return {**schema, "required": required if task == DEFAULT_TASK else ["task", *required]}
 
 
-# -- layers ----------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _Layers:
     """Values on their way to a configuration, where each was given, and what is already known to be wrong."""
@@ -189,7 +186,6 @@ class _Layers:
     of_run: str | None = None  # what the file is called in messages, where it is a run's
 
     def change(self, change: str) -> None:
-        """Apply `section.key=value`."""
         key, separator, text = change.partition("=")
         origin = Origin(f"--set {change}")
         path = tuple(part.strip() for part in key.split("."))

@@ -16,10 +16,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +44,9 @@ FORMAT_VERSION = 2
 LOCK_PATIENCE_S = 1.0
 ABOUT_KEYS = {"task", "dataset", "model", "seed", "epochs", "created", "data", "configuration", "sessions"}
 RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
+PACKAGES = ("rgcn", "torch", "numpy", "numba", "triton", "polars", "pyoxigraph", "safetensors")
+# What the bits of a result may depend on: where one of these changes, a resumed run may end with other last digits.
+DECISIVE = ("python", "rgcn", "torch", "numpy", "numba", "triton", "cpu", "cores", "threads", "gpu")
 
 
 class RunFolder:
@@ -72,7 +79,6 @@ class RunFolder:
         return (self.path / "run.json").exists()
 
     def about(self) -> dict[str, Any]:
-        """What run.json says."""
         about = read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
         missing = sorted(ABOUT_KEYS - about.keys())
         problem = f"it lacks {', '.join(missing)}" if missing else TASKS.problem(about["task"])
@@ -213,8 +219,8 @@ class RunFolder:
             "configuration": config.model_dump(mode="json"),
             "sessions": [],
         }
-        self._write_about(about)  # first: from here on it is a run that can be resumed, whatever happens next
-        self._write("config.yaml", dump_configuration(config))
+        self.write("run.json", about)  # first: from here on it is a run that can be resumed, whatever happens next
+        self.write("config.yaml", dump_configuration(config))
 
     def refuse_unless_free(self, ours: bool = False) -> None:
         """Results are never overwritten, and what is no run is left alone. ours: this process holds the lock."""
@@ -240,42 +246,39 @@ class RunFolder:
 
         about = self.about()
         if not (self.path / "config.yaml").exists():
-            self._write("config.yaml", dump_configuration(self.config()))
+            self.write("config.yaml", dump_configuration(self.config()))
         open_still = {"ended": None, "outcome": None, "to_step": None}
         here = {"pid": os.getpid(), "host": platform.node()}
         about["sessions"].append({"began": now(), "from_step": from_step, **open_still, **here})
-        self._write("environment.json", json.dumps([*self.environment(), environment], indent=1) + "\n")
-        self._write_about(about)
+        self.write("environment.json", [*self.environment(), environment])
+        self.write("run.json", about)
         self.log(f"{'began' if from_step == 0 else f'resumed at step {from_step}'}, process {os.getpid()}")
 
     def end_session(self, outcome: str, to_step: int, words: str = "") -> None:
-        """Note how this process left the run."""
         about = self.about()
         about["sessions"][-1].update(ended=now(), outcome=outcome, to_step=to_step)
-        self._write_about(about)
+        self.write("run.json", about)
         self.log(f"{outcome} at step {to_step}" + (f": {words}" if words else ""))
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        self._write("result.json", json.dumps(result, indent=2) + "\n")
-
     def log(self, message: str) -> None:
-        with self._saying_what_cannot_be_written("log.txt") as path, path.open("a", encoding="utf-8") as file:
+        path = self.path / "log.txt"
+        with saying_what_cannot_be_written(path), path.open("a", encoding="utf-8") as file:
             file.write(f"{now()}  {message}\n")
 
-    def _write_about(self, about: dict[str, Any]) -> None:
-        self._write("run.json", json.dumps(about, indent=2) + "\n")
+    def write(self, name: str, content: Any) -> None:
+        """Put a file in place: text as it is, anything else as JSON."""
+        with saying_what_cannot_be_written(self.path / name):
+            text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
+            write_atomically(self.path / name, text)
 
-    def _write(self, name: str, content: str) -> None:
-        with self._saying_what_cannot_be_written(name) as path:
-            write_atomically(path, content)
 
-    @contextmanager
-    def _saying_what_cannot_be_written(self, name: str) -> Iterator[Path]:
-        try:
-            yield self.path / name
-        except OSError as error:
-            words = f"cannot write {self.path / name}: {error.strerror or error}; make room, then go on"
-            raise DataError(words) from error
+@contextmanager
+def saying_what_cannot_be_written(path: Path) -> Iterator[None]:
+    """An error of the system, a full disk for instance, with the file and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}; make room, then resume") from error
 
 
 @contextmanager
@@ -329,3 +332,64 @@ def with_whole_paths(config: RunConfig) -> RunConfig:
 
     paths = {name: whole(getattr(config.data, name)) for name in ("path", "features", "labels")}
     return config.model_copy(update={"data": config.data.model_copy(update=paths)})
+
+
+# -- what a session runs on --------------------------------------------------------------------------------
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware, git state of the working folder and the command; plain values, ready for JSON."""
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {
+        "versions": versions,
+        "hardware": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "memory_bytes": _memory(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "git": _git_state(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def decisive_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What changed between two environments that may change a result's last digits, in words."""
+    old = {**before.get("versions", {}), **before.get("hardware", {})}
+    new = {**now["versions"], **now["hardware"]}
+    return [f"{key} {old[key]} → {new.get(key)}" for key in DECISIVE if key in old and old[key] != new.get(key)]
+
+
+def _git_state() -> dict[str, Any] | None:
+    """Commit, branch and whether anything is uncommitted; None outside a repository, or without git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
+    try:
+        commit, branch = git("rev-parse", "HEAD"), git("rev-parse", "--abbrev-ref", "HEAD")
+        changed = bool(git("status", "--porcelain", "--untracked-files=no"))
+        return {"commit": commit, "branch": branch, "changed": changed}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _cpu() -> str:
+    with suppress(OSError, StopIteration):  # only Linux has it
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

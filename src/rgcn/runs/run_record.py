@@ -9,24 +9,18 @@ import math
 import statistics
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.errors import DataError
 from rgcn.runs.folder import RunFolder
 from rgcn.tasks.task import Metric, Task, task_of
 
-if TYPE_CHECKING:
-    from rgcn.config import RunConfig
-
 DEEPEST = 4  # folders below the one that is listed
 NUMBERS = (int, float)  # and not bool, which is a kind of int
-
-
-# -- a line each -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,9 +51,6 @@ class RunLine:
         task = task_of(self.task)
         metric = next(one for one in (*task.metrics, *task.watched) if one.name == name)
         return f"{split} {metric.title} {metric.words(self.value)}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
@@ -133,9 +124,6 @@ def _seconds(reports: Sequence[Mapping[str, Any]]) -> float | None:
     return reports[-1].get("seconds") or 0.0 if reports else None
 
 
-# -- a whole run -------------------------------------------------------------------------------------------
-
-
 class BestEpoch(NamedTuple):
     """A validation figure where it was best."""
 
@@ -170,7 +158,6 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """Model and data in a few words."""
         data = self.config.data
         return f"{self.config.model.title} on {data.dataset or Path(str(data.path)).name}"
 
@@ -186,7 +173,6 @@ class RunRecord:
 
     @property
     def epochs(self) -> int:
-        """How far the training came."""
         return _reached(self.metrics, self.sessions) if self.result is None else int(self.result["epochs"])
 
     def curve(self, name: str) -> list[tuple[float, float]]:
@@ -195,7 +181,6 @@ class RunRecord:
 
     @property
     def reported(self) -> set[str]:
-        """The columns its reports have."""
         return {name for row in self.metrics for name in row}
 
     def best(self) -> BestEpoch | None:
@@ -245,9 +230,6 @@ def session_seconds(session: Mapping[str, Any]) -> float | None:
     except (KeyError, ValueError):
         return None
     return max(0.0, (ended - began).total_seconds())
-
-
-# -- several runs ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

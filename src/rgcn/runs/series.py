@@ -10,9 +10,7 @@ A series that was interrupted goes on where it was: finished seeds are kept, unf
 from __future__ import annotations
 
 import json
-import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -21,7 +19,6 @@ from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from rgcn.atomic import write_atomically
@@ -31,9 +28,9 @@ from rgcn.data.graph_store import read_json
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
-from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
+from rgcn.runs.folder import RunFolder, saying_what_cannot_be_written, sole_use, with_whole_paths
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.workers import TAKEN, Crew, Done
+from rgcn.runs.workers import TAKEN, Crew, Done, Interruption
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
@@ -69,7 +66,6 @@ class SeriesResult:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """Results of the runs that have one."""
         return [row.result for row in self.rows if row.result is not None]
 
     @property
@@ -82,7 +78,6 @@ class SeriesResult:
         return statistics.median(result["seconds"] for result in self.results) if self.results else None
 
     def summary(self) -> dict[str, dict[str, Spread]]:
-        """{split: {metric: Spread}} over the runs that have a result."""
         return summarize([result["metrics"] for result in self.results])
 
     def as_dict(self) -> dict[str, Any]:
@@ -193,7 +188,6 @@ class SeedTraining:
         return None if result is None else SeriesRow(self.config.seed, "reused", result)
 
     def do(self, shelf: Shelf, on_epoch: Callable[[Any], None]) -> SeriesRow:
-        """Train, from the beginning or from where it was interrupted."""
         from rgcn.runs.training import resume, train
 
         seed = self.config.seed
@@ -244,28 +238,13 @@ class TrainingTeam:
 @contextmanager
 def training_team(jobs: int) -> Iterator[TrainingTeam]:
     """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
+    interruption = Interruption(at_once=True)
     try:
-        with Crew[SeedTraining](jobs, _work) as crew, _told_of_termination() if jobs > 1 else nullcontext():
+        # One training in this process hears signals itself; several are stopped by us, SIGTERM or Ctrl-C.
+        with Crew[SeedTraining](jobs, _work) as crew, interruption if jobs > 1 else nullcontext():
             yield TrainingTeam(crew)
     except KeyboardInterrupt:
-        raise StoppedError("stopped by Ctrl-C", "", signal.SIGINT) from None
-
-
-@contextmanager
-def _told_of_termination() -> Iterator[None]:
-    """Within, SIGTERM is an error as Ctrl-C is, so that what was started is stopped before this process ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError("stopped by SIGTERM", "", number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        raise interruption.error() from None
 
 
 def _work(line: Connection) -> None:
@@ -302,9 +281,5 @@ def _keep(result: SeriesResult, folder: Path | None) -> None:
         **result.as_dict(),
         "configuration": result.config.model_dump(mode="json"),
     }
-    try:
+    with saying_what_cannot_be_written(folder / "series.json"):
         write_atomically(folder / "series.json", json.dumps(content, indent=1) + "\n")
-    except OSError as error:
-        raise DataError(
-            f"cannot write {folder / 'series.json'}: {error.strerror or error}; make room, then resume"
-        ) from error

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -20,9 +18,9 @@ from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.environment import decisive_differences, environment
-from rgcn.runs.folder import RunFolder
-from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
+from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
+from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
+from rgcn.runs.workers import Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
 from rgcn.tasks.task import Epoch
@@ -30,7 +28,6 @@ from rgcn.tasks.task import Epoch
 OnStep = Callable[[int], None]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
 WORTH_SAVING_S = 60.0
-HEARD = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -101,11 +98,11 @@ def resume(
     """
     run = RunFolder(folder)
     run.check()
-    if run.result() is not None:
-        return _finished(run)
+    if (result := run.result()) is not None:
+        return _finished(run, result)
     with run.writing():
-        if run.result() is not None:  # another process finished it while we waited for the lock
-            return _finished(run)
+        if (result := run.result()) is not None:  # another process finished it while we waited for the lock
+            return _finished(run, result)
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
         graph = load_data(config.data, mirror) if graph is None else graph
@@ -113,11 +110,8 @@ def resume(
         return _Session(run, config, graph, on_epoch, on_step).run_through()
 
 
-def _finished(run: RunFolder) -> RunResult:
-    result = run.result()
-    assert result is not None
-    figures = {key: result[key] for key in ("epochs", "parameters", "seconds", "metrics")}
-    return RunResult(run.config(), load_trained(run), **figures)
+def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
+    return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
 
 
 @contextmanager
@@ -230,11 +224,12 @@ class _Session(_Training):
         self.run.begin_session(self.steps_taken, here)
 
     def _open_trackers(self) -> None:
-        # First the files: should a server refuse, they are closed with the rest.
+        # One by one, the files first: should a server refuse, those before it are closed.
         columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
         path, plain = self.run.path, self.config.model_dump(mode="json")
         self.trackers.append(MetricFiles(path, columns, self.steps_taken))
-        self.trackers += open_trackers(self.config.trackers, path, path.name, plain, self.steps_taken)
+        for name in self.config.trackers:
+            self.trackers.append(open_tracker(name, path, path.name, plain, self.steps_taken))
 
     def _take_steps(self, fitting: Fitting) -> None:
         settings = self.config.checkpoints
@@ -257,14 +252,8 @@ class _Session(_Training):
 
     def _save_and_stop(self, fitting: Fitting) -> NoReturn:
         self._save(fitting)
-        received = self.interruption.received
-        assert received is not None
-        what = "Ctrl-C" if received == signal.SIGINT else received.name
-        raise StoppedError(
-            f"stopped by {what} at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved",
-            f"`rgcn resume {self.run.path}` goes on from there",
-            received,
-        )
+        where = f" at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved"
+        raise self.interruption.error(where, f"`rgcn resume {self.run.path}` goes on from there")
 
     def _conclude(self, fitting: Fitting) -> RunResult:
         """Measure and keep. A signal is obeyed at once here: the state after the last step is still there to be saved.
@@ -278,7 +267,7 @@ class _Session(_Training):
             result.model.save(str(self.run.path / "model"))
             for tracker in self.trackers:
                 tracker.finish(result.metrics)
-            self.run.write_result(result.as_dict())
+            self.run.write("result.json", result.as_dict())
         except KeyboardInterrupt:
             self.interruption.at_once = False
             if self.interruption.received is None:
@@ -290,35 +279,3 @@ class _Session(_Training):
             ) from error
         self.interruption.at_once = False
         return result
-
-
-class Interruption:
-    """Ctrl-C and SIGTERM within `with`: the first signal is only noted in `received`, a second Ctrl-C stops at once.
-
-    at_once: where nothing is under way that must not be cut short, the first signal raises KeyboardInterrupt too.
-
-    Signals reach only the main thread: elsewhere nothing is heard, and whoever owns the main thread decides.
-    """
-
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self.at_once = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            # What whoever started us wants ignored, `nohup` or a shell's background for instance, stays ignored.
-            heard = [number for number in HEARD if signal.getsignal(number) != signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._note) for number in heard}
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        for number, handler in self._before.items():
-            # None stands for a handler that was not set from Python and cannot be set again from here.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        again = self.received is not None and number == signal.SIGINT
-        self.received = self.received or signal.Signals(number)
-        if again or self.at_once:
-            raise KeyboardInterrupt

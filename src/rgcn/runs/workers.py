@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from rgcn.errors import DataError, StoppedError
@@ -24,6 +25,7 @@ from rgcn.threads import thread_limits, threads_each
 SECONDS_TO_STOP = 20.0  # a training that is told to stop may first have to save itself
 MOST_DEATHS = 3  # in a row: then it is not the task that ends its process
 TAKEN = "taken"  # said by a process that has heard its task: until then whatever ends it is not the task's fault
+HEARD = (signal.SIGINT, signal.SIGTERM)
 
 Task = TypeVar("Task")
 
@@ -164,7 +166,6 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
 
 
 def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
-    """What the other process runs."""
     _leave_stopping_to_the_parent()
     try:
         work(line, *arguments)
@@ -194,3 +195,41 @@ def _leave_stopping_to_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM within `with`: the first signal is only noted in `received`, a second Ctrl-C stops at once.
+
+    at_once: where nothing is under way that must not be cut short, the first signal raises KeyboardInterrupt too.
+
+    Signals reach only the main thread: elsewhere nothing is heard, and whoever owns the main thread decides.
+    """
+
+    def __init__(self, at_once: bool = False) -> None:
+        self.received: signal.Signals | None = None
+        self.at_once = at_once
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            # What whoever started us wants ignored, `nohup` or a shell's background for instance, stays ignored.
+            heard = [number for number in HEARD if signal.getsignal(number) != signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for number, handler in self._before.items():
+            # None stands for a handler that was not set from Python and cannot be set again from here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again = self.received is not None and number == signal.SIGINT
+        self.received = self.received or signal.Signals(number)
+        if again or self.at_once:
+            raise KeyboardInterrupt
+
+    def error(self, where: str = "", advice: str = "") -> StoppedError:
+        """What was received in words; where nothing was, it was Python that raised KeyboardInterrupt."""
+        received = self.received or signal.SIGINT
+        what = "Ctrl-C" if received == signal.SIGINT else received.name
+        return StoppedError(f"stopped by {what}{where}", advice, received)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.runs.folder import sole_use
 from rgcn.tasks.task import task_of
 from rgcn.tuning.result import TuneResult, importance, keep
 from rgcn.tuning.spaces import choose_spaces
@@ -43,7 +44,9 @@ def tune(
     if trials < 1 or jobs < 1:
         raise ConfigError(f"a study has at least one trial and one job; got trials = {trials}, jobs = {jobs}")
     studies.optuna()
-    with studies.sole_use(plan.folder), studies.storage_errors(plan.folder / "study.db"):
+    file = plan.folder / "study.db"
+    # Ours alone: a second one at work on the study would take our running trials for dead.
+    with sole_use(plan.folder, "study", "`rgcn tune`", ".tune.lock", file.exists()), studies.storage_errors(file):
         graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
         study = studies.open_study(plan)
         studies.begin(study, plan, graph.fingerprint)

@@ -1,4 +1,4 @@
-"""What a study found: the best configuration as plain YAML, every trial as a table."""
+"""What a study found: the best configuration as plain YAML, every trial as a table, all of it as a page."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
+from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
+from rgcn.pages.layout import page, parts
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks.task import task_of
-from rgcn.tuning.spaces import Spaces, changed
+from rgcn.tuning.spaces import Spaces, changed, described
 from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
 from rgcn.words import count
+
+SHOWN = 10  # of the best trials, on the page
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,6 @@ class TuneResult:
 
     @property
     def own(self) -> TrialRecord | None:
-        """The trial of the configuration as it was given."""
         return next((trial for trial in self.trials if trial.own and trial.state == "finished"), None)
 
     def count(self, state: str) -> int:
@@ -112,8 +117,6 @@ def importance(study: Any) -> dict[str, float]:
 
 def keep(result: TuneResult) -> None:
     """Write best.yaml (where a trial finished), trials.csv and tune.html."""
-    from rgcn.tuning.tune_page import tune_page
-
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
     config = result.best_config()
@@ -142,7 +145,6 @@ def _head(result: TuneResult) -> str:
 
 
 def summary(result: TuneResult) -> str:
-    """How many trials there were and what became of them."""
     words = {"finished": "finished", "stopped": "stopped early", "failed": "failed"}
     parts = [f"{n} {words[state]}" for state in words if (n := result.count(state)) or state != "failed"]
     return f"{count(len(result.trials), 'trial')}: {', '.join(parts)}"
@@ -157,3 +159,57 @@ def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
         measured = [trial.value, trial.deviation, trial.epoch, seconds, *map(trial.values.get, keys), trial.error]
         writer.writerow([trial.number, trial.state, "yes" if trial.own else "no", *measured])
     return text.getvalue()
+
+
+def tune_page(result: TuneResult) -> str:
+    """The course of a study, what mattered in it, and the best ten trials, in one file."""
+    plan, finished = result.plan, result.ranking
+    content = parts(
+        "tuning.html",
+        result=result,
+        summary=summary(result).partition(": ")[2],
+        file=plan.folder / "best.yaml",
+        history=_history(result),
+        importance=[Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()],
+        finished=finished,
+        most=SHOWN,
+        keys=[key for key in plan.spaces if any(key in trial.values for trial in finished)],
+        value_words=_value,
+        spaces={key: described(space) for key, space in plan.spaces.items()},
+        failed=[trial for trial in result.trials if trial.state == "failed"],
+    )
+    return page(f"Tuning {plan.name}", content, footer=f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}")
+
+
+def _history(result: TuneResult) -> Markup:
+    """Every trial a dot, the best so far a line, the configuration's own ringed."""
+    metric, own = result.plan.objective.metric, result.own
+    values: dict[str, list[Point]] = {"finished": [], "stopped": []}
+    for trial in result.trials:
+        if trial.state in values and trial.value is not None:
+            values[trial.state].append((trial.number, trial.value))
+    stairs: list[Point] = []
+    for number, value in values["finished"]:
+        if not stairs or metric.better(value, stairs[-1][1]):
+            stairs += [(number, stairs[-1][1] if stairs else value), (number, value)]
+    stairs += [(trial.number, stairs[-1][1]) for trial in result.trials[-1:] if stairs]
+    series = [
+        Series("finished", values["finished"], color=0, joined=False),
+        Series("best so far", stairs, color=1),
+        Series("stopped early, so far", values["stopped"], color=2, joined=False),
+    ]
+    every = [value for some in values.values() for _, value in some] or [0.0]
+    return line_chart(
+        series,
+        title=f"{result.metric} of each trial",
+        x_label="trial",
+        y_label=result.metric,
+        marks=[] if own is None else [Mark("the configuration as it was", own.number, own.value)],
+        y_range=(min(every), max(every)),
+    )
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,10 @@ import numpy as np
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
-from rgcn.runs import folder as folders
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.tasks.task import Metric, task_of
 from rgcn.tuning.spaces import Spaces, own_values
+from rgcn.words import shortened
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -47,7 +47,6 @@ class StudyObjective:
 
 
 def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> StudyObjective:
-    """The objective a user asked for, or the usual one."""
     task = task_of(config.task)
     known = {one.name: one for one in task.watched}
     if not known or (metric is not None and metric not in known):
@@ -104,11 +103,6 @@ def optuna() -> Any:
     package = import_extra("optuna", "tune")
     package.logging.set_verbosity(package.logging.ERROR)
     return package
-
-
-def sole_use(folder: Path) -> AbstractContextManager[None]:
-    """Nobody else works on the study meanwhile: a second one would take our running trials for dead."""
-    return folders.sole_use(folder, "study", "`rgcn tune`", ".tune.lock", (folder / "study.db").exists())
 
 
 def open_study(plan: StudyPlan) -> Study:
@@ -240,5 +234,4 @@ def _short(value: Any) -> str:
         if value.get("choices"):
             return "one of " + ", ".join(map(str, value["choices"]))
         return f"{value.get('low')} to {value.get('high')}{' (log)' if value.get('log') else ''}"
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return "nothing" if value is None else shortened(str(value), 40)

@@ -30,34 +30,27 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step
+Curve = dict[int, list[float]]  # of a fold, by epoch: the metric, and what breaks ties behind it
 MOST_IMPOSSIBLE = 100  # draws in a row that cannot be: then the spaces do not fit the configuration
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What a trial gave.
+class TrialEnding:
+    """How a trial ended: with a figure, stopped as no better than others, or failed; then `error` says why.
 
-    value   the metric's mean over folds, at the epoch where it is best
-    epoch   that epoch
+    value   the metric's mean over folds, at the epoch where it is best; None where there is no figure
     folds   the metric of each fold at that epoch
     """
 
-    value: float
-    epoch: int
-    folds: list[float]
-    seconds: float
+    seconds: float | None = None
+    error: str | None = None
+    value: float | None = None
+    epoch: int | None = None
+    folds: list[float] = field(default_factory=list)
 
     @property
     def deviation(self) -> float:
         return statistics.stdev(self.folds) if len(self.folds) > 1 else 0.0
-
-
-@dataclass(frozen=True)
-class NoFigure:
-    """How a trial ended that was no better than others at the same point, or failed; then `error` says why."""
-
-    seconds: float | None = None
-    error: str | None = None
 
 
 def for_trials(config: RunConfig) -> RunConfig:
@@ -106,11 +99,11 @@ class Trials:
         trial.report(value, point)
         return not trial.should_prune()
 
-    def end(self, number: int, ending: Evaluation | NoFigure) -> int:
+    def end(self, number: int, ending: TrialEnding) -> int:
         """Tell the study; the trial's number."""
         trial = self._under_way.pop(number)
         trial.set_user_attr("seconds", ending.seconds)
-        if isinstance(ending, Evaluation):
+        if ending.value is not None:
             for key in ("epoch", "folds", "deviation"):
                 trial.set_user_attr(key, getattr(ending, key))
             self.study.tell(trial, ending.value)
@@ -136,7 +129,7 @@ def run_in_processes(trials: Trials, jobs: int) -> Generator[int, None, None]:
 
     with Crew[tuple[int, RunConfig]](jobs, _work, trials.plan) as crew:
         for (number, _), end in crew.run(iter(trials), answer, MOST_DEATHS):
-            yield trials.end(number, end.value if isinstance(end, Done) else NoFigure(error=end.words))
+            yield trials.end(number, end.value if isinstance(end, Done) else TrialEnding(error=end.words))
 
 
 def _work(line: Connection, plan: StudyPlan) -> None:
@@ -160,20 +153,20 @@ class _NotWorthwhileError(Exception):
 
 def attempt(
     config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, goes_on: Callable[[int, float], bool]
-) -> Evaluation | NoFigure:
+) -> TrialEnding:
     """Train and measure; whatever the settings do to it is an ending, not an error."""
     start = perf_counter()
     try:
         return evaluate(config, graph, objective, goes_on)
     except _NotWorthwhileError:
-        return NoFigure(perf_counter() - start)
+        return TrialEnding(perf_counter() - start)
     except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
-        return NoFigure(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
+        return TrialEnding(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
 
 
 def evaluate(
     config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, reached: Callable[[int, float], bool | None]
-) -> Evaluation:
+) -> TrialEnding:
     """Train once for each fold, on a graph without its test split.
 
     reached  called with (point, value so far) up to five times a fold; False stops the trial
@@ -181,52 +174,45 @@ def evaluate(
     start = perf_counter()
     # Of equally good places the one where the other figures are best, then the earliest.
     order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
-    curves: list[_Curve] = []
+    curves: list[Curve] = []
+    told = 0  # the point at which the study last heard
 
     def hear(epoch: Epoch) -> None:
+        nonlocal told
         if epoch[f"valid_{objective.metric.name}"] is None:
             return
-        curves[-1].add(epoch, order)
-        point = epoch.number * POINTS // config.training.epochs
-        if point > curves[-1].point:
-            curves[-1].point = point
+        curves[-1][epoch.number] = _figures(epoch, order)
+        point = (len(curves) - 1) * POINTS + epoch.number * POINTS // config.training.epochs
+        if point > told:
+            told = point
             best = max if objective.metric.higher else min
-            so_far = statistics.fmean(best(figures[0] for figures in curve.figures) for curve in curves)
-            if reached((len(curves) - 1) * POINTS + point, so_far) is False:
+            if reached(point, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:
                 raise _NotWorthwhileError
 
     for fold in range(objective.folds):
-        curves.append(_Curve())
+        told = fold * POINTS
+        curves.append({})
         make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
-        if not curves[-1].epochs:
+        if not curves[-1]:
             raise DataError(f"the training reported no validation {objective.metric.title}")
-    longest = max(curves, key=lambda curve: len(curve.epochs))
-    index = max(range(len(longest.epochs)), key=lambda index: _goodness(curves, order, index))
-    folds = [curve.at(index)[0] for curve in curves]
-    return Evaluation(statistics.fmean(folds), longest.epochs[index], folds, perf_counter() - start)
+    epochs = list(max(curves, key=len))
+    courses = [list(curve.values()) for curve in curves]
+    for course in courses:
+        course += course[-1:] * (len(epochs) - len(course))  # a fold that lost patience stays where it was
+    index = max(range(len(epochs)), key=lambda index: _goodness([course[index] for course in courses], order))
+    folds = [course[index][0] for course in courses]
+    return TrialEnding(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds)
 
 
-@dataclass
-class _Curve:
-    """A fold's course: the epochs measured, and at each the metric with what breaks ties behind it."""
-
-    epochs: list[int] = field(default_factory=list)
-    figures: list[list[float]] = field(default_factory=list)
-    point: int = 0  # at which the study was last told
-
-    def add(self, epoch: Epoch, order: Sequence[Metric]) -> None:
-        figures = [epoch[f"valid_{metric.name}"] for metric in order]
-        for metric, value in zip(order, figures, strict=True):
-            if value is not None and not math.isfinite(value):
-                raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
-        self.epochs.append(epoch.number)
-        self.figures.append([0.0 if value is None else value for value in figures])
-
-    def at(self, index: int) -> list[float]:
-        return self.figures[min(index, len(self.figures) - 1)]  # a fold that lost patience stays where it was
+def _figures(epoch: Epoch, order: Sequence[Metric]) -> list[float]:
+    figures = [epoch[f"valid_{metric.name}"] for metric in order]
+    for metric, value in zip(order, figures, strict=True):
+        if value is not None and not math.isfinite(value):
+            raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
+    return [0.0 if value is None else value for value in figures]
 
 
-def _goodness(curves: Sequence[_Curve], order: Sequence[Metric], index: int) -> list[float]:
+def _goodness(folds: Sequence[Sequence[float]], order: Sequence[Metric]) -> list[float]:
     """The means over folds, higher is better; rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same."""
-    means = [statistics.fmean(values) for values in zip(*(curve.at(index) for curve in curves), strict=True)]
+    means = [statistics.fmean(values) for values in zip(*folds, strict=True)]
     return [round(mean if metric.higher else -mean, 12) for metric, mean in zip(order, means, strict=True)]

@@ -64,20 +64,9 @@ def check_trackers(names: Sequence[str]) -> None:
         _class_of(name).check()
 
 
-def open_trackers(
-    names: Sequence[str], folder: Path, name: str, config: Mapping[str, Any], from_step: int
-) -> list[RunTracker]:
-    """The trackers of a run, ready for reports (see `RunTracker`); one that cannot start raises a ConfigError."""
-    opened: list[RunTracker] = []
-    try:
-        for tracker in dict.fromkeys(names):
-            begin = _class_of(tracker)
-            opened.append(SurvivingTracker(tracker, begin(folder, name, config, from_step)))
-    except BaseException:
-        for begun in opened:
-            begun.close("failed")
-        raise
-    return opened
+def open_tracker(tracker: str, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> RunTracker:
+    """A tracker of a run, ready for reports (see `RunTracker`); one that cannot start raises a ConfigError."""
+    return SurvivingTracker(tracker, _class_of(tracker)(folder, name, config, from_step))
 
 
 def _class_of(name: str) -> type[RunTracker]:
@@ -277,7 +266,6 @@ def remembered_id(folder: Path, tracker: str) -> str | None:
 
 
 def remember_id(folder: Path, tracker: str, run_id: str) -> None:
-    """Keep a run's id for the next session."""
     ids = _ids(folder)
     if ids.get(tracker) != run_id:
         write_atomically(folder / "tracking.json", json.dumps({**ids, tracker: run_id}, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Reports to MLflow: a server where MLFLOW_TRACKING_URI names one, else a SQLite file in the working folder."""
+"""Services a run reports to on request: TensorBoard, Weights & Biases, MLflow; each is an extra of its own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import logging
 import os
 import re
 import time
+import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from rgcn.extras import import_extra
 from rgcn.runs.configuration import flat_settings
 from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, read_metrics, remember_id, remembered_id
 
+FLUSH_SECONDS = 10  # of TensorBoard
+EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 as killed
 LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
 SEND_SECONDS = 5.0
 LARGEST_BATCH = 1000  # MLflow's own limits
@@ -30,8 +36,80 @@ QUIET = {
 }
 
 
+class TensorBoardTracker(RunTracker):
+    """Event files in FOLDER/tensorboard, a curve for each value: `tensorboard --logdir runs` shows every run there."""
+
+    extra = "tensorboard"
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
+        import_extra("tensorboard", "tensorboard")
+        writer = import_extra("tensorboard", "tensorboard", "torch.utils.tensorboard").SummaryWriter
+        target = folder / "tensorboard"
+        earlier = target.is_dir() and any(target.iterdir())
+        # A run that goes on writes the steps after its checkpoint again: the first ones must not be shown twice.
+        self._writer = writer(
+            str(target), purge_step=from_step + 1 if earlier else None, flush_secs=FLUSH_SECONDS, max_queue=1000
+        )
+        self._step = from_step
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        indented = "".join(f"    {line}\n" for line in text.splitlines())  # a code block, in Markdown
+        self._writer.add_text("configuration", indented, from_step)
+
+    def report(self, step: int, values: Mapping[str, Value]) -> None:
+        self._step = step
+        for key, value in values.items():
+            if value is not None and key != "number":
+                self._writer.add_scalar(key, value, step)
+
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        for key, value in by_split(metrics).items():
+            self._writer.add_scalar(key, value, self._step)
+
+    def close(self, outcome: str) -> None:
+        self._writer.add_text("outcome", outcome, self._step)
+        self._writer.close()
+
+
+class WandbTracker(RunTracker):
+    """A run of the project "rgcn" (or WANDB_PROJECT), which a resumed training goes on with.
+
+    With WANDB_MODE=offline reports stay in the run's folder until `wandb sync`.
+    """
+
+    extra = "wandb"
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
+        wandb = import_extra("wandb", "wandb")
+        run_id = remembered_id(folder, "wandb") or uuid.uuid4().hex[:12]
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or "rgcn",
+                name=name,
+                id=run_id,
+                resume="allow",
+                dir=str(folder),
+                config=dict(config),
+                # Silent, and hands off our output: --json prints one document and nothing else.
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+        except Exception as error:
+            raise cannot_start("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
+        remember_id(folder, "wandb", run_id)
+
+    def report(self, step: int, values: Mapping[str, Value]) -> None:
+        self._run.log({key: value for key, value in values.items() if value is not None}, step=step)
+
+    def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        self._run.summary.update(by_split(metrics))
+
+    def close(self, outcome: str) -> None:
+        self._run.finish(exit_code=EXIT_CODE.get(outcome, 1))
+
+
 class MlflowTracker(RunTracker):
     """A run of the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME): settings as parameters, every value with its step.
+
+    It is on a server where MLFLOW_TRACKING_URI names one, else in a SQLite file in the working folder.
 
     Values are sent every few seconds and at the end. A run that is resumed goes on in the same MLflow run; steps that
     it already has are not sent twice, since MLflow cannot take one back.
@@ -40,9 +118,10 @@ class MlflowTracker(RunTracker):
     extra = "mlflow"
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
-        self._client = _client()
+        make_client = _client_maker()
         self._entities = import_extra("mlflow", "mlflow", "mlflow.entities")
         try:
+            self._client = make_client()
             self._run_id, self._sent_to = self._go_on(folder) or (self._begin(name), 0)
             remember_id(folder, "mlflow", self._run_id)
             self._log_settings(config)
@@ -122,7 +201,7 @@ class MlflowTracker(RunTracker):
         self._last_sent = time.monotonic()
 
 
-def _client() -> Any:
+def _client_maker() -> Callable[[], Any]:
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     import_extra("mlflow", "mlflow")
@@ -133,10 +212,7 @@ def _client() -> Any:
             import_extra(package, "mlflow")
     for chatty in ("mlflow", "alembic"):  # a new store tells of each of its fifty migrations
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    try:
-        return tracking.MlflowClient(tracking_uri=address)
-    except Exception as error:
-        raise cannot_start("mlflow", error, "check MLFLOW_TRACKING_URI") from error
+    return partial(tracking.MlflowClient, tracking_uri=address)
 
 
 def _allowed(name: str) -> str:
