@@ -173,11 +173,6 @@ def drawing(explanation: Explanation, alone: bool = False) -> Markup:
     ).strip()
 
 
-def drawing_file(explanation: Explanation) -> str:
-    """A whole SVG file: colors of its own, on white, since it knows no page."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawing(explanation, alone=True)}\n'
-
-
 def _chosen(explanation: Explanation) -> list[tuple[ExplainedEdge, str]]:
     """The edges to draw with what they do: the strongest, each with its way back to what was asked."""
     strongest = [(edge, FOR) for edge in explanation.edges]
