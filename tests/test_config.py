@@ -22,8 +22,8 @@ from rgcn.config import (
     NodeModelConfig,
     NodeTrainingConfig,
     Section,
-    search,
     search_spaces,
+    tuned,
     validated,
 )
 from rgcn.config.section import FIELDS_ONLY, Origin, find_problems
@@ -317,7 +317,7 @@ def test_search_spaces_stand_in_the_json_schema():
 @pytest.mark.parametrize("space", [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}])
 def test_a_search_space_that_is_none_is_refused_where_it_is_declared(space):
     with pytest.raises(ValueError, match=r"search space|lies below"):
-        search(**space)
+        tuned(0, **space)
 
 
 def test_defaults_are_the_papers():

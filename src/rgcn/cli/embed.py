@@ -11,10 +11,10 @@ from rgcn.cli.model_commands import EmbedCommand, ExportCommand
 from rgcn.cli.predict import listed_nodes
 from rgcn.cli.printing import print_json
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import NodeTable, NodeVectors, check_method, make_map, map_page, relation_table, write_table
+from rgcn.look import NodeVectors, check_method, make_map, map_page, node_table, relation_table, write_table
 from rgcn.look.map_page import split_looked_at
 from rgcn.look.mapping import STEPS
-from rgcn.look.vector_files import check_ending
+from rgcn.look.vectors import check_ending
 from rgcn.pages import save_page
 from rgcn.predict import open_model
 from rgcn.progress import progress
@@ -42,9 +42,8 @@ def embed(asked: EmbedCommand) -> None:
     said |= {"nodes": len(nodes), "width": vectors.width}
     written: dict[str, tuple[str, str]] = {}
     if asked.out is not None:
-        rows = NodeTable(vectors, nodes)
-        with progress("vectors", len(rows), "nodes", show=asked.bars) as meter:
-            write_table(asked.out, len(rows), rows.parts(on_nodes=meter.advance))
+        with progress("vectors", len(nodes), "nodes", show=asked.bars) as meter:
+            write_table(asked.out, len(nodes), node_table(vectors, nodes, meter.advance))
         written["out"] = str(asked.out), f"{count(len(nodes), 'node')}, {vectors.width} numbers each"
     if asked.relations is not None:
         relations = relation_table(opened)

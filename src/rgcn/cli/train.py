@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def list_runs(asked: RunsCommand) -> None:
     for complaint in complaints:
         typer.echo(f"rgcn: {complaint}", err=True)
     if asked.as_json:
-        print_json([line.as_dict() for line in lines])
+        print_json([asdict(line) for line in lines])
     elif lines:
         _print_runs(lines)
     else:

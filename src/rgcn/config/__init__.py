@@ -6,11 +6,11 @@ together stands below the fields of their section; what sections cannot be toget
 declares where to search, and one that chooses on an axis, on which (`knobs`).
 """
 
-from rgcn.config.checkpoint_section import CheckpointConfig
 from rgcn.config.data_section import DataConfig
-from rgcn.config.knobs import SearchSpace, search, search_spaces
+from rgcn.config.knobs import SearchSpace, search_spaces, tuned
 from rgcn.config.model_section import LinkModelConfig, ModelSection, NodeModelConfig, Scheme
 from rgcn.config.run_section import (
+    CheckpointConfig,
     ClassificationByLinksRun,
     LinkPredictionRun,
     NodeClassificationRun,
@@ -43,7 +43,7 @@ __all__ = [
     "Section",
     "Tracker",
     "TrainingSection",
-    "search",
     "search_spaces",
+    "tuned",
     "validated",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -131,19 +131,21 @@ class SearchSpace:
         )
 
 
-def search(
+def tuned(
+    default: Any,
+    choices: Sequence[Any] = (),
     *,
     low: float | None = None,
     high: float | None = None,
     log: bool = False,
-    choices: Sequence[Any] = (),
     when: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """A field's search space, for its `json_schema_extra`; so that it stands in the JSON Schema too.
+    **bounds: Any,
+) -> Any:
+    """A field worth tuning: its default, where to search, which the JSON Schema tells too, and what a `Field` takes.
 
-    >>> search(low=0.001, high=0.1, log=True)
+    >>> tuned(0.01, low=0.001, high=0.1, log=True, gt=0).json_schema_extra
     {'search': {'low': 0.001, 'high': 0.1, 'log': True}}
-    >>> search(choices=[8, 16], when={"model.encoder": "rgcn"})
+    >>> tuned(16, [8, 16], when={"model.encoder": "rgcn"}).json_schema_extra
     {'search': {'choices': [8, 16], 'when': {'model.encoder': 'rgcn'}}}
     """
     if bool(choices) == (low is not None and high is not None):
@@ -151,7 +153,7 @@ def search(
     if low is not None and high is not None and not (low < high and (low > 0 or not log)):
         raise ValueError(f"low = {low} lies below high = {high}, and above 0 where the logarithm is taken")
     space: dict[str, Any] = {"choices": list(choices)} if choices else {"low": low, "high": high, "log": log}
-    return {"search": {**space, "when": dict(when)} if when else space}
+    return Field(default, json_schema_extra={"search": {**space, "when": dict(when)} if when else space}, **bounds)
 
 
 def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchSpace]:

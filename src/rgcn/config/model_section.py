@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rgcn.axis_tables import DECODERS, ENCODERS, HEADS
-from rgcn.config.knobs import Description, OnAxis, described, search
+from rgcn.config.knobs import Description, OnAxis, described, tuned
 from rgcn.config.section import Rule, Section, impossible
 
 Scheme = Literal[
@@ -20,6 +20,7 @@ Scheme = Literal[
     "schlichtkrull-uniform",
     "schlichtkrull-normal",
 ]
+Normalization = Literal["relation", "node", "direction", "none"]
 
 CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
 WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
@@ -91,27 +92,21 @@ class NodeModelConfig(ModelSection):
     head: Head = "convolution"
     """How states become classes. convolution: the last convolution gives a number for each class. linear: it gives
     hidden states, and a matrix turns them into classes."""
-    layers: int = Field(2, ge=1, json_schema_extra=search(low=1, high=3))
+    layers: int = tuned(2, low=1, high=3, ge=1)
     """Number of convolutions: how many hops away a node can be heard."""
-    hidden: int = Field(16, ge=1, json_schema_extra=search(choices=[8, 16, 32, 64], when={"model.encoder": "rgcn"}))
+    hidden: int = tuned(16, [8, 16, 32, 64], when={"model.encoder": "rgcn"}, ge=1)
     """Width of the states between convolutions."""
-    embedding: int = Field(
-        32, ge=1, json_schema_extra=search(choices=[16, 32, 64, 128], when={"model.encoder": "e-rgcn"})
-    )
+    embedding: int = tuned(32, [16, 32, 64, 128], when={"model.encoder": "e-rgcn"}, ge=1)
     """Width of e-rgcn's node embeddings and of its first convolution."""
     input: Literal["auto", "one-hot", "features"] = "auto"
     """What rgcn's nodes bring: the graph's features where it has any (auto), or one-hot vectors."""
-    decomposition: Literal["none", "basis", "block", "diagonal"] = Field(
-        "none", json_schema_extra=search(choices=["none", "basis", "block"])
-    )
+    decomposition: Literal["none", "basis", "block", "diagonal"] = tuned("none", ["none", "basis", "block"])
     """How rgcn's weight matrices are written."""
-    bases: int | None = Field(None, ge=1, json_schema_extra=search(low=2, high=64, log=True, when=WITH_BASES))
+    bases: int | None = tuned(None, low=2, high=64, log=True, when=WITH_BASES, ge=1)
     """Number of bases, with decomposition: basis."""
-    blocks: int | None = Field(None, ge=1, json_schema_extra=search(choices=[2, 4, 8], when=WITH_BLOCKS))
+    blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
     """Number of blocks, with decomposition: block."""
-    normalization: Literal["relation", "node", "direction", "none"] = Field(
-        "relation", json_schema_extra=search(choices=["relation", "node", "direction"])
-    )
+    normalization: Normalization = tuned("relation", ["relation", "node", "direction"])
     """Which edges into a node share its attention: those of a relation, all, a direction's."""
     aggregation: Literal["sum", "mean"] = "sum"
     """Sum over relations, or mean over those that reach the node (for deep stacks)."""
@@ -121,7 +116,7 @@ class NodeModelConfig(ModelSection):
     """Let each node hear itself."""
     bias: bool = True
     """Add a learned bias in each convolution; e-rgcn's diagonal one never has one, as published."""
-    dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=search(low=0.0, high=0.6))
+    dropout: float = tuned(0.0, low=0.0, high=0.6, ge=0, lt=1)
     """Share of hidden numbers dropped while training."""
     init: Scheme = "glorot-uniform"
     """How convolution weights begin."""
@@ -189,48 +184,33 @@ class LinkModelConfig(ModelSection):
     none: the embedding alone."""
     decoder: Decoder = "distmult"
     """How triples are scored."""
-    layers: int = Field(1, ge=1, json_schema_extra=search(low=1, high=2, when=CONVOLVES))
+    layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
     """Number of convolutions; encoder none has none."""
-    embedding: int = Field(200, ge=1, json_schema_extra=search(choices=[64, 128, 256]))
+    embedding: int = tuned(200, [64, 128, 256], ge=1)
     """Width of the node embeddings, and of rgcn's convolutions."""
-    bottleneck: int = Field(16, ge=1, json_schema_extra=search(choices=[8, 16, 32], when={"model.encoder": "c-rgcn"}))
+    bottleneck: int = tuned(16, [8, 16, 32], when={"model.encoder": "c-rgcn"}, ge=1)
     """Width of c-rgcn's convolutions."""
     input: Literal["embedding", "one-hot"] = "embedding"
     """What rgcn's nodes bring: learned embeddings, or one-hot vectors."""
-    activated_input: bool = Field(
-        True,
-        json_schema_extra=search(choices=[True, False], when={"model.encoder": "rgcn", "model.input": "embedding"}),
-    )
+    activated_input: bool = tuned(True, [True, False], when={"model.encoder": "rgcn", "model.input": "embedding"})
     """Pass rgcn's embeddings, with a bias, through ReLU before the first convolution."""
-    decomposition: Literal["none", "basis", "block"] = Field(
-        "none", json_schema_extra=search(choices=["none", "basis", "block"], when=CONVOLVES)
-    )
+    decomposition: Literal["none", "basis", "block"] = tuned("none", ["none", "basis", "block"], when=CONVOLVES)
     """How weight matrices are written."""
-    bases: int | None = Field(None, ge=1, json_schema_extra=search(low=2, high=32, log=True, when=WITH_BASES))
+    bases: int | None = tuned(None, low=2, high=32, log=True, when=WITH_BASES, ge=1)
     """Number of bases, with decomposition: basis."""
-    blocks: int | None = Field(None, ge=1, json_schema_extra=search(choices=[2, 4, 8], when=WITH_BLOCKS))
+    blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
     """Number of blocks, with decomposition: block."""
-    self_loop_apart: bool | None = Field(
-        None,
-        json_schema_extra=search(
-            choices=[True, False], when={"model.decomposition": ("basis", "block"), "model.self_loops": True}
-        ),
+    self_loop_apart: bool | None = tuned(
+        None, [True, False], when={"model.decomposition": ("basis", "block"), "model.self_loops": True}
     )
     """Give the self-loop a full matrix outside the decomposition; by default with blocks, not bases."""
-    separate_inverse_bases: bool = Field(
-        False,
-        json_schema_extra=search(
-            choices=[True, False], when={**WITH_BASES, "model.inverse": True, "model.input": "embedding"}
-        ),
+    separate_inverse_bases: bool = tuned(
+        False, [True, False], when={**WITH_BASES, "model.inverse": True, "model.input": "embedding"}
     )
     """Give inverses bases of their own, as the original does."""
-    coefficient_init: Literal["same", "normal"] = Field(
-        "same", json_schema_extra=search(choices=["same", "normal"], when=WITH_BASES)
-    )
+    coefficient_init: Literal["same", "normal"] = tuned("same", ["same", "normal"], when=WITH_BASES)
     """How basis coefficients begin: as the bases do, or N(0, 1) as in the original."""
-    normalization: Literal["relation", "node", "direction", "none"] = Field(
-        "relation", json_schema_extra=search(choices=["relation", "node", "direction"], when=CONVOLVES)
-    )
+    normalization: Normalization = tuned("relation", ["relation", "node", "direction"], when=CONVOLVES)
     """Which edges into a node share its attention; direction is the original's."""
     aggregation: Literal["sum", "mean"] = "sum"
     """Sum or mean over relations."""
@@ -242,11 +222,9 @@ class LinkModelConfig(ModelSection):
     """Add a learned bias in each convolution."""
     init: Scheme = "schlichtkrull-normal"
     """How the encoder's weights begin."""
-    gain: float = Field(1.0, gt=0, json_schema_extra=search(low=0.1, high=2.0, log=True))
+    gain: float = tuned(1.0, low=0.1, high=2.0, log=True, gt=0)
     """Factor on the encoder's initial weights."""
-    fans: Literal["matrix", "published"] = Field(
-        "matrix", json_schema_extra=search(choices=["matrix", "published"], when=WITH_BLOCKS)
-    )
+    fans: Literal["matrix", "published"] = tuned("matrix", ["matrix", "published"], when=WITH_BLOCKS)
     """Fans of a relation's matrix; published: for blocks, the number of relations and a block's width, as the published
     code counts them."""
     decoder_biases: bool = False

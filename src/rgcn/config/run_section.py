@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rgcn.axis_tables import TRACKERS
-from rgcn.config.checkpoint_section import CheckpointConfig
 from rgcn.config.data_section import DataConfig
 from rgcn.config.knobs import OnAxis
 from rgcn.config.model_section import LinkModelConfig, NodeModelConfig
@@ -16,6 +15,17 @@ from rgcn.config.section import Section, impossible
 from rgcn.config.training_section import ClassLinkTrainingConfig, LinkTrainingConfig, NodeTrainingConfig
 
 Tracker = Annotated[str, OnAxis(TRACKERS)]
+
+
+class CheckpointConfig(Section):
+    """When a run that is kept in a folder is saved, so that it can go on from there."""
+
+    every_minutes: float | None = Field(5.0, gt=0)
+    """Save after so many minutes; null: not by the clock."""
+    every_steps: int | None = Field(None, ge=1)
+    """Save after so many steps (epochs of node classification)."""
+    keep_last: int = Field(2, ge=1)
+    """How many of the newest checkpoints to keep; the best weights so far are kept in any case."""
 
 
 class RunConfig(Section):

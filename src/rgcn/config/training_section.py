@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from rgcn.axis_tables import OBJECTIVES, SAMPLERS
-from rgcn.config.knobs import OnAxis, search
+from rgcn.config.knobs import OnAxis, tuned
 from rgcn.config.model_section import CONVOLVES
 from rgcn.config.section import Section, impossible
 
@@ -38,19 +38,17 @@ class TrainingSection(Section):
 class NodeTrainingConfig(TrainingSection):
     """How the network learns."""
 
-    epochs: int = Field(50, ge=1, json_schema_extra=search(low=20, high=200, log=True))
+    epochs: int = tuned(50, low=20, high=200, log=True, ge=1)
     """Passes over the training labels; each is one step on the whole graph."""
-    learning_rate: float = Field(0.01, gt=0, json_schema_extra=search(low=1e-3, high=0.1, log=True))
+    learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
     """Adam's learning rate."""
-    weight_decay: float = Field(0.0, ge=0, json_schema_extra=search(low=1e-6, high=1e-2, log=True))
+    weight_decay: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
     """Adam's weight decay, on every parameter."""
-    l2_penalty: float = Field(0.0, ge=0, json_schema_extra=search(low=1e-6, high=1e-2, log=True))
+    l2_penalty: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
     """This times the sum of squares of the first layer's weights is added to the loss."""
-    edge_dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=search(low=0.0, high=0.6))
+    edge_dropout: float = tuned(0.0, low=0.0, high=0.6, ge=0, lt=1)
     """Share of triples left out of each step."""
-    self_loop_dropout: float = Field(
-        0.0, ge=0, lt=1, json_schema_extra=search(low=0.0, high=0.5, when={"model.self_loops": True})
-    )
+    self_loop_dropout: float = tuned(0.0, low=0.0, high=0.5, when={"model.self_loops": True}, ge=0, lt=1)
     """Share of self-loops left out of each step."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: a rare class counts as much in the loss as a frequent one."""
@@ -73,7 +71,7 @@ class NodeTrainingConfig(TrainingSection):
 class LinkTrainingConfig(TrainingSection):
     """How the link predictor learns."""
 
-    epochs: int = Field(1000, ge=1, json_schema_extra=search(low=500, high=10000, log=True))
+    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
     """Steps; each is one batch of positive edges (or all of them)."""
     batch_edges: int | None = Field(None, ge=1)
     """Positive edges a step; null: the whole graph."""
@@ -81,32 +79,25 @@ class LinkTrainingConfig(TrainingSection):
     """How a batch is drawn: growing along edges as in the original, or uniformly."""
     objective: Objective = "sampled-bce"
     """What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy."""
-    negatives: int = Field(10, ge=1, json_schema_extra=search(low=1, high=32, log=True))
+    negatives: int = tuned(10, low=1, high=32, log=True, ge=1)
     """False triples for each true one."""
     head_probability: float = Field(0.5, ge=0, le=1)
     """Share of false triples with another subject."""
     filtered_negatives: bool = False
     """Draw again where a false triple is a known true one."""
-    penalty: float = Field(0.01, ge=0, json_schema_extra=search(low=1e-4, high=0.1, log=True))
+    penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, ge=0)
     """Times the mean squares of subject, relation and object over the scored triples."""
-    edge_dropout: float = Field(0.5, ge=0, lt=1, json_schema_extra=search(low=0.0, high=0.8, when=CONVOLVES))
+    edge_dropout: float = tuned(0.5, low=0.0, high=0.8, when=CONVOLVES, ge=0, lt=1)
     """Share of a step's edges that carry no message."""
-    self_loop_dropout: float = Field(
-        0.2, ge=0, lt=1, json_schema_extra=search(low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True})
-    )
+    self_loop_dropout: float = tuned(0.2, low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True}, ge=0, lt=1)
     """Share of self-loops that carry no message."""
-    self_loop_dropout_on: Literal["edge", "message"] = Field(
-        "edge",
-        json_schema_extra=search(
-            choices=["edge", "message"], when={"model.self_loop_apart": True, "model.input": "embedding"}
-        ),
+    self_loop_dropout_on: Literal["edge", "message"] = tuned(
+        "edge", ["edge", "message"], when={"model.self_loop_apart": True, "model.input": "embedding"}
     )
     """Drop whole self-loops, or numbers of their messages as the original does."""
-    learning_rate: float = Field(0.01, gt=0, json_schema_extra=search(low=1e-3, high=0.1, log=True))
+    learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
     """Adam's learning rate."""
-    schedule: Literal["constant", "cosine", "step"] = Field(
-        "constant", json_schema_extra=search(choices=["constant", "cosine"])
-    )
+    schedule: Literal["constant", "cosine", "step"] = tuned("constant", ["constant", "cosine"])
     """How the learning rate falls: not, along a cosine to zero, or in steps."""
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate first rises from zero."""

@@ -1,4 +1,4 @@
-"""An explanation: plain values, ready to be written as text, JSON, a picture or a page."""
+"""An explanation: plain values, and the same as text, JSON, a picture or a page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 Named = dict[str, Any]
 """A node, relation or class as `OpenModel` describes it: at least its name and its title."""
+
+WIDEST_BAR = 12
+SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
+METHOD_WORDS = {
+    "integrated-gradients": "integrated gradients over the graph's edges",
+    "edge-mask": "a learned mask over the graph's triples",
+}
 
 
 def arrow(relation: Named, forward: bool) -> str:
@@ -140,24 +147,92 @@ class Explanation:
 
     def as_text(self) -> str:
         """For a terminal or a mail: no markup, no color."""
-        from rgcn.explain.text import text
+        against, neighbors = self.against[:SHOWN_AGAINST], self.neighbors[:SHOWN_NEIGHBORS]
+        loudest = max((edge.share for edge in (*self.edges, *self.against)), default=1.0)
+        loudest_neighbor = max((one.share for one in neighbors), default=1.0)
+        parts = {
+            "What speaks for it:": [_line(edge, loudest) for edge in self.edges],
+            "What speaks against it:": [_line(edge, loudest) for edge in against],
+            "Neighbors that mattered:": [_line(one, loudest_neighbor) for one in neighbors],
+            "Paths:": [f"  {path.text}" for path in self.paths[:SHOWN_PATHS]],
+            "Does it hold?": [f"  {sentence}." for sentence in _sentences(self)],
+        }
+        written = ["\n".join([heading, *lines]) for heading, lines in parts.items() if lines]
+        return "\n\n".join(["\n".join([self.title, *_answer(self)]), *written]) + "\n"
 
-        return text(self)
-
-    def as_svg(self) -> Markup:
-        """The triples as a drawing, to be set into a page whose colors it takes."""
+    def as_svg(self, alone: bool = False) -> Markup:
+        """The triples as a drawing, to be set into a page whose colors it takes; `alone`: its own colors, on white."""
         from rgcn.explain.picture import drawing
 
-        return drawing(self)
+        return drawing(self, alone)
 
     def as_svg_file(self) -> str:
-        """The same as a file of its own, with colors of its own."""
-        from rgcn.explain.picture import drawing_file
-
-        return drawing_file(self)
+        """The same as a file of its own, which knows no page."""
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{self.as_svg(alone=True)}\n'
 
     def as_page(self) -> str:
         """One HTML file with everything, nothing loaded from elsewhere."""
-        from rgcn.explain.explanation_page import explanation_page
+        from rgcn.pages.layout import page, parts
 
-        return explanation_page(self)
+        words = {"remarks": remarks(self), "found_by": METHOD_WORDS[self.method], "percent": percent}
+        content = parts("explanation.html", why=self, **words)
+        return page(self.title, content, footer=f"Explained by rgcn from the run {self.model}.")
+
+
+def _answer(explanation: Explanation) -> list[str]:
+    lines = [f"{explanation.sure.capitalize()}."]
+    asked = explanation.question
+    if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
+        lines.append(f"The model itself says {asked['predicted']['title']}.")
+    found = f"{explanation.considered:,} triples could have a say; by {METHOD_WORDS[explanation.method]}:"
+    return [*lines, *remarks(explanation), found if explanation.considered else _nothing_reaches(explanation)]
+
+
+def remarks(explanation: Explanation) -> list[str]:
+    """Sentences on what the probability rests on, where that is not the score and its calibration alone."""
+    said = []
+    asked = explanation.question
+    if explanation.ruled_out:
+        relation = asked["relation"]["title"]
+        same = asked["subject"] == asked["object"]
+        turned = f"the graph has it the other way round, and {relation} goes one way"
+        why = f"{relation} links no node to itself" if same else turned
+        said.append(f"Ruled out by example: {why}, but for rare exceptions.")
+        said.append(
+            "Such triples share one probability, whatever their score."
+            if explanation.fidelity.by_score
+            else "Predictions leave it out."
+        )
+    if explanation.added and explanation.probability is not None:
+        names = " and ".join(node["title"] for node in explanation.added)
+        verb = "was" if len(explanation.added) == 1 else "were"
+        said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")
+    return said
+
+
+def _nothing_reaches(explanation: Explanation) -> str:
+    if explanation.own_share is None:
+        return "No triple reaches it."
+    one = len(explanation.asked) == 1
+    whose = "the node itself" if one else "the nodes themselves"
+    if explanation.own_share:
+        return f"No triple reaches it: the answer comes from {whose}."
+    alike = "any such node has" if one else "any such nodes have"
+    return f"No triple reaches it, and the network does not hear {whose}: {alike} this answer."
+
+
+def _line(one: ExplainedEdge | ExplainedNeighbor, loudest: float) -> str:
+    """A share, its bar (hollow where it speaks against the answer), and what it belongs to."""
+    words = one.node["title"] if isinstance(one, ExplainedNeighbor) else one.text
+    note = "   (the triple itself)" if isinstance(one, ExplainedEdge) and one.itself else ""
+    length = max(1, round(WIDEST_BAR * min(one.share / loudest, 1.0))) if loudest else 1
+    bar = ("░" if one.importance < 0 else "█") * length
+    return f"  {100 * one.share:4.1f} %  {bar:<{WIDEST_BAR}}  {words}{note}"
+
+
+def _sentences(explanation: Explanation) -> list[str]:
+    said = explanation.fidelity.words.rstrip(".").split(". ")
+    if explanation.own_share is not None and explanation.considered:
+        whose = "node itself brings" if len(explanation.asked) == 1 else "two nodes themselves bring"
+        said.append(f"The {whose} {percent(explanation.own_share)} of what counts, the triples the rest")
+    return said

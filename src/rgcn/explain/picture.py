@@ -25,18 +25,6 @@ NARROWEST = 520  # what the legend needs
 
 FOR, AGAINST, JOINING = "for", "against", "joining"
 LEGENDS = {FOR: "speaks for the answer", AGAINST: "speaks against it", JOINING: "only joins them"}
-# Variables of a page, and the colors to fall back on.
-COLORS = {
-    FOR: ("series-1", "#0067a5"),
-    AGAINST: ("series-2", "#c24e00"),
-    JOINING: ("series-5", "#4d5763"),
-    "text": ("text", "#1b2026"),
-    "muted": ("muted", "#545d68"),
-    "card": ("card", "#ffffff"),
-    "line": ("line", "#d9dee4"),
-    "accent": ("accent", "#0b5cad"),
-}
-
 Place = tuple[float, float]
 
 
@@ -55,15 +43,6 @@ class _Box:
     @property
     def height(self) -> float:
         return PORT * max(1, len(self.left), len(self.right)) + 8
-
-    @property
-    def said(self) -> str:
-        """Its title and its name."""
-        return " · ".join(dict.fromkeys([self.node["title"], self.node["name"]]))[:LONGEST_TITLE]
-
-    @property
-    def words(self) -> str:
-        return shortened(self.node["title"], LETTERS_IN_BOX)
 
     def port(self, side: Sequence[_Line], line: _Line) -> float:
         """How far down an edge meets a side."""
@@ -126,17 +105,6 @@ class _Line:
         return path, head
 
     @property
-    def said(self) -> str:
-        share = "" if self.kind == JOINING else f", {percent(self.edge.share)}"
-        itself = ", the triple itself" if self.edge.itself else ""
-        return f"{self.edge.text}: {LEGENDS[self.kind]}{share}{itself}"[:LONGEST_TITLE]
-
-    @property
-    def words(self) -> str:
-        share = "" if self.kind == JOINING else f" {percent(self.edge.share)}"
-        return shortened(self.edge.relation["title"], LETTERS_ON_EDGE) + share
-
-    @property
     def words_at(self) -> tuple[float, float, str]:
         """Beside the end that has a row of its own, the box in between or the further one: (x, y, anchor)."""
         if self.lane is not None:
@@ -168,14 +136,11 @@ def drawing(explanation: Explanation, alone: bool = False) -> Markup:
         width=width,
         height=height,
         margin=MARGIN,
-        color={of: own if alone else f"var(--{name}, {own})" for of, (name, own) in COLORS.items()},
+        letters={"box": LETTERS_IN_BOX, "edge": LETTERS_ON_EDGE, "most": LONGEST_TITLE},
+        percent=percent,
+        shortened=shortened,
         alone=alone,
     ).strip()
-
-
-def drawing_file(explanation: Explanation) -> str:
-    """A whole SVG file: colors of its own, on white, since it knows no page."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawing(explanation, alone=True)}\n'
 
 
 def _chosen(explanation: Explanation) -> list[tuple[ExplainedEdge, str]]:

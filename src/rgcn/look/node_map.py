@@ -84,9 +84,10 @@ def make_map(
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
     predicted, _, probability = predictions(opened, nodes) if opened.answers("classes") else (None, None, None)
-    rows, classes = visible_labels(opened, nodes)
-    is_judged = len(rows) >= FEWEST_LABELLED
-    same_class = [same_class_share(p[rows], classes, CLASS_NEIGHBORS) for p in (places, numbers) if is_judged]
+    labels, classes = opened.graph.labels, shown_classes(opened.graph)
+    rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < (0 if labels is None else labels.num_classes)))
+    judged = (places, numbers) if len(rows) >= FEWEST_LABELLED else ()  # outside the test split: figures guide choices
+    same_class = [same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS) for points in judged]
     return NodeMap(
         opened,
         vectors,
@@ -94,7 +95,7 @@ def make_map(
         seed,
         nodes,
         len(candidates),
-        int((shown_classes(opened.graph)[candidates] >= 0).sum()),
+        int((classes[candidates] >= 0).sum()),
         places,
         nearest(numbers, NEAR).numbers,
         opened.graph.degrees("train")[nodes],
@@ -104,13 +105,6 @@ def make_map(
         trustworthiness(numbers, places, TRUST_NEIGHBORS),
         *same_class,
     )
-
-
-def visible_labels(opened: OpenModel, nodes: Integers) -> tuple[Integers, Integers]:
-    """Positions and classes of nodes with a label outside the test split: figures may guide choices."""
-    labels, classes = opened.graph.labels, shown_classes(opened.graph)[nodes]
-    rows = np.flatnonzero((classes >= 0) & (classes < (0 if labels is None else labels.num_classes)))
-    return rows, classes[rows]
 
 
 def nodes_shown(graph: KnowledgeGraph, candidates: Integers, most: int, seed: int = 0) -> Integers:

@@ -132,7 +132,7 @@ def _environment() -> Environment:
     """Templates of .html and .svg escape what they show for these, those of .md for Markdown."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context, select_autoescape
 
-    from rgcn.pages.charts import bar_chart, column_chart  # which are templates themselves
+    from rgcn.pages.charts import Bar, bar_chart, column_chart  # which are templates themselves
 
     @pass_eval_context
     def finalize(context: EvalContext, value: Any) -> Any:
@@ -147,11 +147,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         auto_reload=False,
+        extensions=["jinja2.ext.do"],
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     words_for = [breakable, compact, decimal, duration, memory, moment, named, percent, prose, setting, short_name]
     made.filters |= {function.__name__: function for function in (*words_for, split_sizes)}
     made.filters |= {"g": "{:g}".format, "number": "{:,}".format}
-    made.globals |= {"bar_chart": bar_chart, "column_chart": column_chart, "count": count}
+    made.globals |= {"bar": Bar, "bar_chart": bar_chart, "column_chart": column_chart, "count": count}
     made.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_words": SPLIT_WORDS}
     return made

@@ -196,15 +196,7 @@ def _terms(graph: KnowledgeGraph) -> tuple[Callable[[int], str], Callable[[int],
     """The N-Triples forms of a graph's nodes and of its relations, each made once."""
     from rgcn.graph.interop.rdf_terms import rdf_node, rdf_relation
 
-    @cache
-    def node_term(node: int) -> str:
-        return str(rdf_node(graph, node))
-
-    @cache
-    def relation_term(relation: int) -> str:
-        return str(rdf_relation(graph, relation))
-
-    return node_term, relation_term
+    return cache(lambda node: str(rdf_node(graph, node))), cache(lambda relation: str(rdf_relation(graph, relation)))
 
 
 def predicate_term(name: str) -> str:
