@@ -100,9 +100,9 @@ class RelationalAdjacency:
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
         """
         choices = ("normalization", normalization, Normalization), ("aggregation", aggregation, Aggregation)
-        for kind, given, known in choices:
+        for name, given, known in choices:
             if given not in get_args(known):
-                raise ConfigError(f"unknown {kind} {given!r}; there are {', '.join(get_args(known))}")
+                raise ConfigError(f"unknown {name} {given!r}; there are {', '.join(get_args(known))}")
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
         if edge_weights is not None and (edge_weights.shape != (len(triples),) or not edge_weights.is_floating_point()):
