@@ -89,9 +89,7 @@ class LinkPrediction(Task):
     }
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
-        from rgcn.graph.blind import without_test_triples
-
-        graph = without_test_triples(graph)
+        graph = graph.without_test_triples()
         if graph.triple_splits is None or not len(graph.split_triples("valid")):
             raise DataError("tuning needs validation triples, and the graph has none: read it with a valid split")
         return graph
