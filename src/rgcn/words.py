@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
         return "0 s"
     for unit, size, most in (("µs", 1e-6, 1000), ("ms", 1e-3, 1000), ("s", 1.0, 60)):
         if _rounded(seconds / size) < most:
-            return f"{_three_figures(seconds / size)} {unit}"
+            return f"{times(seconds / size)} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     return _minutes(round(seconds / 60)) if minutes >= 60 or not rest else f"{minutes} min {rest} s"
 
@@ -44,7 +44,7 @@ def memory(size: float) -> str:
     ('3 MiB', '818 MiB', '5.59 GiB', '0.977 GiB')
     """
     mebibytes = size / 2**20
-    return f"{_three_figures(mebibytes)} MiB" if _rounded(mebibytes) < 1000 else f"{_three_figures(size / 2**30)} GiB"
+    return f"{times(mebibytes)} MiB" if _rounded(mebibytes) < 1000 else f"{times(size / 2**30)} GiB"
 
 
 def count(number: int, word: str) -> str:
@@ -57,11 +57,12 @@ def count(number: int, word: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """
+    """Three figures.
+
     >>> times(1.83), times(13.9), times(4484.7)
     ('1.83', '13.9', '4,485')
     """
-    return _three_figures(ratio)
+    return f"{ratio:.3g}" if _rounded(ratio) < 1000 else f"{ratio:,.0f}"
 
 
 def percent(share: float) -> str:
@@ -106,7 +107,3 @@ def shortened(text: str, letters: int) -> str:
 def _rounded(value: float) -> float:
     """What is shown decides about the unit: 0.9996 s is 1 s, not 1000 ms."""
     return float(f"{value:.3g}")
-
-
-def _three_figures(value: float) -> str:
-    return f"{value:.3g}" if _rounded(value) < 1000 else f"{value:,.0f}"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from rgcn.errors import DataError
 from rgcn.look.coloring import Coloring
 from rgcn.look.mapping import METHOD_NAMES
 from rgcn.look.node_map import NodeMap
 from rgcn.look.relation_likeness import MOST_DRAWN, SHADE_STEPS, relation_likeness
-from rgcn.pages.escaping import named
 from rgcn.pages.layout import page, parts
 from rgcn.pages.node_report import confusion_chart, evaluate_nodes
 from rgcn.predict import OpenModel
@@ -86,8 +84,8 @@ def _in_words(made: NodeMap, coloring: Coloring, number: int) -> dict[str, Any]:
         "title": coloring.groups[number].title,
         "nodes": len(inside),
         "same": f"{100 * same / total:.0f} %" if total else "",
-        "beside": named(coloring.groups[int(met.argmax())].title) if met.any() else "",
-        "examples": Markup(", ").join(named(made.opened.titles.of(node)) for node in made.nodes[connected].tolist()),
+        "beside": coloring.groups[int(met.argmax())].title if met.any() else None,
+        "examples": [made.opened.titles.of(node) for node in made.nodes[connected].tolist()],
     }
 
 
