@@ -108,7 +108,7 @@ def short_name(name: str) -> str:
     >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
     ('ada', '42')
     """
-    shown = literal_text(name) if name.startswith('"') else local_name(name)
+    shown = name[1 : name.rindex('"')] if name.startswith('"') and '"' in name[1:] else local_name(name)
     return shortened(" ".join(shown.split()) or name, LONGEST_SHORT_NAME)
 
 

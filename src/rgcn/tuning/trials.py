@@ -195,7 +195,7 @@ def evaluate(
         make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
         if not curves[-1]:
             raise DataError(f"the training reported no validation {objective.metric.title}")
-    epochs = list(max(curves, key=lambda curve: len(curve)))
+    epochs = max((list(curve) for curve in curves), key=len)
     courses = [list(curve.values()) for curve in curves]
     for course in courses:
         course += course[-1:] * (len(epochs) - len(course))  # a fold that lost patience stays where it was
