@@ -192,9 +192,6 @@ class _Ranker:
             first, before = last, int(spent[last - 1])
 
 
-# -- metrics -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RankMetrics:
     """Means over `count` ranked queries.

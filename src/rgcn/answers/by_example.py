@@ -114,9 +114,6 @@ def examples_of(graph: KnowledgeGraph) -> GraphExamples:
     return found
 
 
-# -- many questions at once ------------------------------------------------------------------------------
-
-
 def is_ruled_out(graph: KnowledgeGraph, index: KnownTriples, triples: Tensor) -> Tensor:
     """bool [n]: which of the triples int64 [n, 3] are not in the index, and are ruled out by example."""
     subject, relation, object_ = triples.unbind(1)

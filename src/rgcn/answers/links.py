@@ -163,9 +163,6 @@ def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor)
     return probability
 
 
-# -- the best of each row of scores ---------------------------------------------------------------------
-
-
 def best_of(
     scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None, floor: float = -torch.inf
 ) -> Best:

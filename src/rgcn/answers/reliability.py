@@ -87,9 +87,6 @@ def _short(share: float) -> str:
     return f"{share:6.2f} " if share >= 0.01 or share == 0 else f"{share:7.1e}"
 
 
-# -- classes ---------------------------------------------------------------------------------------------
-
-
 def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> float:
     """argmin over T of Σ -log softmax(logits / T)[class] + (log T)² / 2, of logits [n, C].
 
@@ -137,9 +134,6 @@ def _golden_section(function: Callable[[float], float], low: float, high: float,
             right = low + ratio * (high - low)
             at_right = function(right)
     return float((low + high) / 2.0)
-
-
-# -- links -----------------------------------------------------------------------------------------------
 
 
 class ScoreCounts(NamedTuple):

@@ -101,9 +101,6 @@ def introduced(member: str | type) -> str:
     return name if package in ("", "rgcn") else f"{name.rpartition('.')[2]}, from {package}"
 
 
-# -- search spaces ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SearchSpace:
     """Where good values of a setting are likely to lie: an interval, or some choices.

@@ -206,9 +206,6 @@ def _reason(error: object) -> str:
     return str(getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__)
 
 
-# -- where on pip's indexes an archive lies: their pages in HTML (PEP 503) or JSON (PEP 691) ----------------
-
-
 class IndexFile(NamedTuple):
     """A file a package index offers; hashes: {algorithm: digest}"""
 

@@ -170,9 +170,6 @@ def _ending(path: PathLike) -> str:
     return Path(without_compression(Path(path).name)).suffix.lower().lstrip(".")
 
 
-# -- bytes and lines ---------------------------------------------------------------------------------------
-
-
 class ByteSource:
     """A file's bytes, expanded while they are read, with an eye on damage and on bombs.
 

@@ -127,9 +127,6 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     return terms
 
 
-# -- formats of one statement a line ---------------------------------------------------------------------
-
-
 def _from_lines(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
     for block in line_blocks(source):
         data, quads = block.data, None
@@ -171,9 +168,6 @@ def _serialized(quads: Iterator[Any]) -> bytes:
         if "buffer maximal size" not in str(error):
             raise
         raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None
-
-
-# -- formats in which a statement may span lines ----------------------------------------------------------
 
 
 def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:

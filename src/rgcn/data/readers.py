@@ -119,9 +119,6 @@ class Reading:
         self.collector.add(subject, relation, object_, split=self.file.split, weights=weights)
 
 
-# -- names become integers, in the order in which the files first mention them -----------------------------
-
-
 class TripleCollector:
     """Takes triples of names block by block, numbers them, and in the end gives a graph.
 

@@ -111,8 +111,6 @@ class TableFile:
         name = str(position + 1) if self.names is None else repr(self.names[position])
         return self.without(block, field.is_null() | (field == ""), f"column {name} is empty")
 
-    # -- from lines to cells -----------------------------------------------------------------------------
-
     def _first_row(self, part: pl.DataFrame) -> list[str]:
         text, line = part.row(0)
         if self._separator == "," and '"' in text:
@@ -211,9 +209,6 @@ def whole_table(path: PathLike, what: str, default_format: str = "") -> tuple[Ta
         table = TableFile(file, source, BadLines(skip=False), header=False)
         blocks = list(table.blocks)
     return table, pl.concat(blocks) if blocks else pl.DataFrame(schema={"line": pl.Int64})
-
-
-# -- triples ---------------------------------------------------------------------------------------------
 
 
 class _TableReader(TripleReader):

@@ -158,9 +158,6 @@ def edge_mask(question: Question, steps: int = MASK_STEPS) -> Attribution:
     return Attribution(reach, tuple(every[place] / count[place] for place in places), None)
 
 
-# -- paths -----------------------------------------------------------------------------------------------
-
-
 class Path(NamedTuple):
     """A walk of one or two triples, by their places in reach, beginning at a node."""
 

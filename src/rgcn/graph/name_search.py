@@ -138,8 +138,6 @@ def _edged(words: str) -> str:
     return EDGE + words + EDGE
 
 
-# -- which entries of a long text hold a sequence of characters, without reading the text --------------------
-
 LONGEST_GRAM = 3
 # Twelve bits of a letter are kept, so that sorting is cheap: those that differ only above are taken for one.
 LETTER = 0xFFF

@@ -131,9 +131,6 @@ def _is_english(literal: str) -> bool:
     return not language.startswith("@") or language == "@en" or language.startswith("@en-")
 
 
-# -- which one somebody means ------------------------------------------------------------------------------
-
-
 class Called:
     """The nodes, the relations or the classes, by what people call them.
 

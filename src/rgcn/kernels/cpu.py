@@ -132,9 +132,6 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
     return out
 
 
-# -- from tensors to arrays, once ------------------------------------------------------------------------
-
-
 class _Host(NamedTuple):
     """The memory of pairs or a pattern as arrays, and where the work on them is cut.
 
@@ -181,9 +178,6 @@ def _balanced(pointer: Array) -> Array:
 def _even(size: int) -> Array:
     """int64 [PIECES + 1]: cuts of 0 .. size into equal parts."""
     return np.arange(PIECES + 1, dtype=np.int64) * size // PIECES
-
-
-# -- threads ----------------------------------------------------------------------------------------------
 
 
 class _Own(threading.local):

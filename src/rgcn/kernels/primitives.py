@@ -97,9 +97,6 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs, weight: Tensor) -> 
     return out.to(weight.dtype)
 
 
-# -- types ------------------------------------------------------------------------------------------------
-
-
 def _wide(x: Tensor) -> Tensor:
     """x as the kernels of its device take it."""
     return x.float() if x.dtype in HALF and x.device.type != "cuda" else x

@@ -113,8 +113,6 @@ def _conditional(squared: NDArray[np.float64], perplexity: float) -> NDArray[np.
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
-# -- what points do to each other: all push, neighbors pull -------------------------------------------------
-
 # Sums may be taken in any order, so that they are vectors; the order is then the same in every call of one machine.
 _jit = numba.njit(
     cache=True, nogil=True, error_model="numpy", fastmath={"arcp", "contract", "nsz", "reassoc"}, boundscheck=False

@@ -172,9 +172,6 @@ def vector_column(vectors: NDArray[np.float32]) -> pl.Series:
     return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))
 
 
-# -- files -----------------------------------------------------------------------------------------------
-
-
 def check_ending(path: Path, option: str = "--out") -> None:
     """Refuse, before anything is computed, a file that cannot be written in the end."""
     if path.suffix.lower() not in WRITERS:

@@ -135,8 +135,6 @@ class RgcnEncoder(VectorEncoder):
         layers = count(model.layers, "relational convolution")
         return {"Architecture": f"{model.title}: {layers} over {nodes}", **convolutions_in_words(model)}
 
-    # -- classes -----------------------------------------------------------------------------------------
-
     @classmethod
     def for_nodes(cls, plan: NodePlan) -> NodeNetwork:
         model, source, layers = plan.model, cls.inputs(plan), cls.node_layers(plan.model, plan.num_classes)

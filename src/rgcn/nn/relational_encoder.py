@@ -79,9 +79,6 @@ class RelationalEncoder(nn.Module):
         return vectors
 
 
-# -- from settings to convolutions ---------------------------------------------------------------------------
-
-
 class Layer(NamedTuple):
     """A convolution to be built: the width it gives, how its weights are written, and whether it has a bias."""
 

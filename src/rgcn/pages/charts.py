@@ -27,9 +27,6 @@ NAMED_COLUMNS, TALL, SHADES = 8, 16, 10
 Point = tuple[float, float]
 
 
-# -- from numbers to places on paper -------------------------------------------------------------------------
-
-
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers from at most `low` to at least `high`, in steps of 1, 2 or 5 times a power of ten.
 
@@ -87,9 +84,6 @@ def thinned(points: Sequence[Point], most: int = 600) -> list[Point]:
         lowest, highest = min(part, key=lambda i: points[i][1]), max(part, key=lambda i: points[i][1])
         kept += [points[i] for i in sorted({part[0], lowest, highest, part[-1]})]
     return kept
-
-
-# -- charts --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -116,9 +116,6 @@ def one_seed(run: RunRecord) -> str:
     )
 
 
-# -- what is measured ----------------------------------------------------------------------------------------
-
-
 def _measured_or_reason(
     run: RunRecord, model: Estimator | None, reason: str, wanted: str | None, on_progress: OnProgress | None
 ) -> Measured | str:
@@ -153,9 +150,6 @@ def _picture(run: RunRecord, panel: Panel) -> Markup:
         words = f"best validation: {panel.value_format(best.value)} at epoch {best.epoch:,}"
         marks.append(Mark(words, float(best.epoch), best.value))
     return panel.chart(f"{panel.title} over the training of {run.title}", series, marks)
-
-
-# -- what stands on every report, whatever the task ----------------------------------------------------------
 
 
 def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, Any, str]]:

@@ -102,9 +102,6 @@ def _parquet_rows(path: Path) -> tuple[tuple[str, ...], list[NameRow]]:
     return tuple(name.casefold() for name in frame.columns), rows
 
 
-# -- from names to nodes ----------------------------------------------------------------------------------
-
-
 class Resolved(NamedTuple):
     """ids int64 [n] of the names that are known, their places in the list, and how many were not known."""
 
@@ -145,9 +142,6 @@ def resolve_nodes(
         )
     ids, place = (np.fromiter(of, np.int64, len(found)) for of in (found.values(), found))
     return Resolved(ids, place, unknown)
-
-
-# -- questions about links --------------------------------------------------------------------------------
 
 
 class QuestionTable(NamedTuple):

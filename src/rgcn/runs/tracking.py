@@ -112,9 +112,6 @@ class SurvivingTracker(RunTracker):
             )
 
 
-# -- the record that every run keeps, whatever else it reports to ------------------------------------------
-
-
 class MetricFiles(RunTracker):
     """Each report as a line of metrics.jsonl and a row of metrics.csv, on disk before the next step begins.
 
@@ -245,9 +242,6 @@ def _cannot_write(path: Path, error: OSError) -> DataError:
     if error.errno == errno.ENOSPC:
         return DataError(f"{path}: the disk is full; what was written before is intact: make room, then resume the run")
     return DataError(f"{path}: cannot be written: {error.strerror or error}")
-
-
-# -- for those that report to somebody else's service --------------------------------------------------------
 
 
 def cannot_start(tracker: str, error: Exception, advice: str) -> ConfigError:

@@ -135,9 +135,6 @@ def _word(seed: Seed) -> NDArray[np.uint64]:
     return np.random.SeedSequence(entropy).generate_state(1, np.uint64).astype(np.uint64, copy=False)
 
 
-# -- ahead: the next batches are made while the present one trains -------------------------------------------
-
-
 def prefetched(source: Iterable[T] | Callable[[], T], depth: int = 2) -> Iterator[T]:
     """The items of an iterable, in order, prepared up to `depth` ahead in a background thread.
 

@@ -65,9 +65,6 @@ def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Mode
     return larger
 
 
-# -- embeddings of new nodes -------------------------------------------------------------------------------
-
-
 def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) -> Tensor:
     """Embeddings [nodes of the larger graph, width]: the known ones as they are, the new ones estimated.
 

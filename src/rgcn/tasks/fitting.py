@@ -275,9 +275,6 @@ def _fixed_order() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-# -- on a GPU -----------------------------------------------------------------------------------------------
-
-
 class StepRecording(Generic[Result]):
     """Calls `step(*batch)` a few times, then records it as a CUDA graph and replays it from there on: hundreds of small
     launches become one.

@@ -157,8 +157,6 @@ class Task(ABC):
         name = getattr(training, "watch", None)
         return next((metric for metric in self.watched if metric.name == name), self.headline)
 
-    # -- choosing settings by validation ------------------------------------------------------------------
-
     folds: ClassVar[int] = 1
     """Trainings a trial of tuning takes the mean of."""
 

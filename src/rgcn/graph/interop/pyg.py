@@ -197,9 +197,6 @@ def _members(
             yield nodes, found[f"{word}_y"], number
 
 
-# -- nodes and edges of several types ---------------------------------------------------------------------
-
-
 def _of_hetero(data: Any) -> dict[str, Any]:
     """The attributes of a `HeteroData` as those of a `Data`: types one after the other."""
     sizes = {kind: int(data[kind].num_nodes or 0) for kind in data.node_types}

@@ -77,9 +77,6 @@ def rdf_class(name: str) -> NamedNode | Literal:
     return _absolute_iri(name) or Literal(_encodable(name))
 
 
-# -- a whole graph ---------------------------------------------------------------------------------------
-
-
 def to_rdf(
     graph: KnowledgeGraph,
     path: str | os.PathLike[str],
@@ -160,9 +157,6 @@ def _serializer(path: Path, format: str | None) -> RdfFormat:
             f"{', '.join(RDF_ENDINGS)}"
         )
     return cast(RdfFormat, RdfFormat.from_extension(name))
-
-
-# -- names as terms ---------------------------------------------------------------------------------------
 
 
 def _iri(name: str, base: str, what: str) -> NamedNode:
