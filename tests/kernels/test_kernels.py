@@ -436,13 +436,13 @@ def test_small_products_are_compiled_and_large_ones_are_not():
 
 def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
     pattern, pairs, edges = random_pattern([2, 0, 3, 1], 4), pairs_by_node([2, 0, 3, 1], 3), random_triple_index(9)
-    grouped, value = pairs_by_relation([4, 0, 2]), numbers(6)
+    grouped, value, shift = pairs_by_relation([4, 0, 2]), numbers(6), numbers(3, 2)
 
     class Model(torch.nn.Module):
         def forward(self, x, scale, bases, weight):
             rows = gather_sum(pattern, value, x) + spread_bases(scale, combine_bases(scale, bases, pairs), pairs).sum(1)
             products = grouped_product(take_rows(x, pattern.column)[:, None], weight, grouped)
-            sums = scaled_sum(edges, None, scale[:, :1] + numbers(3, 2), bases[:, 0, :2].new_ones(5, 2))
+            sums = scaled_sum(edges, None, scale[:, :1] + shift, bases[:, 0, :2].new_ones(5, 2))
             return rows.sum() + products.sum() + sums.sum() + pair_dot(rows, x, pattern)
 
     inputs = (numbers(4, 3), numbers(3, 2), numbers(4, 2, 3), numbers(3, 1, 3, 2))
