@@ -26,7 +26,8 @@ def network_of(name, seed=0, graph=GRAPH, training=None, **settings):
     model = LinkModelConfig(name=name, embedding=6, bottleneck=4, **settings)
     schedule = LinkTrainingConfig(**{**FAST, **(training or {})})
     sizes = graph.num_nodes, graph.num_relations
-    plan = LinkPlan(model, schedule, *sizes, operator_of(graph), torch.Generator().manual_seed(seed))
+    adjacency = operator_of(graph, inverse=model.inverse, self_loops=model.self_loops)
+    plan = LinkPlan(model, schedule, *sizes, adjacency, torch.Generator().manual_seed(seed))
     return ENCODERS.find(model.encoder).for_links(plan).eval()
 
 
