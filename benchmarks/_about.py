@@ -15,7 +15,7 @@ def about() -> dict[str, Any]:
     import torch
 
     import rgcn
-    from rgcn.runs.environment import environment
+    from rgcn.runs.folder import environment
 
     here = environment()
     versions = {"python": here["versions"]["python"], "torch": torch.__version__, "rgcn": rgcn.__version__}

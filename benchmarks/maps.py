@@ -26,9 +26,8 @@ from _about import write_result
 from numpy.typing import NDArray
 
 from rgcn.look import NodeVectors, same_class_share, trustworthiness, two_dimensional
-from rgcn.look.choosing import nodes_shown
 from rgcn.look.mapping import starting_places
-from rgcn.look.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, visible_labels
+from rgcn.look.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown, visible_labels
 from rgcn.predict import open_model
 
 Floats = NDArray[np.float32]

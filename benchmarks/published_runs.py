@@ -107,7 +107,7 @@ def write_runs(name: str, rows: list[dict[str, Any]], given: argparse.Namespace)
     configuration = rows[0].pop("configuration")
     for row in rows[1:]:
         row.pop("configuration")
-    from rgcn.runs.spread import Spread
+    from rgcn.runs.run_record import Spread
 
     metric, spread = measured(rows[0])[0], Spread.of([measured(row)[1] for row in rows])
     common = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}

@@ -21,17 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rgcn.bench.child import Job
-from rgcn.bench.comparison import about, resolve_devices, side_by_side
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
-from rgcn.bench.machine import describe_machine
-from rgcn.bench.measuring import measure_apart, measure_here, speeds_apart
-from rgcn.bench.memory import available_bytes
-from rgcn.bench.plotting import check_plottable, plot_scaling
-from rgcn.bench.report import write_json
-from rgcn.bench.sides import NO_PEERS, PEERS, peers_installed
-from rgcn.bench.workloads import EMBEDDED, Workload
+from rgcn.bench.measuring import StepJob, available_bytes, measure_apart, measure_here, speeds_apart
+from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figure, tidy, write_json
+from rgcn.bench.sides import EMBEDDED, NO_PEERS, PEERS, Workload, peers_installed
+from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
 from rgcn.errors import RgcnError
 from rgcn.words import duration, memory
 
@@ -42,6 +37,8 @@ SERIES = {
     "e-rgcn": ("ours", EMBEDDED),
     **{name: (side, BASES) for side, name in PEERS.items()},
 }
+
+COLORS_OF_SERIES = {**COLORS, "rgcn": COLORS["ours"], "e-rgcn": "#009E73"}
 
 
 def main() -> int:
@@ -86,7 +83,7 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
         "command": shlex.join(["python", *sys.argv]),
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
-        "speeds": {device: speeds.as_dict()},
+        "speeds": {device: speeds._asdict()},
         "limits": {"max_seconds": given.max_seconds, "max_gib": given.max_gib},
         "points": [],
     }
@@ -100,7 +97,7 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
                 for name, (side, workload) in running.items():
                     if rounds[name] and "failed" in rounds[name][-1]:
                         continue
-                    job = Job(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
+                    job = StepJob(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
                     job = replace(job, max_bytes=_limit(given.max_gib, device), floor=turn == 0 and side == "ours")
                     rounds[name].append(measure_here(job) if given.same_process else measure_apart(job))
         for name, (side, workload) in list(running.items()):
@@ -115,6 +112,38 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
         if not running:
             break
     return result
+
+
+def plot_scaling(result: dict[str, Any], path: Path) -> None:
+    """Two panels over the number of edges, both scales logarithmic: step time, and peak memory.
+
+    result["points"]: {edges, side, device, seconds, peak_bytes}, or `failed` where a side ran out, which a cross marks
+    at the last size it managed.
+    """
+    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for point in result["points"]:
+        lines.setdefault((point["side"], point["device"]), []).append(point)
+    figure = empty_figure(9.0, 3.8)
+    devices = {device for _, device in lines}
+    panels = (("seconds", "seconds of a training step", 1.0), ("peak_bytes", "peak memory, MiB", 2.0**20))
+    for number, (name, title, unit) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, 2, number)
+        for (side, device), points in lines.items():
+            known = sorted((p for p in points if p.get(name)), key=lambda p: int(p["edges"]))
+            x, y = [p["edges"] for p in known], [p[name] / unit for p in known]
+            color = COLORS_OF_SERIES.get(side, "#555555")
+            label = side if len(devices) == 1 else f"{side}, {device}"
+            axes.plot(x, y, "o-" if device == "cpu" else "s--", color=color, markersize=3.5, label=label)
+            if any("failed" in p for p in points):
+                axes.plot(x[-1:], y[-1:], "x", color=color, markersize=10)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("edges")
+        axes.set_title(title, fontsize=10)
+        tidy(axes)
+        if number == 1:
+            axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
 
 
 def _limit(gib: float | None, device: str) -> int | None:

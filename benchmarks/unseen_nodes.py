@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from _about import write_result
 
-from rgcn.data.sources import mirror_folder
+from rgcn.data.registry import mirror_folder
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, splits_up_to
 from rgcn.nn.link_network import VectorScorer

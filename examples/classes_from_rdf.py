@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import rgcn
-from rgcn.data.label_files import LabelRelation
+from rgcn.data.node_tables import LabelRelation
 
 
 def countries_as_turtle(folder: Path) -> tuple[Path, str]:

@@ -20,6 +20,20 @@ def test_importing_the_package_brings_in_neither_pytorch_nor_numba():
     assert not {"torch", "numba", "numpy", "pydantic"} & loaded
 
 
+HELP = """
+import contextlib
+from rgcn.cli import main
+sys.argv = ["rgcn", "--help"]
+with contextlib.suppress(SystemExit):
+    main()
+"""
+
+
+@pytest.mark.parametrize("statement", ["import rgcn.pages, rgcn.look, rgcn.explain", HELP])
+def test_templates_are_loaded_when_a_page_is_made(statement):
+    assert not {"jinja2"} & modules_after(statement)
+
+
 def test_graphs_and_configuration_need_no_pytorch():
     loaded = modules_after("import rgcn; rgcn.KnowledgeGraph; import rgcn.config")
     assert "rgcn.graph" in loaded

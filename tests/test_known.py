@@ -46,9 +46,10 @@ def graph_of(rows: list[tuple[int, int, int, int]], split: bool = True) -> Knowl
 def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
     """Every triple the index gives as an object of a question, and every one it gives as a subject, in its order."""
     node, relation = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS)).to(known.keys.device).unbind(1)
-    row, answer = known.objects_of(node, relation)
+    key = node * RELATIONS + relation
+    row, answer = known.objects.expand(*known.objects.ranges(key))
     by_object = torch.stack([node[row], relation[row], answer], dim=1)
-    row, answer = known.subjects_of(relation, node)
+    row, answer = known.subjects.expand(*known.subjects.ranges(key))
     by_subject = torch.stack([answer, relation[row], node[row]], dim=1)
     return [(s, r, o) for s, r, o in by_object.tolist()], [(s, r, o) for s, r, o in by_subject.tolist()]
 
@@ -139,7 +140,8 @@ def test_the_largest_numbers_are_found() -> None:
     last = nodes - 1
     known = KnownTriples.of(rows([(last, 0, last)]), num_nodes=nodes, num_relations=1)
     assert known.contains(rows([(last, 0, last), (last, 0, last - 1)])).tolist() == [True, False]
-    assert [part.tolist() for part in known.subjects_of(torch.tensor([0]), torch.tensor([last]))] == [[0], [last]]
+    found = known.subjects.expand(*known.subjects.ranges(torch.tensor([last])))
+    assert [part.tolist() for part in found] == [[0], [last]]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -13,7 +13,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.nn.link_network import VectorNetwork
-from rgcn.pages.link_evaluation import evaluate_links
+from rgcn.pages.link_report import evaluate_links
 from rgcn.predict import OpenModel
 from rgcn.tasks import LinkPredictor
 
@@ -150,7 +150,7 @@ def validation_figures(predictor):
     return {
         "history": [epoch["valid_mrr"] for epoch in predictor.history_],
         "evaluate": predictor.evaluate(split="valid"),
-        "rank": predictor.rank(split="valid").as_dict(),
+        "rank": predictor.rank(split="valid"),
         "ranks": [ranks.rank(side).tolist() for side in ("object", "subject")],
         "after training": predictor.measure()["valid"],
         "report": {name: value for name, value in report.items() if name != "repeated_across_splits"},

@@ -86,7 +86,15 @@ def test_the_state_can_be_saved_and_loaded():
 
 def test_a_classifier_trains_as_with_torch_adam(monkeypatch):
     kg = rgcn.load("world")
-    settings = {"decomposition": "basis", "bases": 4, "hidden": 6, "epochs": 8, "l2_penalty": 5e-4, "seed": 1}
+    settings = {
+        "decomposition": "basis",
+        "bases": 4,
+        "hidden": 6,
+        "epochs": 8,
+        "l2_penalty": 5e-4,
+        "seed": 1,
+        "device": "cpu",
+    }
     ours = NodeClassifier(**settings).fit(kg)
 
     class Plain(torch.optim.Adam):
@@ -97,7 +105,7 @@ def test_a_classifier_trains_as_with_torch_adam(monkeypatch):
         tables = ()
         update = torch.optim.Adam.step
 
-    monkeypatch.setattr("rgcn.tasks.node_training.Adam", Plain)
+    monkeypatch.setattr("rgcn.tasks.trainers.Adam", Plain)
     theirs = NodeClassifier(**settings).fit(kg)
     for a, b in zip(ours.history_, theirs.history_, strict=True):
         assert a.loss == pytest.approx(b.loss, rel=1e-4)

@@ -11,7 +11,7 @@ import torch
 import typer.main
 
 from rgcn import threads
-from rgcn.cli.app import app
+from rgcn.cli.commands import app
 from rgcn.threads import NUMBERS, WAITING, WAITING_CHOSEN, thread_limits, threads_each, use_threads, wait_passively
 
 

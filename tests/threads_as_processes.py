@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from rgcn.runs.processes import WorkerProcess
+from rgcn.runs.workers import TAKEN, WorkerProcess
 
 Life = Callable[..., None]
 
 
 class Workshop:
-    """Stands where a module starts its processes.
+    """Stands where a crew starts its processes.
 
     lives    what the next ones do with their work; those after them just do it
     started  all that were started
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: str, lives: Iterable[Life] = ()) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lives: Iterable[Life] = ()) -> None:
         self.lives, self.started = list(lives), list[ThreadWorker]()
-        monkeypatch.setattr(f"{module}.WorkerProcess", self._start)
+        monkeypatch.setattr("rgcn.runs.workers.WorkerProcess", self._start)
 
     def _start(self, work: Callable[..., None], *arguments: Any, threads: int) -> ThreadWorker:
         life = self.lives.pop(0) if self.lives else lives_on
@@ -36,7 +36,6 @@ class Workshop:
 class ThreadWorker(WorkerProcess):
     def __init__(self, life: Life, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self.line, theirs = multiprocessing.Pipe()
-        self.died = False
         self.process: Any = _Thread(self.line, theirs, life, work, arguments)
 
 
@@ -81,23 +80,27 @@ def dies_after_hearing_something(work: Callable[..., None], line: Connection, *a
     work(_Mortal(line), *arguments)
 
 
-def dies_after_saying(*kinds: type) -> Life:
-    return lambda work, line, *arguments: work(_Mortal(line, kinds), *arguments)
+def dies_at_work(work: Callable[..., None], line: Connection, *arguments: Any) -> None:
+    work(_Mortal(line, lambda message: message == TAKEN), *arguments)
+
+
+def dies_after_saying(kind: type) -> Life:
+    return lambda work, line, *arguments: work(_Mortal(line, lambda said: isinstance(said, kind)), *arguments)
 
 
 class _Mortal:
-    """A line whose owner dies after saying something of some kind, or after the first thing heard."""
+    """A line whose owner dies after saying some last words, or after the first thing heard."""
 
-    def __init__(self, line: Connection, kinds: tuple[type, ...] = ()) -> None:
-        self.line, self.kinds = line, kinds
+    def __init__(self, line: Connection, last_words: Callable[[Any], bool] | None = None) -> None:
+        self.line, self.last_words = line, last_words
 
     def send(self, message: Any) -> None:
         self.line.send(message)
-        if isinstance(message, self.kinds):
+        if self.last_words is not None and self.last_words(message):
             raise EOFError
 
     def recv(self) -> Any:
         message = self.line.recv()
-        if not self.kinds:
+        if self.last_words is None:
             raise EOFError
         return message

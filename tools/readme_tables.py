@@ -16,7 +16,7 @@ from typing import Any
 from result_files import ROOT, place, result, result_file
 from rgcn.paper.published import ACCURACY, RANKING
 from rgcn.paper.rendering import published_text
-from rgcn.runs.spread import Spread
+from rgcn.runs.run_record import Spread
 from rgcn.words import duration, memory
 
 # configuration: what it is

@@ -14,7 +14,8 @@ import textwrap
 from typing import Any
 
 from result_files import ROOT, place, result, result_file
-from rgcn.paper.comparison import RULE, Row, Table, judge_time, without_figure
+from rgcn.paper import LINK, NODE
+from rgcn.paper.judging import RULE, PaperRow, PaperTable, judge_time
 from rgcn.paper.published import (
     CPU,
     DESCRIBED,
@@ -28,7 +29,7 @@ from rgcn.paper.published import (
     Figure,
 )
 from rgcn.paper.rendering import about_text, markdown_table
-from rgcn.paper.trainings import CONFIGURATIONS, LINK, NODE, Trained, link_table, node_table, subject
+from rgcn.paper.trainings import CONFIGURATIONS, Trained, subject, training_table
 from rgcn.runs import load_configuration
 from rgcn.words import duration, setting
 
@@ -136,8 +137,8 @@ def main() -> None:
 
 
 def compose() -> str:
-    nodes = node_table({name: trained(name) for name in CONFIGURATIONS[NODE]})
-    links = link_table({name: trained(name) for name in CONFIGURATIONS[LINK]})
+    nodes = training_table(NODE, {name: trained(name) for name in CONFIGURATIONS[NODE]})
+    links = training_table(LINK, {name: trained(name) for name in CONFIGURATIONS[LINK]})
     datasets, tensors, parameters = (kept(n) for n in ("datasets", "tensor-statistics", "parameters"))
     parts = [
         HEAD.format(rule=wrapped(RULE), summary=summary(nodes, links, datasets[0], tensors[0])),
@@ -171,13 +172,13 @@ def trained(name: str) -> Trained | str:
     return NO_DATA if data is None else Trained.of(data["runs"])
 
 
-def kept(name: str) -> tuple[Table, str]:
+def kept(name: str) -> tuple[PaperTable, str]:
     """A table that `rgcn reproduce NAME --json` wrote, and where it comes from."""
     file = f"reproduction-{name}"
     data = result(file)
     if data is None:
         sys.exit(f"results/{file}.json is missing: rgcn reproduce {name} --json > results/{file}.json")
-    return Table.from_dict(data["tables"][0]), f"[{file}.json](../{result_file(file)}): {about_text(data)}."
+    return PaperTable.from_dict(data["tables"][0]), f"[{file}.json](../{result_file(file)}): {about_text(data)}."
 
 
 def sources(names: Any) -> str:
@@ -203,7 +204,7 @@ VERDICTS = {
 }
 
 
-def summary(nodes: Table, links: Table, datasets: Table, tensors: Table) -> str:
+def summary(nodes: PaperTable, links: PaperTable, datasets: PaperTable, tensors: PaperTable) -> str:
     """A line for each verdict on accuracies and MRR, then how many counts and tensors agree."""
     lines = []
     for verdict, words in VERDICTS.items():
@@ -222,7 +223,7 @@ def summary(nodes: Table, links: Table, datasets: Table, tensors: Table) -> str:
     return "\n".join(lines) + "\n\nAccuracies in percent and MRR; hits are in the tables below."
 
 
-def _stand(row: Row, verdict: str) -> str:
+def _stand(row: PaperRow, verdict: str) -> str:
     """ "WN18 RGCN 0.809 (Torch-RGCN 0.749)", of the published figures with this verdict."""
     beside = [j.figure for j in row.published if j.verdict == verdict and j.figure.value is not None]
     what = row.subject.replace(",", "")
@@ -232,7 +233,7 @@ def _stand(row: Row, verdict: str) -> str:
     return f"{what} {row.ours:.{row.digits}f} ({figures})"
 
 
-def eight_percent(parameters: Table) -> str:
+def eight_percent(parameters: PaperTable) -> str:
     equal = [row.subject.split(",")[0] for row in parameters.rows for j in row.published if j.verdict == "equal"]
     return f"Only that on {' and '.join(equal)} rounds to it." if equal else "None rounds to it."
 
@@ -251,23 +252,23 @@ def differences_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def times_table() -> Table:
+def times_table() -> PaperTable:
     rows = [_time_row(name, figure, None) for name, figure in NODE_TIMES.items()]
     rows += [
-        without_figure(Row("RGCN on a GPU", "training", kind="time"), [NODE_TIME_ON_GPU], STEPS_ONLY),
+        PaperRow("RGCN on a GPU", "training", kind="time").without_figure([NODE_TIME_ON_GPU], STEPS_ONLY),
         *(_time_row(name, figure, LINK_EPOCHS_TIMED) for name, figure in LINK_TIMES.items()),
         _time_row("distmult/lp-wn18", DISTMULT_TIME, None),
-        without_figure(Row("FB15k and FB15k-237, RGCN", "training", kind="time"), [FREEBASE_TIME], UNKNOWN_EPOCHS),
+        PaperRow("FB15k and FB15k-237, RGCN", "training", kind="time").without_figure([FREEBASE_TIME], UNKNOWN_EPOCHS),
     ]
-    return Table("timings", "Times", rows, rule="")
+    return PaperTable("timings", "Times", rows, rule="")
 
 
-def _time_row(name: str, figure: Figure, epochs: int | None) -> Row:
+def _time_row(name: str, figure: Figure, epochs: int | None) -> PaperRow:
     """Whole runs where they had the paper's epochs, else computed from the epochs that were measured."""
     data = result(name)
-    row = Row(subject(name), "training", kind="time")
+    row = PaperRow(subject(name), "training", kind="time")
     if data is None:
-        return without_figure(row, [figure], NO_DATA)
+        return row.without_figure([figure], NO_DATA)
     seconds, taken = statistics.median(run["seconds"] for run in data["runs"]), data["runs"][0]["epochs"]
     note = f"measured: {taken:,} epochs, {place(data)}"
     if epochs is not None:
@@ -280,7 +281,7 @@ def _time_row(name: str, figure: Figure, epochs: int | None) -> Row:
         )
         seconds *= epochs / taken
     judged = (judge_time(figure, seconds),)
-    return Row(row.subject, row.quantity, judged, seconds, extrapolated=computed, note=note, kind="time")
+    return PaperRow(row.subject, row.quantity, judged, seconds, extrapolated=computed, note=note, kind="time")
 
 
 def wrapped(*texts: str) -> str:

@@ -9,6 +9,7 @@ True
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rgcn.threads import wait_passively
@@ -17,36 +18,17 @@ from rgcn.version import __version__
 wait_passively()  # heard only if said before PyTorch is loaded
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
-# only when it is first used.
-_ROOMS = {
-    "KnowledgeGraph": "rgcn.graph",
-    "LinkClassifier": "rgcn.tasks",
-    "LinkPredictor": "rgcn.tasks",
-    "NodeClassifier": "rgcn.tasks",
-    "NodeLabels": "rgcn.graph",
-    "RelationalAdjacency": "rgcn.adjacency",
-    "RgcnError": "rgcn.errors",
-    "allow": "rgcn.axes",
-    "load": "rgcn.data",
-    "load_model": "rgcn.tasks",
-    "open_model": "rgcn.predict",
-    "read": "rgcn.data",
+# only when it is first used; so does each room, as in `rgcn.nn`.
+_NAMES = {
+    "adjacency": ("RelationalAdjacency",),
+    "axes": ("allow",),
+    "data": ("load", "read"),
+    "errors": ("RgcnError",),
+    "graph": ("KnowledgeGraph", "NodeLabels"),
+    "predict": ("open_model",),
+    "tasks": ("LinkClassifier", "LinkPredictor", "NodeClassifier", "load_model"),
 }
-_MODULES = {
-    "nn",
-    "sampling",
-    "ranking",
-    "data",
-    "graph",
-    "kernels",
-    "tasks",
-    "runs",
-    "errors",
-    "adjacency",
-    "config",
-    "predict",
-    "explain",
-}
+_ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 
 if TYPE_CHECKING:
     from rgcn import nn
@@ -78,8 +60,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        value = getattr(import_module(_ROOMS[name]), name)
-    elif name in _MODULES:
+        value = getattr(import_module(f"rgcn.{_ROOMS[name]}"), name)
+    elif not name.startswith("_") and find_spec(f"rgcn.{name}"):
         value = import_module(f"rgcn.{name}")
     else:
         raise AttributeError(f"module 'rgcn' has no attribute {name!r}")
@@ -88,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_ROOMS) | _MODULES)
+    return sorted({*globals(), *__all__})

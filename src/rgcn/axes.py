@@ -15,17 +15,16 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar, cast
+from operator import attrgetter
+from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
-
-T = TypeVar("T")
 
 ALLOWED = "RGCN_ALLOW"
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
 
 
-class Axis(Generic[T]):
+class Axis:
     """Names of one kind of thing, and what they stand for.
 
     kind      what it is called, "decoder"
@@ -42,7 +41,7 @@ class Axis(Generic[T]):
 
     def __init__(self, kind: str, interface: str, built_in: Mapping[str, str]) -> None:
         self.kind, self.interface, self.built_in = kind, interface, dict(built_in)
-        self._met: dict[str, type[T]] = {}  # classes that were handed over as such, by their dotted names
+        self._met: dict[str, type[Any]] = {}  # classes that were handed over as such, by their dotted names
 
     @property
     def group(self) -> str:
@@ -56,7 +55,7 @@ class Axis(Generic[T]):
     def problem(self, choice: object) -> str | None:
         """What is wrong with a choice as it is written; whether it can be imported is seen when it is used."""
         if isinstance(choice, type):
-            return None if issubclass(choice, self._interface()) else self._not_one(choice)
+            return None if issubclass(choice, imported(self.interface)) else self._not_one(choice)
         if not isinstance(choice, str):
             return f"a {self.kind} is a name or a class, not {choice!r}"
         # Built-in names first: to know those of installed packages, all of them have to be looked through.
@@ -66,7 +65,7 @@ class Axis(Generic[T]):
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"
         return f"unknown {self.kind} {choice!r}; {hint}" + ("" if close else ', or "package.module:Class"')
 
-    def find(self, choice: str | type[T], *, trusted: bool = False) -> type[T]:
+    def find(self, choice: str | type[Any], *, trusted: bool = False) -> type[Any]:
         """The class a choice stands for.
 
         trusted  the choice is the user's own, so that a dotted name may be imported; and what it names is from then on
@@ -78,26 +77,24 @@ class Axis(Generic[T]):
         if isinstance(choice, type):
             self._met[dotted_name(choice)] = choice
             return choice
-        if choice in self.built_in:
-            return cast(type[T], imported(self.built_in[choice]))
         if choice in self._met:
             return self._met[choice]
-        installed = _installed(self.group).get(choice)
-        found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
-        if not (isinstance(found, type) and issubclass(found, self._interface())):
+        if choice in self.built_in:
+            found = imported(self.built_in[choice])
+        else:
+            installed = _installed(self.group).get(choice)
+            found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
+        if not (isinstance(found, type) and issubclass(found, imported(self.interface))):
             raise ConfigError(self._not_one(found))
         return found
 
-    def name_of(self, choice: str | type[T]) -> str:
+    def name_of(self, choice: str | type[Any]) -> str:
         """How a file says a choice: a name as it is, a class by its dotted name."""
         if isinstance(choice, str):
             return choice
         dotted = dotted_name(choice)
         self._met[dotted] = choice
         return next((name for name, place in self.built_in.items() if place == dotted), dotted)
-
-    def _interface(self) -> type[T]:
-        return cast(type[T], imported(self.interface))
 
     def _not_one(self, found: object) -> str:
         return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"
@@ -107,23 +104,20 @@ class Axis(Generic[T]):
             return entry.load()
         except (ImportError, AttributeError) as error:
             package = entry.dist.name if entry.dist is not None else entry.module
-            raise ConfigError(
-                f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
-            ) from error
+            words = f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
+            raise ConfigError(words) from error
 
     def _dotted(self, choice: str, trusted: bool) -> Any:
         module, _, name = choice.partition(":")
+        package = module.partition(".")[0]
         if not (trusted or module in sys.modules or is_allowed(module)):
             raise DataError(
                 f"this needs the {self.kind} {choice}, and a file is not believed when it names code to run. If you "
-                f"trust the package {module.partition('.')[0]!r}, allow it: --allow {module.partition('.')[0]}, "
-                f'rgcn.allow("{module.partition(".")[0]}") or {ALLOWED}; or have it register the entry point '
-                f"{self.group}"
+                f"trust the package {package!r}, allow it: --allow {package}, "
+                f'rgcn.allow("{package}") or {ALLOWED}; or have it register the entry point {self.group}'
             )
         try:
-            found = import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
+            found = attrgetter(name)(import_module(module))
         except ModuleNotFoundError as error:
             missing = (error.name or module).partition(".")[0]
             raise DataError(
@@ -144,12 +138,8 @@ def allow(*packages: str) -> None:
     >>> is_allowed("mypackage.decoders"), is_allowed("mypackages")
     (True, False)
     """
-    known = [name for name in os.environ.get(ALLOWED, "").split(",") if name]
-    for package in packages:
-        module = package.partition(":")[0].strip()
-        if module and module not in known:
-            known.append(module)
-    os.environ[ALLOWED] = ",".join(known)
+    known = [*os.environ.get(ALLOWED, "").split(","), *(package.partition(":")[0].strip() for package in packages)]
+    os.environ[ALLOWED] = ",".join(dict.fromkeys(name for name in known if name))
 
 
 def is_allowed(module: str) -> bool:
@@ -170,5 +160,5 @@ def imported(place: str) -> Any:
 
 @cache
 def _installed(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name; read once, since it looks through all installed packages."""
+    """Entry points by name; read once, since all installed packages are looked through."""
     return {entry.name: entry for entry in entry_points(group=group)}

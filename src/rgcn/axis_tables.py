@@ -6,60 +6,40 @@ member is written as text and imported when it is chosen, so that `config` knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rgcn.axes import Axis
 
-if TYPE_CHECKING:
-    from rgcn.data.readers import TripleReader
-    from rgcn.nn.decoders import Decoder
-    from rgcn.nn.encoders import Encoder
-    from rgcn.nn.heads import Head
-    from rgcn.objectives import Objective
-    from rgcn.runs.tracking.base import RunTracker
-    from rgcn.sampling import EdgeSampler
-    from rgcn.tasks.task import Task
-
-ENCODERS: Axis[Encoder] = Axis(
+ENCODERS = Axis(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
-        "none": "rgcn.nn.encoders.plain:PlainEncoder",
-        "rgcn": "rgcn.nn.encoders.rgcn:RgcnEncoder",
-        "c-rgcn": "rgcn.nn.encoders.c_rgcn:CompressionEncoder",
-        "e-rgcn": "rgcn.nn.encoders.e_rgcn:EmbeddingEncoder",
+        "none": "rgcn.nn.encoders:PlainEncoder",
+        "rgcn": "rgcn.nn.encoders:RgcnEncoder",
+        "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
+        "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
     },
 )
-DECODERS: Axis[Decoder] = Axis(
-    "decoder",
-    "rgcn.nn.decoders:Decoder",
-    {"distmult": "rgcn.nn.decoders.distmult:DistMult"},
-)
-HEADS: Axis[Head] = Axis(
+DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
+HEADS = Axis(
     "head",
     "rgcn.nn.heads:Head",
     {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
 )
-OBJECTIVES: Axis[Objective] = Axis(
-    "objective",
-    "rgcn.objectives:Objective",
-    {"sampled-bce": "rgcn.objectives.sampled_bce:SampledCrossEntropy"},
-)
-SAMPLERS: Axis[EdgeSampler] = Axis(
+OBJECTIVES = Axis("objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives:SampledCrossEntropy"})
+SAMPLERS = Axis(
     "sampler",
     "rgcn.sampling:EdgeSampler",
     {"neighborhood": "rgcn.sampling.edges:NeighborhoodEdges", "uniform": "rgcn.sampling.edges:UniformEdges"},
 )
-TASKS: Axis[Task] = Axis(
+TASKS = Axis(
     "task",
     "rgcn.tasks.task:Task",
     {
-        "node-classification": "rgcn.tasks.node_classification:NodeClassification",
-        "link-prediction": "rgcn.tasks.link_prediction:LinkPrediction",
-        "classification-by-links": "rgcn.tasks.classification_by_links:ClassificationByLinks",
+        "node-classification": "rgcn.tasks.built_in_tasks:NodeClassification",
+        "link-prediction": "rgcn.tasks.built_in_tasks:LinkPrediction",
+        "classification-by-links": "rgcn.tasks.built_in_tasks:ClassificationByLinks",
     },
 )
-READERS: Axis[TripleReader] = Axis(
+READERS = Axis(
     "reader",
     "rgcn.data.readers:TripleReader",
     {
@@ -74,12 +54,12 @@ READERS: Axis[TripleReader] = Axis(
         "parquet": "rgcn.data.tables:ParquetReader",
     },
 )
-TRACKERS: Axis[RunTracker] = Axis(
+TRACKERS = Axis(
     "tracker",
-    "rgcn.runs.tracking.base:RunTracker",
+    "rgcn.runs.tracking:RunTracker",
     {
-        "tensorboard": "rgcn.runs.tracking.tensorboard:TensorBoardTracker",
-        "mlflow": "rgcn.runs.tracking.mlflow:MlflowTracker",
-        "wandb": "rgcn.runs.tracking.wandb:WandbTracker",
+        "tensorboard": "rgcn.runs.tracking_services:TensorBoardTracker",
+        "mlflow": "rgcn.runs.tracking_services:MlflowTracker",
+        "wandb": "rgcn.runs.tracking_services:WandbTracker",
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 MOST_MEANT = 5
@@ -45,10 +46,7 @@ class UnknownNameError(RgcnError, KeyError):
 
 
 class AmbiguousNameError(DataError):
-    """What several are called.
-
-    names  theirs, by which they can be told apart
-    """
+    """What several are called; `names` are theirs, by which they can be told apart."""
 
     def __init__(self, kind: str, name: str, names: list[str]) -> None:
         self.kind, self.name, self.names = kind, name, names
@@ -58,12 +56,7 @@ class AmbiguousNameError(DataError):
 
 
 class StoppedError(RgcnError):
-    """A training that was asked to stop has saved itself.
-
-    what           what happened
-    advice         how to go on
-    signal_number  of the signal that asked; the exit code tells a shell which it was
-    """
+    """A training that was asked to stop, by a signal that its exit code tells, has saved itself; how to go on."""
 
     def __init__(self, what: str, advice: str, signal_number: int) -> None:
         super().__init__(f"{what}; {advice}" if advice else what)
@@ -89,26 +82,18 @@ def close_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """
     candidates = list(known)
     if len(candidates) > 50_000:  # difflib is quadratic in spirit: look only where the beginning or end agrees
-        head, tail = name[:3].lower(), local_name(name)[:3].lower()
-        near = [c for c in candidates if c[:3].lower() == head or local_name(c)[:3].lower() == tail]
+        head, tail = name[:3].lower(), _tail(name)[:3].lower()
+        near = [c for c in candidates if c[:3].lower() == head or _tail(c)[:3].lower() == tail]
         candidates = near[:50_000]
     by_folded: dict[str, str] = {}
     for candidate in candidates:
         by_folded.setdefault(candidate.lower(), candidate)
-        by_folded.setdefault(local_name(candidate).lower(), candidate)
-    found = difflib.get_close_matches(local_name(name).lower(), by_folded, n=limit, cutoff=0.6)
+        by_folded.setdefault(_tail(candidate).lower(), candidate)
+    found = difflib.get_close_matches(_tail(name).lower(), by_folded, n=limit, cutoff=0.6)
     found += difflib.get_close_matches(name.lower(), by_folded, n=limit, cutoff=0.6)
     return list(dict.fromkeys(by_folded[f] for f in found))[:limit]
 
 
-def local_name(name: str) -> str:
-    """The part of an IRI after its last '#' or '/': what a person reads.
-
-    >>> local_name("http://example.org/people#ada")
-    'ada'
-    >>> local_name('"a literal / with a slash"')
-    '"a literal / with a slash"'
-    """
-    if "://" not in name[:12] or name.startswith('"'):
-        return name
-    return name.rstrip("/#").replace("#", "/").rsplit("/", 1)[-1] or name
+def _tail(name: str) -> str:
+    """What one IRI of many differs in: the part after its last '#' or '/'."""
+    return re.split("[#/]", name.rstrip("#/"))[-1] if "://" in name[:12] else name

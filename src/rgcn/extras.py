@@ -13,11 +13,8 @@ def import_extra(package: str, extra: str, module: str | None = None) -> Any:
     try:
         return importlib.import_module(module or package)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{extra} needs the package {error.name or package}, which is not installed: pip install 'rgcn[{extra}]'"
-        ) from error
+        missing = f"{error.name or package}, which is not installed: pip install"
+        raise ConfigError(f"{extra} needs the package {missing} 'rgcn[{extra}]'") from error
     except ImportError as error:
-        raise ConfigError(
-            f"{extra} needs the package {package}, which is installed but cannot be imported ({str(error)[:300]}): "
-            f"pip install --upgrade 'rgcn[{extra}]'"
-        ) from error
+        broken = f"{package}, which is installed but cannot be imported ({str(error)[:300]}): pip install --upgrade"
+        raise ConfigError(f"{extra} needs the package {broken} 'rgcn[{extra}]'") from error

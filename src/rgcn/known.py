@@ -88,8 +88,8 @@ class KnownTriples:
     >>> known = KnownTriples.of(train, test, num_nodes=4, num_relations=1)
     >>> known.contains(torch.tensor([[0, 0, 3], [3, 0, 0]]))
     tensor([ True, False])
-    >>> known.objects_of(torch.tensor([0, 1]), torch.tensor([0, 0]))  # (row, node): three for row 0, none for 1
-    (tensor([0, 0, 0]), tensor([1, 2, 3]))
+    >>> known.objects.ranges(torch.tensor([0, 1]))  # node 0 has three, which stand at 0 to 3; node 1 none
+    (tensor([0, 3]), tensor([3, 3]))
     """
 
     keys: Tensor
@@ -139,14 +139,6 @@ class KnownTriples:
         """
         place, there = self._find(triples)
         return torch.where(there, self._splits[place], NO_SPLIT)
-
-    def objects_of(self, subject: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Known objects of queries int64 [q]: (row, node), one pair for each."""
-        return self.objects.expand(*self.objects.ranges(subject * self.num_relations + relation))
-
-    def subjects_of(self, relation: Tensor, object: Tensor) -> tuple[Tensor, Tensor]:
-        """Known subjects of queries int64 [q]: (row, node), one pair for each."""
-        return self.subjects.expand(*self.subjects.ranges(object * self.num_relations + relation))
 
     @cached_property
     def objects(self) -> Answers:

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from rgcn.kernels import FactoredGradient, spread_bases
 from rgcn.kernels.dispatch import kernels_for
-from rgcn.nn.rows import RowTable
+from rgcn.kernels.reference import AdamSettings
+from rgcn.nn.inputs import RowTable
 
 
 class Adam(torch.optim.Optimizer):
     """torch.optim.Adam (fused, with decay added to the gradient), and factored gradients for some tables.
 
-    tables: those whose gradient may stay factored (`RowTable.trained` among `params`). It does so for what is computed
+    tables: those whose gradient may stay factored (their `trained` is among `params`). It does so for what is computed
     within `with optimizer.factoring():`; then their `.grad` stays None.
 
     >>> weight = nn.Parameter(torch.ones(2))
@@ -69,10 +70,8 @@ class Adam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         self.update()
         return loss
 
@@ -84,54 +83,33 @@ class Adam(torch.optim.Optimizer):
 
     def _step(self, group: dict[str, Any]) -> None:
         parameters: list[Tensor] = []
-        gradients_written: list[Tensor] = []
         for parameter in group["params"]:
-            gradients = self.factored.get(parameter)
-            if gradients and len(gradients) == 1 and parameter.grad is None:
-                self._factored_step(parameter, gradients[0], group)
+            factored = self.factored.get(parameter, ())
+            if len(factored) == 1 and parameter.grad is None:
+                self._factored_step(parameter, factored[0], group)
                 continue
-            for gradient in gradients or ():  # used more than once in a step: summed, as for any parameter
-                dense = spread_bases(gradient.coefficients, gradient.rows, gradient.pairs)
+            for gradient in factored:  # used more than once in a step: summed, as for any parameter
+                dense = spread_bases(*gradient)
                 parameter.grad = dense if parameter.grad is None else parameter.grad + dense
             if parameter.grad is not None:
                 parameters.append(parameter)
-                gradients_written.append(parameter.grad)
         if not parameters:
             return
         states = [self._state(parameter) for parameter in parameters]
         steps = [state["step"] for state in states]
         torch._foreach_add_(steps, 1)
-        beta1, beta2 = group["betas"]
-        torch._fused_adam_(
-            parameters,
-            gradients_written,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-        )
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        means, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        settings = {name: group[name] for name in ("lr", "eps", "weight_decay")}
+        settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "amsgrad": False, "maximize": False}
+        torch._fused_adam_(parameters, gradients, means, squares, [], steps, **settings)
 
     def _factored_step(self, parameter: nn.Parameter, gradient: FactoredGradient, group: dict[str, Any]) -> None:
         state = self._state(parameter)
         state["step"] += 1
-        kernels_for(parameter).adam_bases(
-            parameter,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            state["step"],
-            *gradient,
-            lr=group["lr"],
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-        )
+        table = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
+        settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
+        kernels_for(parameter).adam_bases(*table, gradient, settings)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

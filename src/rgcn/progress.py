@@ -55,31 +55,17 @@ def progress(
     if not show:
         yield ProgressMeter()
         return
-    with _bar(unit) as bar:
-        yield ProgressMeter(bar, bar.add_task(description, total=total))
-
-
-def _bar(unit: str) -> Progress:
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
+    amount: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit)]
     if unit == "bytes":
-        amount = [DownloadColumn(), TransferSpeedColumn()]
-    else:
-        amount = [MofNCompleteColumn(), TextColumn(unit)]
-    return Progress(
-        TextColumn("[progress.description]{task.description}", markup=True),
-        BarColumn(),
+        amount = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
+    columns = (
+        rich_progress.TextColumn("[progress.description]{task.description}", markup=True),
+        rich_progress.BarColumn(),
         *amount,
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
+        rich_progress.TimeRemainingColumn(),
     )
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield ProgressMeter(bar, bar.add_task(description, total=total))

@@ -42,7 +42,6 @@ class Questions(NamedTuple):
         return Questions(self.node.to(device), self.relation.to(device), self.for_objects)
 
     def take(self, part: slice | Tensor) -> Questions:
-        """Some of them, by place."""
         sides = self.for_objects
         return Questions(self.node[part], self.relation[part], sides[part] if isinstance(sides, Tensor) else sides)
 

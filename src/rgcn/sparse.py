@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 # Entries a piece of a row may have on a GPU. Longer rows are cut, so that one hub cannot stall the rest.
 PIECE = 64
+ROLES = ("target", "relation", "source")
 
 
-class Pieces(NamedTuple):
+Thing = TypeVar("Thing")
+_named: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_numbers, _process = count(), uuid.uuid4().hex[:12]
+
+
+class Named:
+    """A dataclass of tensors with a `word` that stands for it, in this process, as long as it lives.
+
+    By the word an operator of PyTorch, which takes no objects, finds it and what it remembers: its transpose, its cut
+    into pieces. Not a number, which a compiler may take for variable; not the same in two processes, so that a compiled
+    graph kept on disk is not taken for another graph's.
+    """
+
+    word: str
+
+    def __post_init__(self) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            raise RuntimeError(f"a {type(self).__name__} cannot be made in a compiled function: make it outside")
+        self.__dict__["word"] = f"{type(self).__name__}-{_process}-{next(_numbers)}"
+        _named[self.word] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is another object, with a word of its own."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+
+def named(kind: type[Thing], word: str) -> Thing:
+    """The object that the word stands for."""
+    found = _named.get(word)
+    if not isinstance(found, kind):
+        raise RuntimeError(
+            f"{word} is gone: a compiled graph needs the adjacency it was compiled for. Keep the adjacency at least "
+            "until the backward pass is done, and compile in the process that runs"
+        )
+    return found
+
+
+class RowPieces(NamedTuple):
     """The rows of a pattern cut into pieces of at most `PIECE` entries: the unit of work on a GPU.
 
     row, begin, end  int32 [pieces]: the entries begin .. end of a row; the row is num_rows where there is no piece
@@ -34,7 +75,7 @@ class Pieces(NamedTuple):
     num_slots: int
 
     @classmethod
-    def of(cls, pointer: Tensor, num_entries: int, piece: int = PIECE) -> Pieces:
+    def of(cls, pointer: Tensor, piece: int = PIECE) -> RowPieces:
         """From the rows' pointer [rows + 1]; longest pieces first, so that neighbors have about the same to do.
 
         Exact sizes are asked of the device, which is waited for: this is for patterns that last.
@@ -57,7 +98,7 @@ class Pieces(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePattern:
+class SparsePattern(Named):
     """Where the entries of a sparse matrix [rows, columns] are; their values travel apart.
 
     pointer [rows + 1]  the entries of row i are pointer[i] .. pointer[i + 1]
@@ -100,9 +141,17 @@ class SparsePattern:
         return SparsePattern(pointer, row, self.num_rows, narrow(entry, max(self.num_entries, 1)), self.transient)
 
     @cached_property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> RowPieces:
         """The rows cut for a GPU."""
-        return Pieces.of(self.pointer, self.num_entries)
+        return RowPieces.of(self.pointer)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def make_ready(self) -> None:
+        """Make what a GPU's kernels keep with the pattern, while a graph is traced: what would first be made while it
+        is recorded as a CUDA graph (`mode="reduce-overhead"`) would lie in the recording's memory, and be written over.
+        """
+        if self.column.is_cuda:
+            _ = self.row, self.pieces, self.transpose.row, self.transpose.pieces
 
     def arranged(self, value: Tensor) -> Tensor:
         """The values in the order of the entries. Those of the last call are kept: most weights never change."""
@@ -154,12 +203,10 @@ def pointer_from_sorted(ids: Tensor, size: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class TripleIndex:
+class TripleIndex(Named):
     """Entries that each name a target, a relation and a source, seen from each of the three.
 
-    target, relation, source [E], sorted by target. A view is a pattern whose rows are the one role, whose columns are
-    the second, and the third's ids beside it: (by_target: source, relation), (by_source: target, relation),
-    (by_relation: target, source).
+    target, relation, source [E], sorted by target; sizes: how many there are of each.
     """
 
     target: Tensor
@@ -167,23 +214,85 @@ class TripleIndex:
     source: Tensor
     sizes: tuple[int, int, int]
 
-    @cached_property
-    def by_target(self) -> tuple[SparsePattern, Tensor]:
-        targets, _, sources = self.sizes
-        return SparsePattern.from_sorted_rows(self.target, self.source, (targets, sources)), self.relation
+    @property
+    def ends(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.target, self.relation, self.source
+
+    def size_of(self, role: str) -> int:
+        return self.sizes[ROLES.index(role)]
+
+    def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
+        """A pattern whose rows are the one role and whose columns are another; the third's ids beside it. Kept."""
+        views: dict[str, tuple[SparsePattern, Tensor]] = self.__dict__.setdefault("_views", {})
+        if role not in views:
+            other, third = {"target": (2, 1), "relation": (0, 2), "source": (0, 1)}[role]
+            row, column, beside = self.ends[ROLES.index(role)], self.ends[other], self.ends[third]
+            order, shape = None, (self.size_of(role), self.sizes[other])
+            if role != "target":
+                order = torch.argsort(row, stable=True)
+                row, column, beside = row[order], column[order], beside[order]
+            views[role] = SparsePattern.from_sorted_rows(row, column, shape, order), beside
+        return views[role]
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def make_ready(self) -> None:
+        """As `SparsePattern.make_ready`."""
+        if self.target.is_cuda:
+            _ = [self.seen_from(role)[0].pieces for role in ROLES]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(Named):
+    """The (relation, node) pairs that occur among some edges, and how the edges use them: few, where relations × nodes
+    would be hundreds of times more.
+
+    relation, node [P]; `pointer` says which pairs belong to each relation (relation-major order, [relations + 1]) or to
+    each node (node-major order, [nodes + 1]). `edge_pair` [E] is an edge's pair. Ids are int32 where they fit.
+    """
+
+    relation: Tensor
+    node: Tensor
+    pointer: Tensor
+    edge_pair: Tensor
+    num_nodes: int
+    num_relations: int
+
+    def __len__(self) -> int:
+        return self.relation.numel()
+
+    @classmethod
+    def of(
+        cls, relation: Tensor, node: Tensor, edge_pair: Tensor, num_nodes: int, num_relations: int, node_major: bool
+    ) -> Pairs:
+        """From pairs already sorted by node (node_major) or by relation."""
+        pointer = pointer_from_sorted(node, num_nodes) if node_major else pointer_from_sorted(relation, num_relations)
+        ids = (narrow(relation, num_relations), narrow(node, num_nodes))
+        return cls(*ids, pointer, narrow(edge_pair, relation.numel() + 1), num_nodes, num_relations)
 
     @cached_property
-    def by_source(self) -> tuple[SparsePattern, Tensor]:
-        targets, _, sources = self.sizes
-        order = torch.argsort(self.source, stable=True)
-        shape = (sources, targets)
-        pattern = SparsePattern.from_sorted_rows(self.source[order], self.target[order], shape, order)
-        return pattern, self.relation[order]
+    def bounds(self) -> list[int]:
+        """`pointer` on the host: asked of the device once, not in every step."""
+        numbers: list[int] = self.pointer.tolist()
+        return numbers
 
     @cached_property
-    def by_relation(self) -> tuple[SparsePattern, Tensor]:
-        targets, relations, _ = self.sizes
+    def tiles(self) -> RowPieces:
+        """The groups of `pointer` cut for a GPU."""
+        return RowPieces.of(self.pointer)
+
+    @cached_property
+    def select(self) -> SparsePattern:
+        """[P, nodes]: picks each pair's node."""
+        return SparsePattern.picking(self.node, self.num_nodes)
+
+    @cached_property
+    def by_relation(self) -> SparsePattern:
+        """[relations, P]: the pairs of each relation, whatever order the pairs are in."""
         order = torch.argsort(self.relation, stable=True)
-        shape = (relations, targets)
-        pattern = SparsePattern.from_sorted_rows(self.relation[order], self.target[order], shape, order)
-        return pattern, self.source[order]
+        return SparsePattern.from_sorted_rows(self.relation[order], order, (self.num_relations, len(self)))
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def make_ready(self) -> None:
+        """As `SparsePattern.make_ready`."""
+        if self.relation.is_cuda:
+            _ = self.bounds, self.tiles, self.by_relation.pieces

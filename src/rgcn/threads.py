@@ -21,7 +21,7 @@ _asked: int | None = None  # by the whole process, as PyTorch's own number is
 
 
 def wait_passively() -> None:
-    """Let threads without work sleep, in this process and in those it starts, unless the user chose how they wait.
+    """Let threads without work sleep, here and in child processes, unless the user chose how they wait.
 
     Where PyTorch is loaded already it is too late for this process, and a line in the log says what to do.
     """

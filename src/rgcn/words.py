@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
         return "0 s"
     for unit, size, most in (("µs", 1e-6, 1000), ("ms", 1e-3, 1000), ("s", 1.0, 60)):
         if _rounded(seconds / size) < most:
-            return f"{_three_figures(seconds / size)} {unit}"
+            return f"{times(seconds / size)} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     return _minutes(round(seconds / 60)) if minutes >= 60 or not rest else f"{minutes} min {rest} s"
 
@@ -27,9 +27,7 @@ def rough_duration(seconds: float) -> str:
     >>> [rough_duration(seconds) for seconds in (1.234, 75, 180, 4800)]
     ['1.2 s', '75 s', '3 min', '1 h 20 min']
     """
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    return _minutes(round(seconds / 60))
+    return _minutes(round(seconds / 60)) if seconds >= 90 else f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
 
 
 def _minutes(minutes: int) -> str:
@@ -46,7 +44,7 @@ def memory(size: float) -> str:
     ('3 MiB', '818 MiB', '5.59 GiB', '0.977 GiB')
     """
     mebibytes = size / 2**20
-    return f"{_three_figures(mebibytes)} MiB" if _rounded(mebibytes) < 1000 else f"{_three_figures(size / 2**30)} GiB"
+    return f"{times(mebibytes)} MiB" if _rounded(mebibytes) < 1000 else f"{times(size / 2**30)} GiB"
 
 
 def count(number: int, word: str) -> str:
@@ -59,12 +57,26 @@ def count(number: int, word: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as much.
+    """Three figures.
 
     >>> times(1.83), times(13.9), times(4484.7)
     ('1.83', '13.9', '4,485')
     """
-    return _three_figures(ratio)
+    return f"{ratio:.3g}" if _rounded(ratio) < 1000 else f"{ratio:,.0f}"
+
+
+def percent(share: float) -> str:
+    """A probability or a share: never quite nothing and never quite everything.
+
+    >>> [percent(share) for share in (0.9756, 0.314, 0.0123, 0.00004, 0.99987)]
+    ['98 %', '31 %', '1.2 %', 'under 0.1 %', 'over 99.9 %']
+    """
+    if share >= 0.9995:
+        return "over 99.9 %"
+    if share < 0.0005:
+        return "under 0.1 %"
+    places = 1 if share < 0.0995 or share >= 0.9895 else 0
+    return f"{100 * share:.{places}f} %"
 
 
 def setting(value: Any) -> str:
@@ -73,10 +85,8 @@ def setting(value: Any) -> str:
     >>> [setting(value) for value in (None, True, 1.0, 0.1 + 0.2, 7000, ["files"], {"train": "a.tsv"})]
     ['null', 'true', '1.0', '0.3', '7000', '[files]', '{train: a.tsv}']
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):
         return str(float(f"{value:.6g}"))
     if isinstance(value, Mapping):
@@ -86,10 +96,14 @@ def setting(value: Any) -> str:
     return str(value)
 
 
+def shortened(text: str, letters: int) -> str:
+    """
+    >>> shortened("Switzerland", 6)
+    'Switz…'
+    """
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
+
+
 def _rounded(value: float) -> float:
     """What is shown decides about the unit: 0.9996 s is 1 s, not 1000 ms."""
     return float(f"{value:.3g}")
-
-
-def _three_figures(value: float) -> str:
-    return f"{value:.3g}" if _rounded(value) < 1000 else f"{value:,.0f}"

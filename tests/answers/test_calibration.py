@@ -8,14 +8,24 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.answers.calibration import Calibration, calibrate_classes, calibrate_links
-from rgcn.answers.class_calibration import COLDEST, class_reliability, fit_temperature
-from rgcn.answers.link_calibration import Examples, Sigmoid, fit_sigmoid, link_reliability, validation_examples
+from rgcn.answers.calibration import Calibration, calibrate_classes, calibrate_links, validation_counts
 from rgcn.answers.links import triple_probabilities
-from rgcn.answers.reliability import Bin, as_text, bins_of, calibration_error
+from rgcn.answers.reliability import (
+    COLDEST,
+    Bin,
+    ScoreCounts,
+    Sigmoid,
+    as_text,
+    bins_of,
+    calibration_error,
+    class_reliability,
+    fit_sigmoid,
+    fit_temperature,
+    link_reliability,
+)
 from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
-from rgcn.predict.kept_calibration import calibration_of
+from rgcn.predict.opened import calibration_of
 from small_models import answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
 from tabled import TableScorer
 
@@ -80,7 +90,7 @@ def test_the_curve_that_answers_were_drawn_with_is_found(truth):
     rng = np.random.default_rng(1)
     score = rng.normal(0, 4, 60_000)
     true = (rng.random(len(score)) < truth(score)).astype(float)
-    examples = Examples(score, true, 1 - true)
+    examples = ScoreCounts(score, true, 1 - true)
     found = fit_sigmoid(examples)
     grid = np.linspace(-8, 8, 50)
     assert np.abs(found(grid) - truth(grid)).max() < 0.05
@@ -91,9 +101,9 @@ def test_the_curve_that_answers_were_drawn_with_is_found(truth):
 
 def test_answers_a_threshold_tells_apart_and_scores_worth_nothing():
     score = np.linspace(-1, 1, 200)
-    apart = fit_sigmoid(Examples(score, (score > 0).astype(float), (score <= 0).astype(float)))
+    apart = fit_sigmoid(ScoreCounts(score, (score > 0).astype(float), (score <= 0).astype(float)))
     assert 1e-4 < apart.temperature < 1.0
-    upside_down = fit_sigmoid(Examples(score, (score < 0).astype(float), (score >= 0).astype(float)))
+    upside_down = fit_sigmoid(ScoreCounts(score, (score < 0).astype(float), (score >= 0).astype(float)))
     assert upside_down.temperature > 0
     assert np.ptp(upside_down(score)) < 0.01
 
@@ -102,7 +112,7 @@ def test_examples_are_all_unknown_answers_to_the_validation_questions():
     graph = random_graph(4, triples=250)
     opened = with_whole_numbers(graph, biases=True)
     triples = graph.split_triples("valid")
-    found = validation_examples(opened.scorer(), graph, triples)
+    found = validation_counts(opened.scorer(), graph, triples)
     scores, train, valid = every_score(opened), mask(graph, "train"), mask(graph, "valid")
     out, expected = ruled_out(graph, train), []
     for s, r in {(s, r) for s, r, _ in triples.tolist()}:
@@ -140,8 +150,8 @@ def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
     graph = random_graph(4, triples=250)
     opened = with_whole_numbers(graph)
     triples = graph.split_triples("valid")
-    ours = validation_examples(opened.scorer(), graph, triples)
-    theirs = validation_examples(TableScorer(every_score(opened).float()), graph, triples)
+    ours = validation_counts(opened.scorer(), graph, triples)
+    theirs = validation_counts(TableScorer(every_score(opened).float()), graph, triples)
     assert ours.true.sum() == theirs.true.sum()
     assert ours.false.sum() == theirs.false.sum()
     assert (ours.ruled_out, ours.ruled_out_true) == (theirs.ruled_out, theirs.ruled_out_true)

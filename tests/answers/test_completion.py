@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rgcn.answers import completion
-from rgcn.answers.by_example import Examples
+from rgcn.answers.by_example import GraphExamples
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
@@ -15,7 +15,7 @@ def by_definition(opened, relations, k, floor, limit, nodes, by_example, known=(
     """[(subject, relation, object, score)]: of each pair the best k unknown objects that are good enough, then all."""
     graph, scores, there = opened.graph, every_score(opened), mask(opened.graph, *known)
     out = there | ruled_out(graph, there) if by_example else there
-    examples, found = Examples(graph), []
+    examples, found = GraphExamples(graph), []
     for r in range(graph.num_relations) if relations is None else relations:
         objects = examples.objects(r, nodes).tolist()
         for s in examples.subjects(r, nodes).tolist():
@@ -90,7 +90,7 @@ def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes
     opened = with_whole_numbers(graph, decoder=Turning)
     found = complete(opened, k=k, nodes=nodes, min_score=min_score, memory_budget=4 * 23 * 4)
     scores, there, train = every_score(opened), mask(graph), mask(graph, "train")
-    out, examples, expected = there | ruled_out(graph, there), Examples(graph), []
+    out, examples, expected = there | ruled_out(graph, there), GraphExamples(graph), []
     ruled = ruled_out(graph, train)
     for s, r, o in graph.split_triples("valid").tolist():
         objects = examples.objects(r, nodes)
@@ -155,11 +155,11 @@ def test_examples_of_places():
     triples = [(f"c{i}", "exports_to", f"c{(i + 1) % 12}") for i in range(10)]
     triples += [(f"c{i}", "river", f"w{i}") for i in range(12)]
     graph = KnowledgeGraph.from_triples(triples)
-    examples, name = Examples(graph), graph.nodes
+    examples, name = GraphExamples(graph), graph.nodes
     exports = graph.relations["exports_to"]
     assert {name[i] for i in examples.subjects(exports, "seen")} == {f"c{i}" for i in range(10)}
     assert {name[i] for i in examples.subjects(exports, "fitting")} == {f"c{i}" for i in range(12)}
     assert len(examples.subjects(exports, "any")) == graph.num_nodes
     assert examples.one_way.tolist() == examples.without_loops.tolist() == [True, True]
     both_ways = KnowledgeGraph.from_triples([*triples, ("c1", "exports_to", "c0"), ("c3", "exports_to", "c3")])
-    assert Examples(both_ways).one_way.tolist() == Examples(both_ways).without_loops.tolist() == [False, True]
+    assert GraphExamples(both_ways).one_way.tolist() == GraphExamples(both_ways).without_loops.tolist() == [False, True]

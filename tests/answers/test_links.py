@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from rgcn.answers import links as module
-from rgcn.answers import top
 from rgcn.answers.links import triple_probabilities
 from rgcn.errors import ConfigError, DataError
 from small_models import Turning, answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
@@ -62,7 +61,7 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     assert torch.equal(torch.stack(single), fast.node)
     monkeypatch.setattr(module, "BLOCK", 4 * 70 * 9)
     assert torch.equal(answers_to(opened, given, relation, True, 6).node, fast.node)
-    monkeypatch.setattr(top, "_compiled", lambda: None)
+    monkeypatch.setattr(module, "_compiled", lambda: None)
     plain = answers_to(opened, given, relation, True, 6)
     assert torch.equal(plain.node, fast.node)
     assert torch.equal(plain.score, fast.score)
@@ -74,7 +73,7 @@ def test_several_threads_find_the_same(monkeypatch, restore_threads):
     given, relation = torch.arange(50), torch.arange(50) % 3
     alone = answers_to(opened, given, relation, False, 4, "drop")
     torch.set_num_threads(3)
-    monkeypatch.setattr(top, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(module, "WORTH_A_THREAD", 1)
     assert torch.equal(answers_to(opened, given, relation, False, 4, "drop").node, alone.node)
 
 
@@ -104,7 +103,7 @@ def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
     opened = with_whole_numbers(random_graph(0))
     opened.model.scorer().nodes[5] = torch.nan
     if not compiled:
-        monkeypatch.setattr(top, "_compiled", lambda: None)
+        monkeypatch.setattr(module, "_compiled", lambda: None)
     with pytest.raises(DataError, match="NaN"):
         answers_to(opened, torch.tensor([1]), torch.tensor([0]), True, 3)
 

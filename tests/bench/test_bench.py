@@ -6,29 +6,26 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rgcn
-from rgcn.bench import Plan, compare, find_graph, graph_from_npz, graph_to_npz, shaped
-from rgcn.bench import comparison as comparison_module
-from rgcn.bench import plotting as plotting_module
-from rgcn.bench.child import Job, measure
-from rgcn.bench.comparison import Listener, resolve_devices, side_by_side, take_turns
+from rgcn.bench import BenchPlan, compare, find_graph, graph_from_npz, graph_to_npz, shaped, showing, turns
 from rgcn.bench.floor import Speeds, Work, floor_seconds, layer_work, measure_speeds, step_work
 from rgcn.bench.graphs import SHAPES, Shape, random_shape
-from rgcn.bench.measuring import _why
-from rgcn.bench.memory import HostMemory, available_bytes
-from rgcn.bench.report import COLUMNS, cells, plain_table, write_json
-from rgcn.bench.sides import NO_PEERS, our_step, peer_step
-from rgcn.bench.workloads import Workload, workload_for
+from rgcn.bench.measuring import HostMemory, StepJob, _why, available_bytes, measure
+from rgcn.bench.showing import COLUMNS, cells, plain_table, write_json
+from rgcn.bench.sides import NO_PEERS, Workload, our_step, peer_step, workload_for
+from rgcn.bench.turns import resolve_devices, side_by_side, take_turns
 from rgcn.errors import ConfigError, DataError
 
 SLOW_MACHINE = Speeds(bandwidth=1e9, rate=1e9)
 
 
-def here(job: Job):
+def here(job: StepJob):
     """A measurement in this very process, whose memory must not be limited."""
     return measure(replace(job, max_bytes=None))
 
@@ -124,9 +121,9 @@ def test_published_settings_and_guesses():
 
 def test_plans_and_devices_are_checked(monkeypatch):
     with pytest.raises(ConfigError, match="fast, plain"):
-        Plan(("aifb",), peers=("dgl",))
+        BenchPlan(("aifb",), peers=("dgl",))
     with pytest.raises(ConfigError, match="rounds"):
-        Plan(("aifb",), rounds=0)
+        BenchPlan(("aifb",), rounds=0)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert resolve_devices(None) == ("cpu",)
     assert resolve_devices(("auto", "cpu")) == ("cpu",)
@@ -215,7 +212,7 @@ def test_the_peak_of_memory_is_seen_and_forgotten():
 
 @pytest.fixture(scope="module")
 def tiny_result():
-    plan = Plan(("random-300",), devices=("cpu",), peers=(), steps=2, rounds=2)
+    plan = BenchPlan(("random-300",), devices=("cpu",), peers=(), steps=2, rounds=2)
     return compare(plan, command=["rgcn", "bench", "a b"], measure=here, speeds_of=lambda device: SLOW_MACHINE)
 
 
@@ -258,23 +255,18 @@ def test_our_step_and_the_peers_learn():
 
 
 def test_without_torch_geometric_our_figures_come_alone_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(comparison_module, "peers_installed", lambda: False)
+    monkeypatch.setattr(turns, "peers_installed", lambda: False)
     said = []
-
-    class Heard(Listener):
-        def note(self, words):
-            said.append(words)
-
-    plan = Plan(("random-200",), models=("rgcn",), devices=("cpu",), steps=1, rounds=1)
+    plan = BenchPlan(("random-200",), models=("rgcn",), devices=("cpu",), steps=1, rounds=1)
     figures = {"seconds": 1.0, "peak_bytes": 5}
-    result = compare(plan, Heard(), measure=lambda job: figures, speeds_of=lambda device: SLOW_MACHINE)
+    result = compare(plan, said.append, measure=lambda job: figures, speeds_of=lambda device: SLOW_MACHINE)
     assert [row["side"] for row in result["rows"]] == ["rgcn"]
-    assert result["notes"] == said == [NO_PEERS]
+    assert result["notes"] == said[:1] == [NO_PEERS]
     assert "rgcn[bench]" in plain_table(result)
 
 
 def test_sides_take_turns_and_one_that_failed_is_not_tried_again():
-    order = []
+    order, said = [], []
 
     def scripted(job):
         order.append(job.side)
@@ -282,9 +274,10 @@ def test_sides_take_turns_and_one_that_failed_is_not_tried_again():
             return {"failed": "ran out of memory: 8 GiB"}
         return {"seconds": 4.0 / len(order), "peak_bytes": 10 if job.side == "ours" else 30}
 
-    jobs = [Job("g.npz", side, Workload("rgcn")) for side in ("ours", "fast", "plain")]
-    rounds = take_turns(jobs, 2, scripted, Listener(), "g")
+    jobs = [StepJob("g.npz", side, Workload("rgcn")) for side in ("ours", "fast", "plain")]
+    rounds = take_turns(jobs, 2, scripted, said.append, "g")
     assert order == ["ours", "fast", "plain", "ours", "fast"]
+    assert [words.split(", ")[1] for words in said] == [*["round 1 of 2"] * 3, *["round 2 of 2"] * 2]
     common = {"graph": "g", "model": "rgcn", "device": "cpu", "workload": Workload("rgcn")}
     ours, fast, plain = side_by_side(common, rounds, SLOW_MACHINE)
     assert (ours["seconds"], fast["seconds"]) == (1.0, 0.8)
@@ -299,7 +292,7 @@ def test_sides_take_turns_and_one_that_failed_is_not_tried_again():
 
 def test_a_slow_step_and_a_lack_of_memory_are_results(monkeypatch, tmp_path):
     graph_to_npz(find_graph("random-200"), tmp_path / "g.npz")
-    job = Job(str(tmp_path / "g.npz"), "ours", Workload("rgcn"), steps=1)
+    job = StepJob(str(tmp_path / "g.npz"), "ours", Workload("rgcn"), steps=1)
     assert measure(replace(job, max_seconds=1e-9))["failed"].startswith("ran out of time")
 
     def greedy(*_):
@@ -307,34 +300,35 @@ def test_a_slow_step_and_a_lack_of_memory_are_results(monkeypatch, tmp_path):
 
     monkeypatch.setattr("rgcn.bench.sides.our_step", greedy)
     assert measure(job)["failed"].startswith("ran out of memory")
-    assert Job.from_json(job.to_json()) == job
+    assert StepJob.from_json(job.to_json()) == job
     assert "out of memory" in _why(-6, "terminate called\nstd::bad_alloc")
     assert _why(1, "Traceback\nValueError: no") == "ValueError: no"
 
 
-def test_pictures(tmp_path, tiny_result):
+def test_pictures(tmp_path, tiny_result, monkeypatch):
     pytest.importorskip("matplotlib")
-    plotting_module.plot_steps(tiny_result, tmp_path / "steps.svg")
+    showing.plot_steps(tiny_result, tmp_path / "steps.svg")
     points = [
         {"edges": 10, "side": "rgcn", "device": "cpu", "seconds": 0.1, "peak_bytes": 2**20},
         {"edges": 100, "side": "rgcn", "device": "cpu", "seconds": 0.5, "peak_bytes": 2**23},
         {"edges": 10, "side": "FastRGCNConv", "device": "cpu", "seconds": 0.4, "peak_bytes": 2**22},
         {"edges": 100, "side": "FastRGCNConv", "device": "cpu", "failed": "ran out of time"},
     ]
-    plotting_module.plot_scaling({"points": points}, tmp_path / "scaling.svg")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import_module("scaling").plot_scaling({"points": points}, tmp_path / "scaling.svg")
     assert "random-300" in (tmp_path / "steps.svg").read_text()
     assert "FastRGCNConv" in (tmp_path / "scaling.svg").read_text()
     first = (tmp_path / "steps.svg").read_bytes()
-    plotting_module.plot_steps(tiny_result, tmp_path / "steps.svg")
+    showing.plot_steps(tiny_result, tmp_path / "steps.svg")
     assert (tmp_path / "steps.svg").read_bytes() == first
 
 
 def test_a_picture_needs_matplotlib_and_a_known_ending(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="svg"):
-        plotting_module.check_plottable(tmp_path / "steps.doc")
+        showing.check_plottable(tmp_path / "steps.doc")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"rgcn\[bench\]"):
-        plotting_module.check_plottable(tmp_path / "steps.svg")
+        showing.check_plottable(tmp_path / "steps.svg")
 
 
 BARE = """
@@ -343,13 +337,13 @@ for name in ("typer", "rich", "polars", "pyoxigraph", "safetensors", "matplotlib
     sys.modules[name] = None
 from dataclasses import replace
 import rgcn.bench.__main__ as command
-from rgcn.bench import comparison
-from rgcn.bench.child import measure
+from rgcn.bench import turns
+from rgcn.bench.measuring import measure
 from rgcn.bench.floor import Speeds
 file, out = sys.argv[1:]
 assert command.main(["--write-npz", "random-200", file]) == 0
 here = lambda job: measure(replace(job, max_bytes=None))
-command.compare = lambda *rest: comparison.compare(*rest, measure=here, speeds_of=lambda device: Speeds(1e9, 1e9))
+command.compare = lambda *rest: turns.compare(*rest, measure=here, speeds_of=lambda device: Speeds(1e9, 1e9))
 assert command.main([file, "--peer", "none", "--steps", "1", "--rounds", "1", "--device", "cpu", "--json", out]) == 0
 assert command.main([file, "--plot", "steps.svg"]) == 1
 """
@@ -394,4 +388,4 @@ def test_a_drawn_graph_has_a_sensible_size():
         with pytest.raises(ConfigError, match="at most 1,000,000,000"):
             find_graph(name)
     with pytest.raises(ConfigError, match="positive and finite"):
-        Plan(("world",), budget=float("nan"))
+        BenchPlan(("world",), budget=float("nan"))

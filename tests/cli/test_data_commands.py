@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rgcn.cli.data import app
+from rgcn.cli.commands import app
 from rgcn.errors import ConfigError, UnknownNameError
 
 
@@ -20,7 +20,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["data", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -96,7 +96,7 @@ def test_stats_of_nothing_known_suggests_names() -> None:
 
 def test_skipped_lines_are_counted_and_shown(tmp_path):
     (tmp_path / "g.nt").write_text("<http://a> <http://p> <http://b> .\nbroken\n")
-    done = CliRunner().invoke(app, ["stats", str(tmp_path / "g.nt"), "--skip-bad-lines"])
+    done = CliRunner().invoke(app, ["data", "stats", str(tmp_path / "g.nt"), "--skip-bad-lines"])
     assert done.exit_code == 0
     assert "skipped 1 bad line:" in done.stderr
     assert "g.nt:2" in done.stderr

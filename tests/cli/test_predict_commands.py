@@ -216,7 +216,7 @@ def test_completions_that_cannot_be(runs):
 def test_interrupted_nothing_is_left_and_the_shell_is_told(runs, tmp_path):
     shutil.copytree(runs / "lp", tmp_path / "lp")
     slow = (
-        "import rgcn.predict.link_tables as t, time, sys\n"
+        "import rgcn.predict.answer_tables as t, time, sys\n"
         "from rgcn.cli import main\n"
         "rows = t.link_triples\n"
         "def slowly(*a):\n"

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rgcn.cli import reproduce
-from rgcn.cli.app import app
+from rgcn.cli.commands import app
 from rgcn.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgcn.data.label_files import LabelFiles, LabelRelation, stratified_split
+from rgcn.data.node_tables import LabelFiles, LabelRelation, stratified_split
 from rgcn.data.reading import read
 from rgcn.errors import DataError, ParseError, UnknownNameError
 from rgcn.graph import KnowledgeGraph

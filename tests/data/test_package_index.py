@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import io
 import json
 import os
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rgcn.data import package_index
-from rgcn.data.package_index import Client, FetchError, PipSettings, locate_archive, parse_project_page, pip_settings
+from rgcn.data import fetching
+from rgcn.data.fetching import Client, FetchError, locate_archive, parse_project_page, pip_settings
 
 ARCHIVE = b"the archive's bytes" * 1000
 SHA256 = hashlib.sha256(ARCHIVE).hexdigest()
@@ -60,7 +62,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.ThreadingHTTPServer]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("NETRC", os.devnull)
-    monkeypatch.setattr(package_index.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(fetching.time, "sleep", lambda seconds: None)
     running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     running.mode, running.requests, running.broken, running.login = "json", [], False, ""  # type: ignore[attr-defined]
     thread = threading.Thread(target=running.serve_forever, daemon=True)
@@ -72,12 +74,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.ThreadingHTT
 
 
 def client_of(server: http.server.ThreadingHTTPServer, login: str = "") -> Client:
-    return Client(PipSettings(index_urls=(f"http://{login}127.0.0.1:{server.server_port}/simple",), timeout=5))
+    return Client({"index-url": f"http://{login}127.0.0.1:{server.server_port}/simple/", "timeout": "5"})
 
 
 def fetch(client: Client, target: Path, sha256: str = SHA256, max_bytes: int = 10**6) -> bytes:
-    offered = locate_archive("Some.Data", NAME, SHA256, client)
-    client.download(offered.url, target, description=NAME, max_bytes=max_bytes, sha256=sha256)
+    url = locate_archive("Some.Data", NAME, SHA256, client)
+    client.download(url, target, description=NAME, max_bytes=max_bytes, sha256=sha256)
     return target.read_bytes()
 
 
@@ -100,24 +102,24 @@ def test_an_index_may_be_a_folder(tmp_path: Path, form: str) -> None:
         (project / "index.html").write_text(f'<a href="../../files/{NAME}">{NAME}</a>')
     else:
         (project / "index.json").write_text(json.dumps({"files": [{"filename": NAME, "url": f"../../files/{NAME}"}]}))
-    client = Client(PipSettings(index_urls=((tmp_path / "simple").as_uri(),)))
+    client = Client({"index-url": (tmp_path / "simple").as_uri()})
     assert fetch(client, tmp_path / "a") == ARCHIVE
 
 
 def test_a_find_links_folder_comes_first(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(ARCHIVE)
-    client = Client(PipSettings(index_urls=(), find_links=(str(tmp_path),)))
-    assert fetch(client, tmp_path / "a") == ARCHIVE
+    for place in (str(tmp_path), tmp_path.as_uri()):
+        assert fetch(Client({"find-links": f"{tmp_path}/none {place}"}), tmp_path / "a") == ARCHIVE
 
 
 def test_the_next_index_is_asked_and_every_failure_is_named(server, tmp_path: Path) -> None:
     empty = tmp_path / "simple"
     empty.mkdir()
     good = f"http://127.0.0.1:{server.server_port}/simple"
-    found = locate_archive("some-data", NAME, SHA256, Client(PipSettings(index_urls=(empty.as_uri(), good))))
-    assert found.url.endswith(NAME)
-    with pytest.raises(FetchError, match=r"index 1 of 2: no such file.*index 2 of 2: the server answered 404"):
-        locate_archive("other", NAME, SHA256, Client(PipSettings(index_urls=(empty.as_uri(), good))))
+    client = Client({"index-url": empty.as_uri(), "extra-index-url": good})
+    assert locate_archive("some-data", NAME, SHA256, client).endswith(NAME)
+    with pytest.raises(FetchError, match=r"index 1 of 2: no such project.*index 2 of 2: the server answered 404"):
+        locate_archive("other", NAME, SHA256, client)
 
 
 def test_an_index_that_offers_other_bytes_is_passed_over(server) -> None:
@@ -171,24 +173,24 @@ def test_credentials_in_netrc_are_used(server, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("url", ["http://example.invalid/a", "ftp://example.invalid/a"])
 def test_unprotected_addresses_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(FetchError, match=r"plain http|not fetched"):
-        Client(PipSettings()).download(url, tmp_path / "a", description="a", max_bytes=10)
+        Client({}).download(url, tmp_path / "a", description="a", max_bytes=10)
 
 
 def test_a_certificate_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    client = Client(PipSettings(cert=str(tmp_path / "none.pem")))
+    client = Client({"cert": str(tmp_path / "none.pem")})
     with pytest.raises(FetchError, match="certificate"):
         client.download("https://127.0.0.1:9/a", tmp_path / "a", description="a", max_bytes=10)
 
 
 def test_base_of_a_page_and_strange_links_are_understood() -> None:
-    page = b'<base href="https://files.example/x/"><a href="a%2B1.zip#md5=00">a</a><a>none</a>'
+    page = '<base href="https://files.example/x/"><a href="a%2B1.zip#md5=00">a</a><a>none</a>'
     (file,) = parse_project_page(page, "text/html", "https://index.example/simple/a/")
-    assert (file.filename, file.url) == ("a+1.zip", "https://files.example/x/a%2B1.zip")
+    assert (file.name, file.url) == ("a+1.zip", "https://files.example/x/a%2B1.zip")
 
 
 def test_json_that_is_no_page_is_said() -> None:
     with pytest.raises(FetchError, match="no simple API page"):
-        parse_project_page(b"[1]", "application/json", "https://index.example/")
+        parse_project_page("[1]", "application/json", "https://index.example/")
 
 
 def test_pip_configuration_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,18 +201,42 @@ def test_pip_configuration_is_respected(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "file:///two/simple https://three.example/simple")
     monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
-    expected = ("https://one.example/simple", "file:///two/simple", "https://three.example/simple")
     settings = pip_settings()
-    assert settings.index_urls == expected
-    assert (settings.timeout, settings.proxy) == (7.0, "http://proxy.example:3128")
-    assert settings.trusted_hosts == {"one.example"}
-    # an environment without pip, as uv makes them, reads the same files itself
-    monkeypatch.setattr(package_index, "_pip_config_list", lambda: None)
-    assert pip_settings().index_urls == expected
+    assert settings["index-url"] == "https://one.example/simple/"
+    assert settings["extra-index-url"].split() == ["file:///two/simple", "https://three.example/simple"]
+    assert (settings["timeout"], settings["proxy"]) == ("7", "http://proxy.example:3128")
+    assert settings["trusted-host"] == "one.example"
+
+
+def test_the_index_that_pip_itself_would_ask_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in [k for k in os.environ if k.startswith("PIP_")]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert pip_settings()["index-url"].startswith("https://")
+    monkeypatch.setenv("PIP_INDEX_URL", "file:///one/simple")
+    assert pip_settings()["index-url"] == "file:///one/simple"
+
+
+def test_an_environment_without_pip_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching.sys, "executable", os.devnull)
+    with pytest.raises(FetchError, match="pip, which knows the package index, cannot be asked"):
+        pip_settings()
 
 
 def test_no_index_means_no_index() -> None:
-    settings = PipSettings.of({"no-index": "true", "index-url": "https://one.example/simple"})
-    assert settings.index_urls == ()
+    client = Client({"no-index": "true", "index-url": "https://one.example/simple"})
     with pytest.raises(FetchError, match="without an index"):
-        locate_archive("a", NAME, SHA256, Client(settings))
+        locate_archive("a", NAME, SHA256, client)
+
+
+@pytest.mark.parametrize("target", ["http://example.invalid/b", "file:///b", "ftp://example.invalid/b"])
+def test_redirects_never_lead_to_something_weaker(target: str) -> None:
+    asked = urllib.request.Request("https://index.example/a")
+    with pytest.raises(FetchError, match="refused a redirect"):
+        fetching._Redirects().redirect_request(asked, io.BytesIO(), 302, "", {}, target)
+    # the login stays with its host
+    asked.add_unredirected_header("Authorization", "Basic x")
+    for url, stays in (("https://index.example/b", True), ("https://other.example/b", False)):
+        followed = fetching._Redirects().redirect_request(asked, io.BytesIO(), 302, "", {}, url)
+        assert followed is not None
+        assert followed.has_header("Authorization") == stays

@@ -13,18 +13,30 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rgcn.data import catalog, registry, sources
-from rgcn.data.catalog import CATALOG, Counts, DataFile, Dataset, IndexArchive, PublicArchive, PublicFiles
+from rgcn.data import catalog, sources
+from rgcn.data.catalog import (
+    CATALOG,
+    CountError,
+    DataFile,
+    Dataset,
+    DatasetCounts,
+    IndexArchive,
+    PathGivenError,
+    PublicArchive,
+    PublicFiles,
+)
 from rgcn.data.fb_toy import cut, cut_folder
-from rgcn.data.package_index import Client, PipSettings
-from rgcn.data.registry import CountError, PathGivenError, datasets, get, load
+from rgcn.data.fetching import Client
+from rgcn.data.registry import datasets, get, load
 from rgcn.data.sources import MANIFEST, NoSourceError, Sources
 from rgcn.errors import DataError, UnknownNameError
+from rgcn.graph import KnowledgeGraph
 
 SPLITS = {"train": "a\tr\tb\nb\tr\tc\nc\ts\ta\n", "valid": "a\tr\tc\n", "test": "b\ts\ta\n"}
-COUNTS = Counts(3, 2, 5, {"train": 3, "valid": 1, "test": 1})
+COUNTS = DatasetCounts(3, 2, 5, {"train": 3, "valid": 1, "test": 1})
 
 
 def sha256(data: bytes) -> str:
@@ -83,12 +95,12 @@ def index(tmp_path: Path) -> tuple[IndexArchive, Client]:
     (project / "index.html").write_text('<a href="pack-1.tar.gz">pack-1.tar.gz</a>')
     members = {f"{s}.txt": f"pack-1/data/{s}.txt" for s in SPLITS}
     archive = IndexArchive("pack", "pack-1.tar.gz", sha256(buffer.getvalue()), 10_000, members)
-    return archive, Client(PipSettings(index_urls=(project.parent.as_uri(),)))
+    return archive, Client({"index-url": project.parent.as_uri()})
 
 
 def places(tmp_path: Path, mirror: Path | None = None, client: Client | None = None, offline: bool = False) -> Sources:
-    chosen = client or Client(PipSettings(index_urls=()))
-    return Sources(registry.read_checked, mirror, tmp_path / "cache", offline, lambda: chosen)
+    chosen = client or Client({})
+    return Sources(mirror, tmp_path / "cache", offline, lambda: chosen)
 
 
 def assert_clean(cache: Path, *names: str) -> None:
@@ -182,7 +194,7 @@ def test_wrong_checksum_in_the_mirror(tmp_path: Path, mirror: Path) -> None:
 
 def test_wrong_counts_are_refused(tmp_path: Path, mirror: Path) -> None:
     with pytest.raises(NoSourceError, match="entities 3 instead of 4"):
-        places(tmp_path, mirror).obtain(tiny(counts=Counts(4, 2, 5)))
+        places(tmp_path, mirror).obtain(tiny(counts=DatasetCounts(4, 2, 5)))
     assert_clean(tmp_path / "cache")
 
 
@@ -299,7 +311,7 @@ def rdf_dataset(public: PublicArchive) -> Dataset:
         DataFile("labels:train", "trainingSet.tsv", "trainingSet.tsv"),
         DataFile("labels:test", "testSet.tsv", "testSet.tsv"),
     )
-    counts = Counts(2, 1, 1, {}, {"train": 1, "test": 1}, 2)
+    counts = DatasetCounts(2, 1, 1, {}, {"train": 1, "test": 1}, 2)
     return tiny(files=files, counts=counts, public=(public,), target_relations=("http://x/#tells",))
 
 
@@ -334,15 +346,17 @@ def test_target_relations_of_an_unstripped_archive_are_removed(tmp_path: Path, m
 def test_the_cut_keeps_busy_entities_and_what_training_still_knows() -> None:
     hub = [("h", "r", f"x{i}") for i in range(4)] + [("h", "r", "k"), ("k", "s", "h"), ("k", "t", "x0")]
     questions = [("h", "s", "k"), ("h", "t", "k"), ("x0", "r", "h")]
-    small = cut({"train": hub, "valid": questions, "test": []}, min_degree=3)
-    assert small["train"] == [("h", "r", "k"), ("k", "s", "h")]
-    assert small["valid"] == [("h", "s", "k")]  # t is gone from training, x0 is not busy
+    splits = np.repeat([0, 1], [len(hub), len(questions)])
+    small = cut(KnowledgeGraph.from_triples([*hub, *questions], triple_splits=splits), min_degree=3)
+    assert small.named(small.split_triples("train")) == [("h", "r", "k"), ("k", "s", "h")]
+    # t is gone from training, x0 is not busy
+    assert small.named(small.split_triples("valid")) == [("h", "s", "k")]
 
 
 def test_a_data_set_cut_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path) -> None:
     monkeypatch.setitem(CATALOG, "tiny", tiny())  # type: ignore[arg-type]
     files = tuple(DataFile(s, f"{s}.txt", f"{s}.txt", "0" * 64) for s in SPLITS)
-    small = tiny(name="small", cut_from="tiny", files=files, counts=Counts())
+    small = tiny(name="small", cut_from="tiny", files=files, counts=DatasetCounts())
 
     def cut_low(splits: Mapping[str, Path], target: Path) -> None:
         cut_folder(splits, target, min_degree=2)
@@ -381,7 +395,7 @@ def test_load_by_name_checks_counts(tmp_path: Path, mirror: Path, monkeypatch: p
     monkeypatch.setitem(CATALOG, "tiny", tiny())  # type: ignore[arg-type]
     assert repr(load("Tiny", mirror=mirror)) == "KnowledgeGraph('tiny', 3 nodes, 2 relations, 5 triples)"
     assert load("tiny", offline=True).name == "tiny"
-    monkeypatch.setitem(CATALOG, "tiny", tiny(counts=Counts(9)))  # type: ignore[arg-type]
+    monkeypatch.setitem(CATALOG, "tiny", tiny(counts=DatasetCounts(9)))  # type: ignore[arg-type]
     with pytest.raises(CountError, match="entities 3 instead of 9"):
         load("tiny", offline=True)
 

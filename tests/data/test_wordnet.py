@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgcn.data.catalog import IndexArchive
-from rgcn.data.naming import names_outside
-from rgcn.data.wordnet import load_synsets, parse, synsets_of
+from rgcn.data.wordnet import load_synsets, names_outside, parse, synsets_of
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 

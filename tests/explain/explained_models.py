@@ -10,8 +10,7 @@ import torch
 import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.answers.calibration import Calibration
-from rgcn.explain.question import ClassQuestion, LinkQuestion, frozen
-from rgcn.explain.reach import Reach
+from rgcn.explain.question import ClassQuestion, LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.predict import OpenModel

@@ -8,8 +8,7 @@ import pytest
 import torch
 from explained_models import class_question, classifier, link_question, predictor, readers
 
-from rgcn.explain.edge_mask import edge_mask
-from rgcn.explain.integrated_gradients import integrated_gradients
+from rgcn.explain.attribution import edge_mask, integrated_gradients
 from rgcn.explain.question import frozen
 
 CLASSIFIERS = {

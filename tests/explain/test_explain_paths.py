@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from explained_models import class_question, classifier, link_question, predictor, readers
 
-from rgcn.explain.attribution import Attribution
-from rgcn.explain.paths import paths_between, paths_from
+from rgcn.explain.attribution import Attribution, paths_between, paths_from
 from rgcn.graph import KnowledgeGraph
 
 ALL = 10**6

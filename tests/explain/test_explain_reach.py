@@ -9,7 +9,6 @@ from explained_models import class_question, classifier, field_of, link_question
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.encoders.plain import PlainEncoder
 
 ENCODERS = [
     {"model": "rgcn", "layers": 1},
@@ -29,16 +28,16 @@ def test_vectors_of_a_few_nodes_are_those_of_the_whole_graph(settings, nodes):
     network = model.network_.eval()
     with torch.no_grad():
         field = field_of(model._adjacency, nodes, model.model.layers)
-        some = network.encoder.at(field, torch.tensor(nodes))
+        some = network.encoder(field)
         torch.testing.assert_close(some, network.encoder(model._adjacency)[nodes])
         prepared = network.decoder.prepare(some, torch.tensor(nodes))
         torch.testing.assert_close(prepared, network.encode(model._adjacency)[nodes])
 
 
-def test_plain_embeddings_need_no_field():
+def test_plain_embeddings_need_no_graph():
     network = predictor("distmult").network_
-    assert isinstance(network.encoder, PlainEncoder)
-    assert torch.equal(network.encoder.at(None, torch.tensor([3, 1])), network.encoder()[[3, 1]])
+    field = field_of(None, [3, 1], 0)
+    assert torch.equal(network.encoder(field), network.encoder(None)[[3, 1]])
 
 
 def without(graph, dropped):

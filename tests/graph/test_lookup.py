@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.errors import AmbiguousNameError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, name_search
-from rgcn.graph.lookup import NameLookup
 from rgcn.graph.name_search import folded
-from rgcn.graph.titles import Titles
+from rgcn.graph.titles import NameLookup, Titles
 
 names = st.lists(
     st.text(st.sampled_from("abAB _-\x1e\nß"), min_size=1, max_size=6), min_size=1, max_size=12, unique=True

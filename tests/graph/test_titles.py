@@ -6,8 +6,7 @@ import pytest
 
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeKind
-from rgcn.graph.lookup import NameLookup
-from rgcn.graph.titles import LONGEST, Titles, literal_text
+from rgcn.graph.titles import LONGEST, NameLookup, Titles, literal_text
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 

@@ -13,8 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from rgcn.kernels import gpu, reference
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-13, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -243,9 +242,11 @@ def test_adam_bases(width: int, bases: int, kind: torch.dtype, decay: float) -> 
     for number in range(1, 4):
         coefficients, rows = draw.numbers(6, bases, kind=kind), draw.numbers(len(pairs), width, kind=kind)
         step = torch.tensor(float(number), device=DEVICE)
-        reference.adam_bases(*exact, step, coefficients.double(), rows.double(), pairs, lr=0.01, **settings)
+        gradient = reference.FactoredGradient(coefficients.double(), rows.double(), pairs)
+        reference.adam_bases(*exact, step, gradient, reference.AdamSettings(lr=0.01, **settings))
         lr = 0.01 if number == 2 else torch.tensor(0.01, device=DEVICE)  # as on a GPU, where the rate is a tensor
-        gpu.adam_bases(*ours, step, coefficients, rows, pairs, lr=lr, **settings)
+        gradient = reference.FactoredGradient(coefficients, rows, pairs)
+        gpu.adam_bases(*ours, step, gradient, reference.AdamSettings(lr=lr, **settings))
     for got, expected in zip(ours, exact, strict=True):
         assert (got.double() - expected).norm() <= BOUND[kind] * expected.norm()
 

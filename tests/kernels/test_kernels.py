@@ -19,8 +19,7 @@ from rgcn.kernels import (
     spread_bases,
     take_rows,
 )
-from rgcn.pairs import Pairs
-from rgcn.sparse import PIECE, Pieces, SparsePattern, TripleIndex, pointer_from_sorted
+from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 PAIR_KERNELS = ("combine_bases", "spread_bases", "coefficient_gradient", "grouped_product", "grouped_outer")
@@ -213,7 +212,7 @@ def test_arranged_values_follow_a_change_in_place():
 @settings(max_examples=40)
 def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(counts):
     pointer, row = groups(counts)
-    pieces = Pieces.of(pointer, len(row))
+    pieces = RowPieces.of(pointer)
     seen, slots = torch.zeros(len(row), dtype=torch.int64), {}
     for i, begin, end, slot in zip(*(t.tolist() for t in pieces[:4]), strict=True):
         if i == len(counts):
@@ -300,7 +299,8 @@ def test_adam_on_bases_equals_torch_adam_on_the_written_gradient(width, weight_d
         dense.grad = reference.spread_bases(coefficients, rows, pairs)
         optimizer.step()
         for module, table in tables.items():
-            module.adam_bases(*table, torch.tensor(float(step)), coefficients, rows, pairs, **settings)
+            gradient = reference.FactoredGradient(coefficients, rows, pairs)
+            module.adam_bases(*table, torch.tensor(float(step)), gradient, reference.AdamSettings(**settings))
     rtol = 1e-4 if dtype == torch.float32 else 1e-10
     for table, *_ in tables.values():
         torch.testing.assert_close(table, dense.detach(), rtol=rtol, atol=rtol / 100)
@@ -337,7 +337,7 @@ def test_entry_dot_takes_strided_tensors_and_any_number_of_threads(monkeypatch, 
 @pytest.mark.parametrize("entries", [0, 1, 40])
 def test_pair_dot_is_a_dot_product_for_each_entry_and_so_are_its_gradients(entries, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_cpu", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     i, left, j, right = dot_arguments(entries)
     order = torch.argsort(i, stable=True)
     pattern = SparsePattern.from_sorted_rows(i[order], j[order], (4, 6), order)
@@ -371,7 +371,7 @@ def test_gradient_of_gather_sum(counts):
 @pytest.mark.parametrize("counts", [[2, 0, 3, 1], [0, 0], [6]])
 def test_gradients_of_the_products(counts, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_cpu", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     pairs, of_relation = pairs_by_node(counts, 3), pairs_by_relation(counts)
     check = torch.autograd.gradcheck
     assert check(lambda c, b: combine_bases(c, b, pairs), (leaf(3, 2), leaf(len(counts), 2, 3)))
@@ -391,7 +391,7 @@ def random_triple_index(edges, sizes=(4, 3, 5), seed=0):
 @pytest.mark.parametrize("edges", [0, 1, 30])
 def test_scaled_sum_equals_its_definition_and_has_all_three_gradients(edges, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_cpu", lambda: None)
+        monkeypatch.setattr(dispatch, "_module", lambda name: None)
     index = random_triple_index(edges)
     value, scale, x = leaf(edges), leaf(3, 2), leaf(5, 2)
     expected = torch.zeros(4, 2, dtype=torch.float64)
@@ -432,6 +432,27 @@ def test_small_products_are_compiled_and_large_ones_are_not():
     assert dispatch.product_kernels(x, torch.zeros(1, 1, 200, 200)) is reference
     assert dispatch.product_kernels(x.half(), torch.zeros(1, 1, 16, 16)) is reference
     assert dispatch.kernels_for(x) is cpu
+
+
+def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
+    pattern, pairs, edges = random_pattern([2, 0, 3, 1], 4), pairs_by_node([2, 0, 3, 1], 3), random_triple_index(9)
+    grouped, value, shift = pairs_by_relation([4, 0, 2]), numbers(6), numbers(3, 2)
+
+    class Model(torch.nn.Module):
+        def forward(self, x, scale, bases, weight):
+            rows = gather_sum(pattern, value, x) + spread_bases(scale, combine_bases(scale, bases, pairs), pairs).sum(1)
+            products = grouped_product(take_rows(x, pattern.column)[:, None], weight, grouped)
+            sums = scaled_sum(edges, None, scale[:, :1] + shift, bases[:, 0, :2].new_ones(5, 2))
+            return rows.sum() + products.sum() + sums.sum() + pair_dot(rows, x, pattern)
+
+    inputs = (numbers(4, 3), numbers(3, 2), numbers(4, 2, 3), numbers(3, 1, 3, 2))
+    with dispatch.plain_kernels():
+        assert dispatch.kernels_for(inputs[0]) is reference
+        Model()(*inputs)
+        program = torch.export.export(Model(), inputs, strict=False)  # as `rgcn.tasks.export` does
+    assert dispatch.kernels_for(inputs[0]) is cpu
+    assert "rgcn" not in str(program.graph)
+    torch.testing.assert_close(program.module()(*inputs), Model()(*inputs))
 
 
 def test_every_kernel_named_to_be_compiled_ahead_is_one():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rgcn
-from rgcn.look import choosing, coloring, naming, tables
+from rgcn.look import coloring, node_map, vectors
 from rgcn.predict import open_model
 from rgcn.predict.opened import OpenModel
 
@@ -15,11 +15,11 @@ def every(opened):
 
 def test_labelled_nodes_come_first(classifier):
     graph = classifier.graph
-    shown = choosing.nodes_shown(graph, every(classifier), 24)
+    shown = node_map.nodes_shown(graph, every(classifier), 24)
     assert sorted(shown.tolist()) == sorted(graph.labels.nodes.tolist())
-    more = choosing.nodes_shown(graph, every(classifier), 26)
+    more = node_map.nodes_shown(graph, every(classifier), 26)
     assert [graph.nodes[i] for i in more[24:]] == ["http://x.org/Reader", "http://x.org/author0"]
-    assert len(choosing.nodes_shown(graph, np.array([1, 2]), 100)) == 2
+    assert len(node_map.nodes_shown(graph, np.array([1, 2]), 100)) == 2
 
 
 def many_labelled(sizes, test=0):
@@ -33,7 +33,7 @@ def many_labelled(sizes, test=0):
 
 
 def drawn_of(graph, most, seed=0):
-    shown = choosing.nodes_shown(graph, np.arange(graph.num_nodes), most, seed)
+    shown = node_map.nodes_shown(graph, np.arange(graph.num_nodes), most, seed)
     kinds = [graph.nodes[node].split("-")[0] for node in shown.tolist()]
     assert len(set(shown.tolist())) == len(shown) == most
     return shown.tolist(), {kind: kinds.count(kind) for kind in kinds}
@@ -54,7 +54,7 @@ def test_classes_of_test_nodes_decide_nothing_about_the_draw():
     graph = many_labelled({"one": 50, "two": 50}, test=50)
     assert drawn_of(graph, 30)[1] == {"one": 10, "two": 10, "test": 10}
     # Only candidates are drawn from.
-    few = choosing.nodes_shown(graph, np.arange(8), 5)
+    few = node_map.nodes_shown(graph, np.arange(8), 5)
     assert set(few.tolist()) <= set(range(8))
 
 
@@ -71,7 +71,7 @@ def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):
-    predicted, *_ = tables.predictions(classifier, every(classifier))
+    predicted, *_ = vectors.predictions(classifier, every(classifier))
     made = coloring.colorings(classifier, every(classifier), predicted)
     assert [one.key for one in made] == ["class", "predicted", "kind"]
     assert [one.key for one in coloring.colorings(classifier, every(classifier))] == ["class", "kind"]
@@ -79,7 +79,7 @@ def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifie
 
 
 def test_each_point_has_a_group_and_the_counts_are_right(classifier):
-    predicted, *_ = tables.predictions(classifier, every(classifier))
+    predicted, *_ = vectors.predictions(classifier, every(classifier))
     for one in coloring.colorings(classifier, every(classifier), predicted):
         counts = np.bincount(one.of, minlength=len(one.groups))
         assert counts.tolist() == [group.count for group in one.groups]
@@ -128,4 +128,4 @@ def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
 
 @pytest.mark.parametrize(("path", "end"), [("short", "short"), ("a" * 50, "a" * 50), ("/" + "b" * 50, "…/" + "b" * 50)])
 def test_long_paths_are_cut_between_their_parts(path, end):
-    assert naming.path_end(path) == end
+    assert coloring.path_end(path) == end

@@ -8,8 +8,7 @@ import pytest
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.look import write_table
-from rgcn.look.files import WRITERS
-from rgcn.look.tables import vector_column
+from rgcn.look.vectors import WRITERS, vector_column
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
 NAMES = ["a", 'say "x", y', "new\nline", "ü", "z"]

@@ -13,7 +13,7 @@ import pytest
 
 import rgcn
 from rgcn.errors import DataError
-from rgcn.look import NodeVectors, coloring, make_map, map_page, node_map, tables
+from rgcn.look import NodeVectors, coloring, make_map, map_page, node_map, vectors
 from rgcn.predict import open_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -76,7 +76,7 @@ def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
 
     def counting(*arguments):
         asked.append(arguments)
-        return tables.predictions(*arguments)
+        return vectors.predictions(*arguments)
 
     for module in (node_map, coloring):
         if hasattr(module, "predictions"):

@@ -9,7 +9,7 @@ import torch
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.look import mapping, same_class_share, tsne, two_dimensional
-from rgcn.look.nearest import nearest
+from rgcn.look.neighborhoods import nearest
 
 
 def blobs(each=30, width=6, seed=0):

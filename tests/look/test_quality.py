@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rgcn.look import nearest, same_class_share, trustworthiness
+from rgcn.look import neighborhoods, same_class_share, trustworthiness
 
 
 def ranks(points):
@@ -16,7 +16,7 @@ def ranks(points):
 
 @pytest.mark.parametrize("rows_at_once", [7, 512])
 def test_trustworthiness_is_its_definition(monkeypatch, rows_at_once):
-    monkeypatch.setattr(nearest, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(neighborhoods, "ROWS_AT_ONCE", rows_at_once)
     rng = np.random.default_rng(0)
     vectors, k = rng.normal(size=(50, 5)).astype(np.float32), 6
     places = np.ascontiguousarray(vectors[:, :2])

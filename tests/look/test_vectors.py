@@ -6,7 +6,7 @@ import pytest
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import NodeTable, NodeVectors, relation_table, relation_vectors, vectors
+from rgcn.look import NodeVectors, node_table, relation_table, relation_vectors, vectors
 from rgcn.predict import open_model
 
 
@@ -42,19 +42,20 @@ def test_parts_give_what_the_whole_gives(classifier, monkeypatch):
     whole = NodeVectors.of(classifier).take(every(classifier))
     monkeypatch.setattr(vectors, "NODES_AT_ONCE", 7)
     seen = []
-    np.testing.assert_allclose(NodeVectors.of(classifier).gather(every(classifier), seen.append), whole, rtol=1e-6)
+    np.testing.assert_allclose(NodeVectors.of(classifier).gather(every(classifier)), whole, rtol=1e-6)
+    assert len(list(node_table(NodeVectors.of(classifier), every(classifier), seen.append))) == len(seen)
     assert sum(seen) == classifier.graph.num_nodes
     assert max(seen) == 7
 
 
 def test_the_table_says_what_is_known_of_each_node(classifier):
-    table = pl.concat(NodeTable(NodeVectors.of(classifier), np.array([2, 1])).parts())
+    table = pl.concat(node_table(NodeVectors.of(classifier), np.array([2, 1])))
     assert table.columns == ["name", "title", "class", "split", "predicted", "score", "probability", "vector"]
     assert table["vector"].dtype == pl.Array(pl.Float32, 6)
     # Node 2 is the type, which has no label; node 1 a book.
     assert table["title"].to_list() == ["Reader", "book0-0"]
     assert table["class"].to_list() == [None, None]
-    labelled = pl.concat(NodeTable(NodeVectors.of(classifier), classifier.graph.labels.nodes).parts())
+    labelled = pl.concat(node_table(NodeVectors.of(classifier), classifier.graph.labels.nodes))
     assert set(labelled["split"]) == {"train", "valid", "test"}
     assert labelled["class"].null_count() == 0
     predicted = classifier.model.predict(labelled["name"].to_list())
@@ -64,7 +65,7 @@ def test_the_table_says_what_is_known_of_each_node(classifier):
 
 
 def test_a_link_predictors_table_has_no_predictions(predictor):
-    table = next(NodeTable(NodeVectors.of(predictor), np.array([0])).parts())
+    table = next(node_table(NodeVectors.of(predictor), np.array([0])))
     assert table.columns == ["name", "title", "class", "split", "vector"]
 
 

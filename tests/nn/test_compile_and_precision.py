@@ -14,11 +14,9 @@ from torch import nn
 
 from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.kernels import compiled, operations, primitives
+from rgcn.kernels import operations, primitives
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
-from rgcn.nn.inputs import OneHotInput
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern, named
 
 DECOMPOSITIONS = {
     "full": (Full(), 6, 4),
@@ -179,7 +177,7 @@ def test_an_encoder_over_a_receptive_field_compiles():
     first = RelationalGraphConv.one_hot(
         adjacency, 6, decomposition=Basis(2), training=(field.layers[0], field.inputs), generator=generator
     )
-    encoder = RelationalEncoder(OneHotInput(), [first, RelationalGraphConv(6, 3, 3, generator=generator)])
+    encoder = RelationalEncoder(None, [first, RelationalGraphConv(6, 3, 3, generator=generator)])
     whole = ReceptiveField.whole(adjacency, 2)
     function = compiled_whole(encoder)
     for part in (field, whole, field):
@@ -248,39 +246,41 @@ def test_every_primitive_compiles_with_its_gradients(dtype):
 
 def test_the_operators_are_registered_as_pytorch_asks():
     structure = operator(torch.float64).structure
-    pattern, pairs = compiled.handle_of(structure.mix_target_pairs), compiled.handle_of(structure.source_pairs_by_node)
-    grouped, edges = compiled.handle_of(structure.source_pairs), compiled.handle_of(structure.triple_index)
+    pattern, pairs = structure.mix_target_pairs.word, structure.source_pairs_by_node.word
+    grouped, edges = structure.source_pairs.word, structure.triple_index.word
     entries, rows, columns = (getattr(structure.mix_target_pairs, f"num_{of}") for of in ("entries", "rows", "columns"))
 
     def numbers(*shape):
         return torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    for operator_, arguments in (
-        (compiled.gather_sum, (pattern, numbers(entries), numbers(columns, 3))),
-        (compiled.gather_sum, (pattern, None, numbers(columns, 3))),
-        (compiled.pair_dot, (pattern, numbers(rows, 3), numbers(columns, 3))),
-        (compiled._scaled_sum, (edges, "target", numbers(entries), numbers(7, 3), numbers(columns, 3))),
-        (compiled.combine_bases, (pairs, numbers(7, 2), numbers(8, 2, 3))),
-        (compiled.spread_bases, (pairs, numbers(7, 2), numbers(len(structure.source_pairs), 3))),
-        (compiled.grouped_product, (grouped, numbers(len(structure.source_pairs), 2, 3), numbers(7, 2, 3, 4))),
-        (compiled.take_rows, (compiled.handle_of(structure.source_pairs.select), numbers(8, 3))),
+    for name, arguments in (
+        ("gather_sum", (pattern, False, False, numbers(entries), numbers(columns, 3))),
+        ("gather_sum", (pattern, True, False, numbers(entries), numbers(rows, 3))),
+        ("gather_sum", (pattern, False, True, None, numbers(columns, 3))),
+        ("entry_dot", (pattern, numbers(rows, 3), numbers(columns, 3), None)),
+        ("scaled_sum", (edges, "target", False, numbers(entries), numbers(7, 3), numbers(columns, 3))),
+        ("combine_bases", (pairs, numbers(7, 2), numbers(8, 2, 3))),
+        ("spread_bases", (pairs, numbers(7, 2), numbers(len(structure.source_pairs), 3))),
+        ("grouped_product", (grouped, numbers(len(structure.source_pairs), 2, 3), numbers(7, 2, 3, 4))),
+        ("take_rows", (structure.source_pairs.select.word, numbers(8, 3))),
     ):
-        torch.library.opcheck(operator_, arguments, test_utils=tests)
+        torch.library.opcheck(getattr(torch.ops.rgcn, name).default, arguments, test_utils=tests)
 
 
-def test_a_handle_stands_for_one_object_as_long_as_it_lives():
+def test_a_word_stands_for_one_object_as_long_as_it_lives():
     pattern = SparsePattern.picking(torch.tensor([1, 0]), 2)
-    handle = compiled.handle_of(pattern)
-    assert compiled.handle_of(pattern) == handle
+    word = pattern.word
+    assert named(SparsePattern, word) is pattern
     twin = copy.deepcopy(pattern)
-    assert compiled.handle_of(twin) != handle
+    assert twin.word != word
+    assert torch.equal(twin.column, pattern.column)
     with pytest.raises(RuntimeError, match="is gone"):
-        compiled._object(Pairs, handle)
+        named(Pairs, word)
     del pattern
     gc.collect()
     with pytest.raises(RuntimeError, match="Keep the adjacency"):
-        compiled.gather_sum(handle, None, torch.ones(2, 1))
+        torch.ops.rgcn.gather_sum(word, False, False, None, torch.ones(2, 1))
 
 
 # -- copies --------------------------------------------------------------------------------------------

@@ -186,9 +186,9 @@ def test_edges_for_one_step_are_evaluated_one_by_one_without_counting_pairs(deco
 
 @pytest.mark.parametrize("decomposition", [*MIXED, Diagonal()], ids=str)
 @pytest.mark.parametrize("order", ["horizontal", "vertical", "edgewise"])
-def test_prepare_makes_all_that_an_order_reads(decomposition, order):
+def test_planning_makes_all_that_an_order_reads(decomposition, order):
     weights, adjacency = choice(decomposition, BALANCED, 16, 16)
-    weights.prepare(order, adjacency.structure)
+    weights.planned(adjacency.structure.word, order)
     before = set(vars(adjacency.structure))
     weights(torch.ones(40, 16), adjacency, order)
     assert set(vars(adjacency.structure)) == before

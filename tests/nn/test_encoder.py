@@ -12,8 +12,7 @@ from naive import naive_adjacency, naive_layer, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, Initializer, RelationalEncoder, RelationalGraphConv
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput, OneHotInput
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput, RowTable
 
 CLASSES = 4
 
@@ -40,7 +39,7 @@ def encoder_of(kind, depth, graph, adjacency, training=None):
         source, width = EmbeddingInput(graph.num_nodes, 6, Initializer("kaiming-normal"), generator, trained), 6
         layers = [RelationalGraphConv(6, 6, graph.num_relations, decomposition=Diagonal(), **choices)]
     else:
-        source, width = OneHotInput(), 6
+        source, width = None, 6
         reach = None if training is None else (training.layers[0], training.inputs)
         first = RelationalGraphConv.one_hot(
             adjacency, 6, decomposition=decomposition, training=reach, generator=generator
@@ -137,7 +136,7 @@ def test_states_gives_each_layers_output_and_stops_at_the_depth_asked_for():
     triples = torch.tensor([[0, 0, 1], [1, 0, 2]])
     adjacency = RelationalAdjacency.from_triples(triples, 3, 1)
     layers = [RelationalGraphConv.one_hot(adjacency, 6), RelationalGraphConv(6, 2, 1)]
-    network = RelationalEncoder(OneHotInput(), layers)
+    network = RelationalEncoder(None, layers)
     first, last = network.states(ReceptiveField.whole(adjacency, 2))
     assert (first >= 0).all()
     assert last.shape == (3, 2)
@@ -145,10 +144,31 @@ def test_states_gives_each_layers_output_and_stops_at_the_depth_asked_for():
     assert torch.equal(alone, first)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@given(graph=small_graphs())
+@settings(max_examples=3)
+def test_a_whole_graph_is_the_receptive_field_of_every_node(kind, graph):
+    adjacency = operator_of(graph)
+    network = encoder_of(kind, 2, graph, adjacency)
+    every = torch.arange(graph.num_nodes)
+    whole, field = ReceptiveField.whole(adjacency, 2), ReceptiveField.of(adjacency, every, 2)
+    assert torch.equal(field.outputs, whole.outputs)
+    assert torch.equal(network(adjacency), network(whole))
+    torch.testing.assert_close(network(adjacency), network(field), rtol=1e-10, atol=1e-10)
+
+
+def test_without_layers_nodes_keep_what_they_bring():
+    network = RelationalEncoder(EmbeddingInput(4, 3, Initializer(), torch.Generator()), [])
+    some = torch.tensor([2, 0])
+    assert network.width == 3
+    assert torch.equal(network(None), network.source.rows.values())
+    assert torch.equal(network(ReceptiveField((), some, some)), network(None)[some])
+
+
 def test_dropout_acts_while_training_only():
     adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [1, 0, 2]]), 3, 1)
     layers = [RelationalGraphConv.one_hot(adjacency, 64), RelationalGraphConv(64, 2, 1)]
-    network = RelationalEncoder(OneHotInput(), layers, dropout=0.5)
+    network = RelationalEncoder(None, layers, dropout=0.5)
     field = ReceptiveField.whole(adjacency, 2)
     assert not torch.equal(network(field), network(field))
     network.eval()
@@ -158,7 +178,7 @@ def test_dropout_acts_while_training_only():
 def test_an_encoder_without_layers_and_a_field_of_another_depth_are_refused():
     adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1]]), 2, 1)
     with pytest.raises(ConfigError, match="at least one layer"):
-        RelationalEncoder(OneHotInput(), [])
-    network = RelationalEncoder(OneHotInput(), [RelationalGraphConv.one_hot(adjacency, 2)])
+        RelationalEncoder(None, [])
+    network = RelationalEncoder(None, [RelationalGraphConv.one_hot(adjacency, 2)])
     with pytest.raises(ConfigError, match="receptive field of 2 layers"):
         network(ReceptiveField.whole(adjacency, 2))

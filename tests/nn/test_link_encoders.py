@@ -26,7 +26,8 @@ def network_of(name, seed=0, graph=GRAPH, training=None, **settings):
     model = LinkModelConfig(name=name, embedding=6, bottleneck=4, **settings)
     schedule = LinkTrainingConfig(**{**FAST, **(training or {})})
     sizes = graph.num_nodes, graph.num_relations
-    plan = LinkPlan(model, schedule, *sizes, operator_of(graph), torch.Generator().manual_seed(seed))
+    adjacency = operator_of(graph, inverse=model.inverse, self_loops=model.self_loops)
+    plan = LinkPlan(model, schedule, *sizes, adjacency, torch.Generator().manual_seed(seed))
     return ENCODERS.find(model.encoder).for_links(plan).eval()
 
 
@@ -57,7 +58,7 @@ def test_compression_is_the_embedding_plus_what_came_through_the_bottleneck():
     encoder, dense = network.encoder, naive_adjacency(GRAPH)
     with torch.no_grad():
         encoder.down_bias.normal_()
-    embedding = encoder.source.all_nodes()
+    embedding = encoder.source()
     x = embedding @ encoder.down + encoder.down_bias
     for layer in encoder.layers:
         x = naive_layer(dense, x, layer.dense_weight(), layer.bias).relu()

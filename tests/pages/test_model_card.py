@@ -11,10 +11,10 @@ from markdown_it import MarkdownIt
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
-from rgcn.pages.markdown import text
+from rgcn.pages.escaping import markdown_text
 from rgcn.pages.model_card import model_card
 from rgcn.runs import RunFolder, train
-from rgcn.tasks.link_prediction import RANKING
+from rgcn.tasks.built_in_tasks import RANKING
 
 HOSTILE = "x|y **bold** [link](http://evil.example) <script>alert(1)</script>\n# heading `code` www.evil.example @all"
 
@@ -98,7 +98,7 @@ def test_it_has_every_section_and_says_how_it_was_made(node_run):
     assert "training 20, validation 10, test 10" in sections["Data"]
     assert "model.hidden: 4\ntraining.epochs: 5" in sections["Training"]
     assert "Seed: 0" in sections["Training"]
-    assert f"torch {rgcn.runs.environment.environment()['versions']['torch']}" in sections["Training"]
+    assert f"torch {rgcn.runs.folder.environment()['versions']['torch']}" in sections["Training"]
     assert "a row for every (relation, node)" in sections["What it cannot do"]
     assert "rgcn predict RUN --nodes" in sections["How to use it"]
     assert "10 test nodes: one node more or less is 10.0 points" in sections["Read with care"]
@@ -120,7 +120,7 @@ def test_names_are_text_whatever_they_hold(node_run):
 
 @pytest.mark.parametrize("name", ["*a*", "_a_", "`a`", "[a](b)", "<b>", "a|b", "# a", "~~a~~", "$a$", "\\*a*", "&lt;"])
 def test_any_name_is_read_as_it_is(name):
-    html = MarkdownIt("gfm-like", {"linkify": False}).render(f"- name: {text(name)}\n")
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(f"- name: {markdown_text(name)}\n")
     plain = html.replace("<ul>", "").replace("<li>", "").replace("</li>", "").replace("</ul>", "").strip()
     assert plain == "name: " + name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -1,5 +1,6 @@
 """A run's report: complete, well formed, closed to the outside, and safe whatever the data are called."""
 
+import html
 import json
 import re
 import shutil
@@ -12,7 +13,8 @@ import pytest
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
-from rgcn.pages import Section, make_report, page, write_report
+from rgcn.graph.titles import short_name
+from rgcn.pages import PageParts, PageSection, make_report, page, write_report
 from rgcn.pages.charts import (
     Bar,
     Mark,
@@ -24,12 +26,12 @@ from rgcn.pages.charts import (
     nice_ticks,
     thinned,
 )
-from rgcn.pages.link_evaluation import evaluate_links
-from rgcn.pages.markup import named, short_name, tag
-from rgcn.pages.node_evaluation import evaluate_nodes
+from rgcn.pages.escaping import named
+from rgcn.pages.link_report import evaluate_links
+from rgcn.pages.node_report import evaluate_nodes
 from rgcn.ranking import summarize
 from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
-from rgcn.runs.trained import load_trained
+from rgcn.runs.assembly import load_trained
 from written_runs import about_run
 
 VOID = {"meta", "br", "wbr", "hr", "col"}
@@ -234,10 +236,10 @@ def test_names_from_the_data_stay_text(node_run):
 
 
 def test_only_the_pages_own_script_may_run():
-    text = page("A page", [Section("One", "Words.", tag("p", "content"))])
+    text = page("A page", PageParts([PageSection("One", "Words.", "content")]))
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
-    assert "default-src &#x27;none&#x27;" in policy[1]
+    assert "default-src 'none'" in html.unescape(policy[1])
     assert "sha256-" in policy[1]
 
 
@@ -526,7 +528,7 @@ def contrast(one, other):
 
 
 def test_every_color_can_be_read_in_light_and_dark():
-    style = (Path(rgcn.__file__).parent / "pages" / "page.css").read_text()
+    style = (Path(rgcn.__file__).parent / "pages" / "templates" / "page.css").read_text()
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     for colors in (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in (light, dark.split("* {")[0])):
         for text in ("text", "muted", "accent"):

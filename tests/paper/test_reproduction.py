@@ -12,23 +12,17 @@ import pytest
 
 from rgcn.data.catalog import find
 from rgcn.errors import DataError
-from rgcn.paper import published
-from rgcn.paper.comparison import Judged, Report, Row, Table, judge, judge_time
-from rgcn.paper.datasets import count, datasets_table
-from rgcn.paper.page import html_page
-from rgcn.paper.parameters import parameters_table
+from rgcn.paper import LINK, NODE, published
+from rgcn.paper.judging import Judged, PaperReport, PaperRow, PaperTable, judge, judge_time
 from rgcn.paper.published import ACCURACY, RANKING, Figure
-from rgcn.paper.rendering import json_text, lay_out, markdown, markdown_table
-from rgcn.paper.timings import timings_table
+from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table, timings_table
+from rgcn.paper.rendering import html_page, json_text, lay_out, markdown, markdown_table
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
-    LINK,
-    NODE,
-    Plan,
+    ReproductionPlan,
     Trained,
-    link_table,
-    node_table,
     run_trainings,
+    training_table,
 )
 from rgcn.runs import load_configuration, load_data, shipped_configurations
 from rgcn.runs.assembly import make_model
@@ -127,7 +121,7 @@ def test_a_slower_time_is_called_slower(seconds, verdict):
 
 
 def test_rows_without_data_stay_with_the_reason():
-    table = node_table({"rgcn/nc-aifb": Trained.of(results(0.95, 0.97)), "rgcn/nc-bgs": "the data are away"})
+    table = training_table(NODE, {"rgcn/nc-aifb": Trained.of(results(0.95, 0.97)), "rgcn/nc-bgs": "the data are away"})
     aifb, bgs = table.rows
     assert (aifb.runs, aifb.seconds, len(aifb.published)) == (2, 1.0, 2)
     assert (bgs.ours, bgs.error, bgs.runs, bgs.note) == (None, None, None, "the data are away")
@@ -137,7 +131,9 @@ def test_rows_without_data_stay_with_the_reason():
 
 def test_link_rows_have_all_four_metrics():
     run = {"mrr": 0.8, "hits@1": 0.7, "hits@3": 0.9, "hits@10": 0.95, "mean_rank": 3.0, "count": 10}
-    table = link_table({"rgcn/lp-wn18": Trained.of([{"metrics": {"valid": run, "test": run}, "seconds": 9.0}])})
+    table = training_table(
+        LINK, {"rgcn/lp-wn18": Trained.of([{"metrics": {"valid": run, "test": run}, "seconds": 9.0}])}
+    )
     assert [row.quantity for row in table.rows] == ["MRR", "Hits@1", "Hits@3", "Hits@10"]
     assert [judged.verdict for judged in table.rows[0].published] == ["higher", "lower"]
 
@@ -149,7 +145,7 @@ def test_trials_are_kept_apart_and_old_runs_can_be_refused(tmp_path, monkeypatch
     from rgcn.paper import trainings
 
     monkeypatch.setitem(trainings.LONG_RUNS, "rgcn/nc-world", 2)
-    plan = Plan(tmp_path, changes=("training.epochs=1",), device="cpu")
+    plan = ReproductionPlan(tmp_path, changes=("training.epochs=1",), device="cpu")
     first = run_trainings(["rgcn/nc-world"], plan)
     assert [path.name for path in tmp_path.iterdir()] == ["rgcn-nc-world+training.epochs=1+device=cpu"]
     assert isinstance(first.outcomes["rgcn/nc-world"], Trained)
@@ -163,7 +159,7 @@ def test_trials_are_kept_apart_and_old_runs_can_be_refused(tmp_path, monkeypatch
     assert run_trainings(["rgcn/nc-world"], plan, Ear()).outcomes == first.outcomes
     assert heard == ["reused", "reused"]
     with pytest.raises(DataError, match="--fresh"):
-        run_trainings(["rgcn/nc-world"], Plan(tmp_path, changes=plan.changes, device="cpu", fresh=True))
+        run_trainings(["rgcn/nc-world"], ReproductionPlan(tmp_path, changes=plan.changes, device="cpu", fresh=True))
 
 
 def test_trainings_without_data_give_the_reason(nowhere, tmp_path):
@@ -173,7 +169,7 @@ def test_trainings_without_data_give_the_reason(nowhere, tmp_path):
         def absent(self, name, why):
             heard.append(name)
 
-    given = run_trainings(["rgcn/nc-bgs"], Plan(tmp_path), Ear())
+    given = run_trainings(["rgcn/nc-bgs"], ReproductionPlan(tmp_path), Ear())
     assert heard == ["rgcn/nc-bgs"]
     assert "neither on this machine nor" in given.outcomes["rgcn/nc-bgs"]
     assert given.failures == []
@@ -212,7 +208,7 @@ def test_e_rgcn_has_as_many_parameters_as_published(name, parameters, real_mirro
 def test_counts_are_named_as_in_the_paper():
     import rgcn
 
-    counts = count(rgcn.load("world"))
+    counts = count_as_published(rgcn.load("world"))
     assert counts["labeled"] == sum(value for key, value in counts.items() if key.startswith("labeled, "))
 
 
@@ -223,12 +219,12 @@ def test_counts_are_named_as_in_the_paper():
 def report():
     figures = (Judged(Figure(1.5, "Torch-RGCN", "T", 0.1), "above"), Judged(Figure(2.5, "TF-RGCN", "T"), "below"))
     rows = [
-        Row("A <b>|", "x", figures, 2.0, 0.05, 10, 61.0, note="one <i>"),
-        Row("A <b>|", "y", figures[:1], 1.0, note="one <i>"),
-        Row("B", "x", (Judged(Figure(None, "c-RGCN", "T", words="fewer"), "none"),), note="two"),
+        PaperRow("A <b>|", "x", figures, 2.0, 0.05, 10, 61.0, note="one <i>"),
+        PaperRow("A <b>|", "y", figures[:1], 1.0, note="one <i>"),
+        PaperRow("B", "x", (Judged(Figure(None, "c-RGCN", "T", words="fewer"), "none"),), note="two"),
     ]
-    table = Table("t", "A table", rows, "the rule", ("a note",), changed=("training.epochs=2",))
-    return Report([table], {"command": "rgcn reproduce t", "date": "2026-11-15", "machine": {"cores": 2}})
+    table = PaperTable("t", "A table", rows, "the rule", ("a note",), changed=("training.epochs=2",))
+    return PaperReport([table], {"command": "rgcn reproduce t", "date": "2026-11-15", "machine": {"cores": 2}})
 
 
 def test_lines_columns_and_notes(report):
@@ -240,7 +236,7 @@ def test_lines_columns_and_notes(report):
         "Torch-RGCN 1.500 ± 0.100",
         "c-RGCN fewer",
     ]
-    assert [line.begins for line in laid.lines] == [True, False, False, True]
+    assert [bool(line.cells["what"]) for line in laid.lines] == [True, False, False, True]
     assert [line.cells["verdict"] for line in laid.lines] == ["above [1]", "below", "above [1]", "none [2]"]
     assert laid.footnotes == ["[1] one <i>", "[2] two"]
 
@@ -256,7 +252,7 @@ def test_markdown_and_json(report):
     assert widths == {8}
     read = json.loads(json_text(report))
     assert (read["format"], read["version"], read["tables"][0]["rows"][0]["ours"]) == ("rgcn-reproduction", 1, 2.0)
-    assert Table.from_dict(read["tables"][0]).as_dict() == report.tables[0].as_dict()
+    assert PaperTable.from_dict(read["tables"][0]).as_dict() == report.tables[0].as_dict()
 
 
 def test_html_is_whole_and_loads_nothing(report):

@@ -11,8 +11,14 @@ import torch
 import rgcn
 from rgcn.errors import DataError
 from rgcn.predict import open_model
-from rgcn.predict.classes import class_frame, class_triples, label_relation, nodes_to_classify, predict_classes
-from rgcn.predict.writing import predicate_term
+from rgcn.predict.answer_tables import (
+    class_frame,
+    class_triples,
+    label_relation,
+    nodes_to_classify,
+    predicate_term,
+    predict_classes,
+)
 
 
 @pytest.fixture(scope="module")

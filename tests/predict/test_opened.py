@@ -101,7 +101,7 @@ def test_untouched_files_are_not_read_again(own_run, monkeypatch):
     def read(*_):
         raise AssertionError("read again")
 
-    monkeypatch.setattr("rgcn.runs.freshness.load_data", read)
+    monkeypatch.setattr("rgcn.runs.assembly.load_data", read)
     assert open_model(own_run).graph.num_nodes == 11
 
 

@@ -10,8 +10,7 @@ from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
-from rgcn.runs.configuration import changed_settings, differences
-from rgcn.runs.configuration_schema import run_schema
+from rgcn.runs.configuration import changed_settings, differences, run_schema
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
 

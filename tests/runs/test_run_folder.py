@@ -15,8 +15,8 @@ import pytest
 from rgcn.config import CheckpointConfig
 from rgcn.errors import ConfigError, DataError, StoppedError
 from rgcn.runs import RunFolder, load_configuration, load_data, resume, train
-from rgcn.runs.listing import list_runs
-from rgcn.runs.trained import evaluate
+from rgcn.runs.assembly import evaluate
+from rgcn.runs.run_record import list_runs
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_an_unfinished_run_can_be_looked_at_on_another_device(config, world, tmp
 
 def test_runs_are_listed_without_pytorch(finished, tmp_path):
     code = (
-        "import sys\nfrom pathlib import Path\nfrom rgcn.runs.listing import list_runs\n"
+        "import sys\nfrom pathlib import Path\nfrom rgcn.runs.run_record import list_runs\n"
         "lines, complaints = list_runs(Path(sys.argv[1]))\n"
         "print(lines[0].status, lines[0].metric, len(complaints), 'torch' in sys.modules)"
     )

@@ -17,8 +17,8 @@ import pytest
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import load_configuration
 from rgcn.runs.configuration import differences
-from rgcn.runs.series import read_series, run_series
-from rgcn.runs.spread import Spread, summarize
+from rgcn.runs.run_record import Spread, summarize
+from rgcn.runs.series import SeriesListener, read_series, run_series
 
 QUICK = ["training.epochs=3", "training.device=cpu"]
 
@@ -44,9 +44,12 @@ def test_mean_deviation_and_error():
 def test_every_seed_has_a_folder_and_the_series_a_summary(config, tmp_path):
     heard = []
     folder = tmp_path / "deep" / "series"
-    result = run_series(
-        config.model_copy(update={"seed": 4}), 3, folder=folder, on_run=lambda row: heard.append(row.seed)
-    )
+
+    class Ear(SeriesListener):
+        def ran(self, row):
+            heard.append(row.seed)
+
+    result = run_series(config.model_copy(update={"seed": 4}), 3, folder=folder, listener=Ear())
     assert heard == [row.seed for row in result.rows] == [4, 5, 6]
     assert {row.outcome for row in result.rows} == {"finished"}
     kept = json.loads((folder / "series.json").read_text())

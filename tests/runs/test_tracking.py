@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.runs.tracking import MetricFiles, check_trackers, open_trackers, read_metrics
-from rgcn.runs.tracking.base import SurvivingTracker
+from rgcn.runs.tracking import MetricFiles, SurvivingTracker, check_trackers, open_tracker, read_metrics
 
 COLUMNS = ["number", "loss", "valid_accuracy", "seconds"]
 CONFIG = {"task": "node-classification", "seed": 3, "training": {"epochs": 4, "learning_rate": 0.01}, "trackers": []}
@@ -163,8 +162,7 @@ def test_a_value_outside_the_columns_is_a_mistake(tmp_path: Path) -> None:
 
 
 def _open(folder: Path, name: str, from_step: int = 0) -> Any:
-    (tracker,) = open_trackers([name], folder, "a-run", CONFIG, from_step)
-    return tracker
+    return open_tracker(name, folder, "a-run", CONFIG, from_step)
 
 
 def test_tensorboard_reads_what_was_reported_and_a_resumed_step_once(tmp_path: Path) -> None:
@@ -321,7 +319,7 @@ def test_a_missing_package_says_which_extra_brings_it(
 
 def test_an_unknown_tracker_is_named_with_the_closest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
-        open_trackers(["tensorbord"], tmp_path, "a", CONFIG, 0)
+        open_tracker("tensorbord", tmp_path, "a", CONFIG, 0)
 
 
 def test_a_tracker_that_fails_midway_is_left_behind_with_one_warning() -> None:

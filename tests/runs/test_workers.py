@@ -1,37 +1,96 @@
-"""Workers take one training after another, whatever becomes of their processes."""
+"""Processes are heard and stopped, and take one training after another, whatever becomes of them."""
 
 from __future__ import annotations
 
+import os
+import time
+from multiprocessing.connection import Connection
+
 import pytest
 
+from rgcn.errors import DataError
 from rgcn.runs import load_configuration
-from rgcn.runs.workers import Job, Outcome, workers
-from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying
+from rgcn.runs.series import SeedTraining, SeriesListener, training_team
+from rgcn.runs.workers import Died, Done, WorkerProcess, hear_from, stop
+from rgcn.threads import NUMBERS, WAITING
+from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying, dies_at_once, dies_at_work
 
-MODULE = "rgcn.runs.workers"
+
+def obey(line: Connection) -> None:
+    """In the other process."""
+    while True:
+        word = line.recv()
+        if word == "raise":
+            raise ValueError("told to")
+        if word == "die":
+            os._exit(3)
+        if word == "sleep":
+            time.sleep(600)
+        line.send({name: os.environ[name] for name in (*NUMBERS, WAITING)})
+
+
+def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv(WAITING, "PASSIVE")
+    processes = [WorkerProcess(obey, threads=7) for _ in range(3)]
+    raising, dying, sleeping = processes
+    try:
+        raising.send("hello")
+        assert list(hear_from(processes)) == [(raising, {**dict.fromkeys(NUMBERS, "2"), WAITING: "PASSIVE"})]
+        for process, word in ((raising, "raise"), (dying, "die"), (sleeping, "sleep")):
+            process.send(word)
+        deaths = dict[WorkerProcess, Died]()
+        while len(deaths) < 2:
+            deaths |= dict(hear_from([process for process in processes if process not in deaths]))
+        assert deaths == {
+            raising: Died("ValueError: told to"),
+            dying: Died("its process ended without a word (exit code 3)"),
+        }
+        dying.send("are you there")
+        assert dying.hear() == deaths[dying]
+    finally:
+        stop(processes)
+    assert not any(each.process.is_alive() for each in processes)
+    assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
 @pytest.fixture
-def job() -> Job:
-    return Job(load_configuration("rgcn/nc-world", ["training.epochs=2", "training.device=cpu"]))
+def training() -> SeedTraining:
+    return SeedTraining(load_configuration("rgcn/nc-world", ["training.epochs=2", "training.device=cpu"]))
 
 
-def test_a_process_that_died_while_idle_is_replaced(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop = Workshop(monkeypatch, MODULE, [dies_after_saying(Outcome)])
-    with workers(2) as pool:
-        (first,) = pool.run([job])
+def test_a_process_that_died_while_idle_is_replaced(training: SeedTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop = Workshop(monkeypatch, [dies_after_saying(Done)])
+    with training_team(2) as team:
+        (first,) = team.run([training], SeriesListener())
         workshop.started[0].process.join()
-        (second,) = pool.run([job])
-        (third,) = pool.run([job])
+        (second,) = team.run([training], SeriesListener())
+        (third,) = team.run([training], SeriesListener())
     assert (first.error, second.error, third.error) == (None, None, None)
-    assert len(workshop.started) == 2  # the second one took the third job too
+    assert len(workshop.started) == 2  # the second one took the third training too
     assert not any(worker.process.is_alive() for worker in workshop.started)
 
 
-def test_a_process_that_dies_at_work_costs_its_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    Workshop(monkeypatch, MODULE, [dies_after_hearing_something])
-    with workers(2) as pool:
-        outcomes = list(pool.run([job, job, job]))
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+def test_a_process_that_dies_at_work_costs_its_training(
+    training: SeedTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Workshop(monkeypatch, [dies_at_work])
+    with training_team(2) as team:
+        rows = list(team.run([training] * 3, SeriesListener()))
+    errors = [row.error for row in rows if row.error is not None]
     assert errors == ["its process ended without a word (exit code -9)"]
-    assert len(outcomes) == 3
+    assert len(rows) == 3
+
+
+def test_every_training_may_lose_its_process_but_not_before_it_began(
+    training: SeedTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Workshop(monkeypatch, [dies_at_work] * 5)
+    with training_team(2) as team:
+        assert len([row for row in team.run([training] * 5, SeriesListener()) if row.error is not None]) == 5
+    Workshop(monkeypatch, [dies_at_once, dies_after_hearing_something])
+    with training_team(2) as team:
+        assert [row.error for row in team.run([training] * 2, SeriesListener())] == [None, None]
+    Workshop(monkeypatch, [dies_at_once] * 9)
+    with training_team(2) as team, pytest.raises(DataError, match="3 processes in a row died"):
+        list(team.run([training] * 2, SeriesListener()))

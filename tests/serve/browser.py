@@ -66,8 +66,8 @@ def served(runs, token: str | None = None) -> Iterator[str]:
     import uvicorn
 
     from rgcn.serve import Address, Limits, create_app, load_models
-    from rgcn.serve.protocol import protocol_for
-    from rgcn.serve.server import bound_socket, url_of
+    from rgcn.serve.address import bound_socket, url_of
+    from rgcn.serve.slow_clients import protocol_for
 
     address, limits = Address(port=0, token=token), Limits()
     listening = bound_socket(address)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel
-
 from rgcn.serve.batching import Lane
-from rgcn.serve.endpoints import Endpoints, endpoint
-from rgcn.serve.route import Answer
-from rgcn.serve.shapes import Asked, Name
-from rgcn.serve.writing import as_json
+from rgcn.serve.limits import Name
+from rgcn.serve.served import Endpoints, endpoint
+from rgcn.serve.shapes import AnswerShape, QuestionShape
 from rgcn.tasks import NodeClassifier
+from rgcn.tasks.built_in_tasks import NodeClassification
 from rgcn.tasks.link_classifier import LinkClassifier
-from rgcn.tasks.node_classification import NodeClassification
 
 
 class Cousins(NodeClassification):
@@ -29,11 +26,11 @@ class CousinFinder(NodeClassifier):
     task = "stranger:Cousins"
 
 
-class CousinsQuery(Asked):
+class CousinsQuery(QuestionShape):
     node: Name
 
 
-class CousinsAnswer(BaseModel):
+class CousinsAnswer(AnswerShape):
     cousins: list[str]
 
 
@@ -45,16 +42,16 @@ class CousinEndpoints(Endpoints):
         on_step("looking for cousins")
         self._lane = Lane((served.name, "cousins"), self.answer)
 
-    @endpoint("GET", "cousins", CousinsQuery, CousinsAnswer)
-    async def find_cousins(self, desk, query: CousinsQuery) -> Answer:
+    @endpoint("GET", "cousins")
+    async def find_cousins(self, desk, query: CousinsQuery) -> CousinsAnswer:
         """Nodes of the same class."""
-        return Answer((await desk.ask(self._lane, [self.served.names.node(query.node)]))[0])
+        return (await desk.ask(self._lane, [self.served.names.node(query.node)]))[0]
 
     def answer(self, nodes):
         labels = self.served.graph.labels
         class_of = dict(zip(labels.nodes.tolist(), labels.classes.tolist(), strict=True))
         found = [[n for n in class_of if n != node and class_of[n] == class_of.get(node)] for node in nodes]
-        return [as_json({"cousins": [self.served.graph.nodes[n] for n in some]}) for some in found]
+        return [CousinsAnswer([self.served.graph.nodes[n] for n in some]) for some in found]
 
     def examples(self, shown):
         return {"GET cousins": ({"node": shown.words["node"]}, {"cousins": ["somebody"]})}
@@ -87,7 +84,7 @@ class ThiefFinder(NodeClassifier):
 class ThiefEndpoints(Endpoints):
     tag = "theft"
 
-    @endpoint("GET", "links", CousinsQuery, CousinsAnswer)
-    async def links(self, desk, query: CousinsQuery) -> Answer:
+    @endpoint("GET", "links")
+    async def links(self, desk, query: CousinsQuery) -> CousinsAnswer:
         """Something else."""
-        return Answer(b"{}")
+        return CousinsAnswer([])

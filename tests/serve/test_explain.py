@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
+import msgspec
 import pytest
 from servers import asking
 
-from rgcn.explain import METHODS
-from rgcn.serve import Limits, create_app, explanations
-from rgcn.serve.explanations import Explained, Explanations, WhyAsked
+from rgcn.explain import METHODS, explaining
+from rgcn.serve import Limits, batching, create_app
+from rgcn.serve.batching import Batcher, Desk
+from rgcn.serve.why_endpoints import Explained
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
@@ -20,7 +23,7 @@ def test_why_a_class(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)
     assert response.status_code == 200, response.text
-    Explained.model_validate_json(response.content)
+    msgspec.json.decode(response.content, type=Explained)
     why = response.json()
     assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
     assert (why["method"], len(why["edges"])) == (method, 4)
@@ -33,7 +36,7 @@ def test_why_a_class(client, method):
 
 def test_why_a_link(client):
     response = client.get(LP + "/explain", params=TRIPLE)
-    Explained.model_validate_json(response.content)
+    msgspec.json.decode(response.content, type=Explained)
     why = response.json()
     assert why["question"]["object"]["name"] == "Chile"
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
@@ -44,8 +47,8 @@ def test_why_a_link(client):
 
 def test_asked_again_it_is_not_made_again(models, monkeypatch):
     made = []
-    really = explanations.explain_class
-    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: made.append(a) or really(*a, **k))
+    really = explaining.explain_class
+    monkeypatch.setattr(explaining, "explain_class", lambda *a, **k: made.append(a) or really(*a, **k))
     with asking(create_app(models)) as client:
         first, second = (client.get(NC + "/explain", params={"node": "Peru"}) for _ in range(2))
         assert first.content == second.content
@@ -53,28 +56,25 @@ def test_asked_again_it_is_not_made_again(models, monkeypatch):
         assert "rgcn_explanations_kept 1.0" in client.get("/metrics").text
 
 
-def test_only_so_many_are_remembered(models, monkeypatch):
-    class Made:
-        def __init__(self, opened, node, *rest, **how):
-            self.node = node
+def test_only_so_many_are_remembered(monkeypatch):
+    monkeypatch.setattr(batching, "REMEMBERED", 3)
+    slow, made = Batcher("test", 10, 20), []
+    desk = Desk([], slow, slow, Limits())
 
-        def as_dict(self):
-            return {"node": self.node}
+    async def ask(*nodes):
+        for node in nodes:
+            assert await desk.remembered(node, lambda node=node: made.append(node) or [node]) == [node]
+        return list(desk.kept)
 
-        def as_svg(self):
-            return "<svg/>"
-
-    monkeypatch.setattr(explanations, "explain_class", Made)
-    kept = Explanations({model.name: model for model in models}, None, most=3)
-    asked = [WhyAsked("classes-of-world", (node, None), "edge-mask", 5) for node in range(5)]
-    kept.answer(asked)
-    assert len(kept) == 3
-    assert [kept.made(question) is not None for question in asked] == [False, False, True, True, True]
+    assert asyncio.run(ask(0, 1, 2, 3, 4)) == [2, 3, 4]
+    assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # what was asked for least lately is forgotten
+    assert made == [0, 1, 2, 3, 4, 5]
+    slow.stop()
 
 
 def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: go.wait(30))
+    monkeypatch.setattr(explaining, "explain_class", lambda *a, **k: go.wait(30))
     with asking(create_app(models, Limits(seconds=0.2, explaining=2))) as client:
         late = client.get(NC + "/explain", params={"node": "Peru"})
         assert (late.status_code, late.json()["error"]["code"]) == (503, "took_too_long")
@@ -85,10 +85,8 @@ def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
 
 
 def test_too_many_explanations_are_503(models, monkeypatch):
-    import asyncio
-
     go = threading.Event()
-    monkeypatch.setattr(explanations, "explain_class", lambda *a, **k: go.wait(30))
+    monkeypatch.setattr(explaining, "explain_class", lambda *a, **k: go.wait(30))
 
     async def crowd(client):
         nodes = ["Peru", "Chile", "Norway", "Kenya", "Japan"]
@@ -104,7 +102,7 @@ def test_a_failure_is_500_in_our_shape_and_the_server_goes_on(models, monkeypatc
     def fails(*arguments, **how):
         raise RuntimeError("a secret of the implementation")
 
-    monkeypatch.setattr(explanations, "explain_class", fails)
+    monkeypatch.setattr(explaining, "explain_class", fails)
     with asking(create_app(models)) as client:
         response = client.get(NC + "/explain", params={"node": "Peru"})
         assert (response.status_code, response.json()["error"]["code"]) == (500, "failed")

@@ -14,9 +14,9 @@ import httpx
 import uvicorn
 
 from rgcn.serve import Limits, create_app
-from rgcn.serve.explanations import Explanations
 from rgcn.serve.link_endpoints import LinkEndpoints
-from rgcn.serve.protocol import protocol_for
+from rgcn.serve.slow_clients import protocol_for
+from rgcn.serve.why_endpoints import WhyEndpoints
 
 LP = "/api/models/links-of-world"
 QUESTION = {"subject": "Peru", "relation": "borders"}
@@ -107,14 +107,14 @@ def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, ca
 
 
 def test_explanations_for_clients_that_went_are_not_made(models, monkeypatch):
-    gated = Gated(lambda questions: [b"{}"])
-    monkeypatch.setattr(Explanations, "_make", lambda self, question: gated([question])[0])
+    gated = Gated(lambda questions: [{"made": True}])
+    monkeypatch.setattr(WhyEndpoints, "_make", lambda self, *question: gated([question])[0])
     with listening(create_app(models)) as port:
         all_gone(port, [(WHY % edges).encode() for edges in range(1, 11)])
         assert figure(port, "rgcn_explaining") <= 1  # the one that is being made
         gated.go.set()
         address = f"http://127.0.0.1:{port}{LP}/explain"
-        assert httpx.get(address, params={**QUESTION, "object": "Norway"}, timeout=60).json() == {}
+        assert httpx.get(address, params={**QUESTION, "object": "Norway"}, timeout=60).json() == {"made": True}
         assert becomes(lambda: figure(port, "rgcn_explaining"), 0)
     assert len(gated.asked) == 2
 

@@ -17,13 +17,12 @@ from rgcn.tasks import task_of
 
 # What it brings to pages and to the command line comes last, and may be left out.
 CODE = """
+from markupsafe import Markup
 from pydantic import Field
 
 from rgcn.cli.outcome import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
-from rgcn.graph.blind import without_test_labels
-from rgcn.pages import Section
-from rgcn.pages.markup import paragraph
+from rgcn.pages import PageSection
 from rgcn.pages.reporting import Measured, Reporting
 from rgcn.tasks import Metric, NodeClassifier, Task
 
@@ -54,7 +53,7 @@ class Mistakes(Task):
     brings = BRINGS
 
     def blinded(self, graph):
-        return without_test_labels(graph)
+        return graph.without_test_labels()
 
     def for_trials(self, config):
         return {"training.validation": 0.3}
@@ -66,7 +65,7 @@ class Mistakes(Task):
 class Pages(Reporting):
     def measure(self, model, split, on_progress=None):
         found = super().measure(model, split, on_progress)
-        section = Section("Who is mistaken", "", paragraph(f"{found.values['mistakes']:.0%} of all"))
+        section = PageSection("Who is mistaken", "", Markup("<p>{:.0%} of all</p>").format(found.values["mistakes"]))
         return Measured(split, found.values, found.tiles, [section], ["To err is human."])
 
     def limits(self):

@@ -15,7 +15,7 @@ from rgcn.axis_tables import TRACKERS
 from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError
 from rgcn.runs import load_configuration, resume, train
-from rgcn.runs.configuration_schema import run_schema
+from rgcn.runs.configuration import run_schema
 
 PACKAGE = "stranger_tracking"
 MINE = f"{PACKAGE}:Mine"

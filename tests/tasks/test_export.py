@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -16,8 +18,11 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.errors import ConfigError, NotFittedError
 from rgcn.graph import KnowledgeGraph
+from rgcn.kernels import reference
+from rgcn.kernels.ahead import compile_ahead
+from rgcn.kernels.dispatch import plain_kernels
 from rgcn.tasks import export
-from rgcn.tasks.export import export_encoder, plain_encoder, save_encoder
+from rgcn.tasks.export import WholeGraphEncoder, export_encoder, save_encoder
 
 NODE_MODELS = {
     "full": {},
@@ -31,6 +36,8 @@ NODE_MODELS = {
     "one layer": {"layers": 1},
     "along triples": {"inverse": False, "self_loops": False, "bias": False},
     "mean over relations": {"normalization": "node", "aggregation": "mean"},
+    "a linear head": {"head": "linear", "layers": 1},
+    "features, block": {"input": "features", "layers": 3, "decomposition": "block", "blocks": 3, "hidden": 6},
 }
 LINK_MODELS = {
     "rgcn": {"embedding": 6},
@@ -46,7 +53,9 @@ LINK_MODELS = {
     "rgcn, one-hot": {"embedding": 6, "input": "one-hot"},
     "rgcn, one-hot, block": {"embedding": 6, "input": "one-hot", "decomposition": "block", "blocks": 2},
     "rgcn, activated": {"embedding": 6, "activated_input": True},
+    "rgcn, one-hot, basis": {"embedding": 6, "input": "one-hot", "decomposition": "basis", "bases": 2, "layers": 2},
     "c-rgcn": {"model": "c-rgcn", "embedding": 6, "bottleneck": 3, "layers": 2},
+    "c-rgcn, basis": {"model": "c-rgcn", "embedding": 6, "bottleneck": 3, "decomposition": "basis", "bases": 2},
     "distmult": {"model": "distmult", "embedding": 6, "decoder_biases": True},
 }
 
@@ -82,53 +91,64 @@ def make(kind, name, graph):
                 graph.triples, graph.nodes, graph.relations, labels=graph.labels, edge_weights=graph.edge_weights
             )
         return with_random_weights(rgcn.NodeClassifier(**settings_), graph)
-    return with_random_weights(rgcn.LinkPredictor(**{"model": "rgcn", "batch_edges": None, **LINK_MODELS[name]}), graph)
+    estimator = rgcn.LinkPredictor if kind == "link" else rgcn.LinkClassifier
+    return with_random_weights(estimator(**{"model": "rgcn", "batch_edges": None, **LINK_MODELS[name]}), graph)
 
 
 def expected(model):
     if isinstance(model, rgcn.NodeClassifier):
-        return torch.from_numpy(model.embeddings(layer=-1))
+        return model.logits(range(model.graph_.num_nodes))
     return model.scorer().nodes
 
 
 CASES = [("node", name) for name in NODE_MODELS] + [("link", name) for name in LINK_MODELS]
+CASES += [("classes by links", "c-rgcn"), ("classes by links", "distmult")]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_plain_operations_give_the_same_numbers(kind, name):
+def test_the_program_gives_the_numbers_of_the_model_in_plain_operations_for_any_number_of_nodes(kind, name):
     for seed, weighted in ((0, False), (1, True)):
         model = make(kind, name, some_graph(seed, weighted=weighted))
-        wanted = torch.tensor([3, 0, 3, 8])
-        with torch.no_grad():
-            torch.testing.assert_close(plain_encoder(model)(wanted), expected(model)[wanted], rtol=1e-5, atol=1e-5)
+        before = expected(model).clone()
+        program = export_encoder(model)
+        called = {node.target for node in program.graph.nodes if node.op == "call_function"} - {operator.getitem}
+        assert called
+        assert all(str(target).startswith("aten.") for target in called), called
+        run = program.module()
+        for nodes in ([], [4], [3, 0, 3, 8], list(range(9)) * 3):
+            wanted = torch.tensor(nodes, dtype=torch.int64)
+            out = run(wanted)
+            torch.testing.assert_close(out, before[wanted], rtol=1e-5, atol=1e-5)
+            assert not out.requires_grad
+        assert torch.equal(expected(model), before)  # nothing that was traced stays behind in the model
+        assert all(parameter.requires_grad for parameter in model.network_.parameters())
 
 
 @given(st.integers(0, 1000), st.integers(4, 12), st.integers(1, 40), st.sampled_from(CASES))
 @settings(max_examples=25)
 def test_any_graph(seed, num_nodes, num_triples, case):
     model = make(*case, some_graph(seed, num_nodes, num_triples))
-    with torch.no_grad():
-        torch.testing.assert_close(plain_encoder(model)(torch.arange(num_nodes)), expected(model), rtol=1e-4, atol=1e-5)
+    encoder, wanted = WholeGraphEncoder(model), torch.arange(num_nodes)
+    with torch.no_grad(), plain_kernels():
+        torch.testing.assert_close(encoder(wanted), expected(model)[:num_nodes], rtol=1e-4, atol=1e-5)
 
 
 def test_edges_in_many_small_steps_give_the_same(monkeypatch):
-    model = make("node", "basis", some_graph())
-    monkeypatch.setattr(export, "LARGEST_STEP", 7)
-    with torch.no_grad():
-        torch.testing.assert_close(plain_encoder(model)(torch.arange(9)), expected(model), rtol=1e-5, atol=1e-5)
+    model = make("node", "diagonal", some_graph())
+    monkeypatch.setattr(reference, "CHUNK", 7)
+    run = export_encoder(model).module()
+    torch.testing.assert_close(run(torch.arange(9)), expected(model), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("node", "full"), ("node", "basis"), ("link", "c-rgcn")])
-def test_the_program_holds_plain_operations_only_and_takes_any_number_of_nodes(kind, name):
-    model = make(kind, name, some_graph())
-    program = export_encoder(model)
-    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
-    assert called
-    assert all(target.startswith("aten.") for target in called), called
-    run = program.module()
-    for nodes in ([], [4], [8, 0], list(range(9)) * 3):
-        wanted = torch.tensor(nodes, dtype=torch.int64)
-        torch.testing.assert_close(run(wanted), expected(model)[wanted], rtol=1e-5, atol=1e-5)
+def test_graphs_that_are_too_large_are_refused_with_what_to_do_instead(monkeypatch):
+    model = make("link", "rgcn", some_graph())
+    monkeypatch.setattr(export, "MOST_PRODUCTS", 6)
+    with pytest.raises(ConfigError, match=r"7 matrices.*at most 6.*decomposition=basis"):
+        export_encoder(model)
+    export_encoder(make("link", "rgcn, basis within", some_graph()))
+    monkeypatch.setattr(export, "MOST_EDGES", 58)
+    with pytest.raises(ConfigError, match=r"59 edges.*at most 58.*prune=True"):
+        export_encoder(model)
 
 
 def test_what_is_made_grows_with_edges_not_with_relations_times_nodes():
@@ -145,6 +165,19 @@ def test_what_is_made_grows_with_edges_not_with_relations_times_nodes():
         node.meta["val"].numel() for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)
     )
     assert largest <= 2 * (2 * relations + nodes) * 4 * 4 < relations * nodes  # twice the pairs, a matrix of 4 x 4 each
+
+
+def test_nothing_is_compiled_in_the_background_while_a_program_is_traced(monkeypatch):
+    model = make("node", "basis", some_graph())
+    compile_ahead("gather_sum", "combine_bases")
+    traced = torch.export.export
+
+    def trace(*given, **more):
+        assert not [thread for thread in threading.enumerate() if thread.name == "rgcn-compile"]
+        return traced(*given, **more)
+
+    monkeypatch.setattr(torch.export, "export", trace)
+    export_encoder(model)
 
 
 WITHOUT_RGCN = """

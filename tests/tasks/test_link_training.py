@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,10 +13,10 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkTrainingConfig
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
-from rgcn.objectives.sampled_bce import cross_entropy
+from rgcn.objectives import cross_entropy
 from rgcn.sampling import Negatives, corrupt
 from rgcn.tasks import LinkPredictor
-from rgcn.tasks.link_training import learning_rate_factor
+from rgcn.tasks.trainers import learning_rate_factor
 
 NODES, RELATIONS, WIDTH = 7, 3, 4
 
@@ -89,7 +90,7 @@ def test_loss_is_the_mean_over_positives_and_negatives_alike():
 
 
 def factors(steps, **settings):
-    factor = learning_rate_factor(LinkTrainingConfig(**settings))
+    factor = partial(learning_rate_factor, LinkTrainingConfig(**settings))
     return [factor(step) for step in steps]
 
 
@@ -266,7 +267,7 @@ def test_filtered_negatives_are_no_training_triples(monkeypatch):
         drawn.append(corrupt(*arguments, **options))
         return drawn[-1]
 
-    monkeypatch.setattr("rgcn.objectives.sampled_bce.corrupt", spy)
+    monkeypatch.setattr("rgcn.objectives.corrupt", spy)
     trainer.step_on(trainer.triples)
     (negatives,) = drawn
     assert isinstance(negatives, Negatives)

@@ -16,29 +16,30 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from filelock import FileLock
 
 from rgcn.config import RunConfig
-from rgcn.config_search import SearchSpace
+from rgcn.config.knobs import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
-from rgcn.graph.blind import without_test_labels, without_test_triples
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.node_classification import ACCURACY, LOSS
-from rgcn.tasks.task import Metric, task_of
-from rgcn.tuning import Plan, TuneResult, check_objective, choose_spaces, tune
+from rgcn.runs.workers import Done
+from rgcn.tasks.built_in_tasks import ACCURACY, LOSS
+from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
-from rgcn.tuning.objective import Evaluation, Objective, evaluate, for_trials
 from rgcn.tuning.result import configuration_of
-from rgcn.tuning.spaces import draw, draw_own, own_values
-from rgcn.tuning.trials import StoppedEarly
+from rgcn.tuning.spaces import draw, own_values
+from rgcn.tuning.study import StudyObjective
+from rgcn.tuning.trials import evaluate, for_trials
 from threads_as_processes import (
     Life,
     Workshop,
     dies_after_hearing_something,
     dies_after_saying,
     dies_at_once,
+    dies_at_work,
     lives_on,
 )
 
@@ -64,10 +65,10 @@ def people(tmp_path: Path) -> Path:
     return tmp_path / "people.yaml"
 
 
-def _plan(file: Path, folder: str = "study", search: list[str] = SEARCH, folds: int = 1, **changes: Any) -> Plan:
+def _plan(file: Path, folder: str = "study", search: list[str] = SEARCH, folds: int = 1, **changes: Any) -> StudyPlan:
     config = load_configuration(str(file), [f"{key}={value}" for key, value in changes.items()])
     objective = check_objective(config, None, folds, config.seed)
-    return Plan(str(file), config, choose_spaces(config, search, ["all"]), objective, file.parent / folder)
+    return StudyPlan(str(file), config, choose_spaces(config, search, ["all"]), objective, file.parent / folder)
 
 
 def _trials(result: TuneResult) -> list[tuple[Any, ...]]:
@@ -164,7 +165,7 @@ def test_a_folder_with_something_else_and_a_damaged_study_are_refused(people: Pa
 def test_two_at_once_in_one_folder_are_refused(people: Path) -> None:
     plan = _plan(people)
     plan.folder.mkdir()
-    with studies.sole_use(plan.folder), pytest.raises(DataError, match="another `rgcn tune` is at work"):
+    with FileLock(plan.folder / ".tune.lock"), pytest.raises(DataError, match="another `rgcn tune` is at work"):
         tune(plan, 1)
 
 
@@ -189,18 +190,15 @@ def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
     assert not any(v["model.hidden"] == 6 and v["model.decomposition"] == "block" for v in drawn)
 
 
-TRIALS = "rgcn.tuning.trials"
-
-
 def test_a_process_that_dies_costs_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Workshop(monkeypatch, TRIALS, [dies_after_hearing_something])
+    Workshop(monkeypatch, [dies_at_work])
     result = tune(_plan(people), 4, jobs=2)
     assert len(result.trials) == 4
     assert [t.error for t in result.trials if t.error] == ["its process ended without a word (exit code -9)"]
 
 
 def test_processes_that_die_without_a_trial_cost_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Workshop(monkeypatch, TRIALS, [dies_at_once, dies_after_saying(Evaluation, StoppedEarly)])
+    Workshop(monkeypatch, [dies_at_once, dies_after_saying(Done)])
     heard: list[int] = []
     result = tune(_plan(people), 4, jobs=2, on_trial=lambda trial, _: heard.append(trial.number))
     assert sorted(heard) == [t.number for t in result.trials] == [0, 1, 2, 3]
@@ -210,25 +208,16 @@ def test_processes_that_die_without_a_trial_cost_none(people: Path, monkeypatch:
 def test_a_trial_whose_process_dies_before_taking_it_goes_to_another(
     people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workshop = Workshop(monkeypatch, TRIALS, [dies_after_saying(object)])
-    monkeypatch.setattr("rgcn.tuning.trials.draw_own", _once_gone(workshop))
+    Workshop(monkeypatch, [dies_after_hearing_something])
     result = tune(_plan(people), 2, jobs=2)
     assert [(t.number, t.own, t.error) for t in result.trials] == [(0, True, None), (1, False, None)]
 
 
-def _once_gone(workshop: Workshop) -> Any:
-    def drawing(*arguments: Any) -> RunConfig:
-        workshop.started[0].process.join()
-        return draw_own(*arguments)
-
-    return drawing
-
-
-@pytest.mark.parametrize(("life", "failed"), [(dies_at_once, 0), (dies_after_hearing_something, 3)])
+@pytest.mark.parametrize(("life", "failed"), [(dies_at_once, 0), (dies_at_work, 3)])
 def test_processes_that_keep_dying_end_the_study(
     people: Path, monkeypatch: pytest.MonkeyPatch, life: Life, failed: int
 ) -> None:
-    workshop = Workshop(monkeypatch, TRIALS, [life] * 9)
+    workshop = Workshop(monkeypatch, [life] * 9)
     with pytest.raises(DataError, match=r"3 processes in a row died, the last with: .*exit code -9"):
         tune(_plan(people), 9, jobs=2)
     assert len(workshop.started) <= 5
@@ -238,7 +227,7 @@ def test_processes_that_keep_dying_end_the_study(
 
 
 def test_no_more_processes_are_started_than_there_are_trials(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop = Workshop(monkeypatch, TRIALS, [lives_on, dies_after_hearing_something])
+    workshop = Workshop(monkeypatch, [lives_on, dies_at_work])
     tune(_plan(people), 2, jobs=4)
     assert len(workshop.started) == 2
     assert not any(worker.process.is_alive() for worker in workshop.started)
@@ -253,7 +242,7 @@ def test_a_timeout_lets_trials_under_way_end(people: Path, monkeypatch: pytest.M
     both_under_way = threading.Barrier(2, action=lambda: now.append(61.0), timeout=60)
     monkeypatch.setattr("rgcn.tuning.trials.monotonic", lambda: now[-1])
     _script(monkeypatch, [(0.5, 1.0)], before=both_under_way.wait)
-    Workshop(monkeypatch, TRIALS)
+    Workshop(monkeypatch)
     result = tune(_plan(people), 50, jobs=2, minutes=1)
     assert [t.state for t in result.trials] == ["finished", "finished"]
 
@@ -275,7 +264,7 @@ def _labelled() -> KnowledgeGraph:
 
 
 def test_nothing_of_the_test_labels_remains() -> None:
-    seen = without_test_labels(_labelled()).labels
+    seen = _labelled().without_test_labels().labels
     assert seen is not None
     assert seen.counts() == {"train": 8}
     assert list(seen.names) == ["c0", "c1"]  # c2 is a class of test nodes only
@@ -297,7 +286,7 @@ def test_trials_fail_if_a_test_label_can_be_read(monkeypatch: pytest.MonkeyPatch
     import rgcn
 
     graph = task_of(config.task).blinded(rgcn.load("world"))
-    evaluate(for_trials(config), graph, Objective(ACCURACY, 2, 0), lambda p, v: None)
+    evaluate(for_trials(config), graph, StudyObjective(ACCURACY, 2, 0), lambda p, v: None)
     assert len(seen) == 2
     assert all(kg.labels is not None and "test" not in kg.labels.counts() for kg in seen)
 
@@ -307,7 +296,7 @@ def test_test_triples_and_their_nodes_are_gone() -> None:
     kg = KnowledgeGraph.from_triples(
         [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "c"), ("a", "secret", "d")], triple_splits=splits
     )
-    seen = without_test_triples(kg)
+    seen = kg.without_test_triples()
     assert (list(seen.nodes), list(seen.relations), len(seen)) == (["a", "b", "c"], ["r"], 3)
 
 
@@ -315,7 +304,7 @@ def test_test_triples_and_their_nodes_are_gone() -> None:
 def test_link_prediction_is_judged_by_any_figure_it_reports(metric: str | None, title: str, tmp_path: Path) -> None:
     config = load_configuration("distmult/lp-world", ["training.epochs=20", "training.evaluate_every=null"])
     spaces = choose_spaces(config, ["training.learning_rate=0.01:0.1:log"], ["all"])
-    plan = Plan("distmult/lp-world", config, spaces, check_objective(config, metric, None, 0), tmp_path / "study")
+    plan = StudyPlan("distmult/lp-world", config, spaces, check_objective(config, metric, None, 0), tmp_path / "study")
     result = tune(plan, 2)
     assert result.metric == f"validation {title}"
     assert result.best is not None
@@ -347,13 +336,13 @@ def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = Non
             for number, (accuracy, loss) in enumerate(next(turns), 1):
                 on_epoch(Epoch(number, 1.0, 0.1, {"valid_loss": loss, "valid_accuracy": accuracy}))
 
-    monkeypatch.setattr("rgcn.tuning.objective.make_model", lambda config: Scripted())
+    monkeypatch.setattr("rgcn.tuning.trials.make_model", lambda config: Scripted())
 
 
 def _best(monkeypatch: pytest.MonkeyPatch, metric: Metric, *courses: Course) -> tuple[int, list[float]]:
     _script(monkeypatch, *courses)
     config = load_configuration("rgcn/nc-world", ["training.epochs=4"])
-    found = evaluate(config, _labelled(), Objective(metric, len(courses), 0), lambda point, value: None)
+    found = evaluate(config, _labelled(), StudyObjective(metric, len(courses), 0), lambda point, value: None)
     return found.epoch, found.folds
 
 
@@ -373,7 +362,7 @@ def test_a_validation_figure_that_is_not_finite_is_a_failed_trial(
     metric: Metric, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _script(monkeypatch, [(0.5, 1.0)], [(0.9, 1.0), (0.9, math.nan)], [(0.9, math.inf)])
-    plan = replace(_plan(people), objective=Objective(metric, 1, 0))
+    plan = replace(_plan(people), objective=StudyObjective(metric, 1, 0))
     result = tune(plan, 3)
     assert [t.state for t in result.trials] == ["finished", "failed", "failed"]
     assert [t.error for t in result.trials[1:]] == [
@@ -387,7 +376,7 @@ def test_own_validation_labels_are_used_where_there_are_some() -> None:
     splits = labels.splits.copy()
     splits[:4] = 1
     kg = replace(_labelled(), labels=NodeLabels(labels.nodes, labels.classes, Vocabulary(list(labels.names)), splits))
-    assert without_test_labels(kg).labels.counts() == {"train": 4, "valid": 4}  # type: ignore[union-attr]
+    assert kg.without_test_labels().labels.counts() == {"train": 4, "valid": 4}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("metric", "folds"), [("mrr", 1), ("accuracy", 0)])
@@ -483,5 +472,5 @@ def test_own_values_outside_a_space_are_not_forced_into_it() -> None:
 
 
 def test_a_plan_can_be_written_as_json() -> None:
-    plan = Plan("x", _aifb(), choose_spaces(_aifb()), Objective(ACCURACY, 3, 0), Path("x"))
+    plan = StudyPlan("x", _aifb(), choose_spaces(_aifb()), StudyObjective(ACCURACY, 3, 0), Path("x"))
     assert json.loads(json.dumps(plan.identity("data"))) == plan.identity("data")

@@ -1,22 +1,19 @@
-"""The operator itself: edges with weights, normalized; dropping edges, and restricting to some rows."""
+"""The operator itself: edges with weights, normalized; dropping edges, restricting to some rows and what they need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency.checks import refuse_numbers_out_of_range, refuse_targets_out_of_range
-from rgcn.adjacency.structure import EdgeStructure, edge_order
+from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
 from rgcn.sparse import SparsePattern
-
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
@@ -67,8 +64,6 @@ class RelationalAdjacency:
         device: torch.device | str = "cpu",
     ) -> RelationalAdjacency:
         """The operator of a knowledge graph's triples, or of one split of them."""
-        from rgcn.graph import SPLITS
-
         weights = graph.edge_weights
         if weights is not None and split != "all" and graph.triple_splits is not None:
             weights = weights[graph.triple_splits == SPLITS.index(split)]
@@ -104,7 +99,10 @@ class RelationalAdjacency:
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
         """
-        _check_choices(normalization, aggregation)
+        choices = ("normalization", normalization, Normalization), ("aggregation", aggregation, Aggregation)
+        for name, given, known in choices:
+            if given not in get_args(known):
+                raise ConfigError(f"unknown {name} {given!r}; there are {', '.join(get_args(known))}")
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
         if edge_weights is not None and (edge_weights.shape != (len(triples),) or not edge_weights.is_floating_point()):
@@ -114,22 +112,22 @@ class RelationalAdjacency:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
         subject, relation, object_ = triples.unbind(1)
         number = torch.arange(len(triples), device=triples.device)
-        node = torch.arange(num_nodes if self_loops else 0, device=triples.device)
         loop_relation = num_relations * (2 if inverse else 1)
-        # Three lists laid end to end, each edge in exactly one of them.
-        target = torch.cat([object_, *([subject] if inverse else []), node])
-        source = torch.cat([subject, *([object_] if inverse else []), node])
-        kind = torch.cat(
-            [relation, *([relation + num_relations] if inverse else []), torch.full_like(node, loop_relation)]
-        )
-        origin = torch.cat([number, *([number] if inverse else []), node + len(triples)])
+        # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
+        lists = [(object_, relation, subject, number)]
+        if inverse:
+            lists.append((subject, relation + num_relations, object_, number))
+        if self_loops:
+            node = torch.arange(num_nodes, device=triples.device)
+            lists.append((node, torch.full_like(node, loop_relation), node, node + len(triples)))
+        target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
         total_relations = loop_relation + int(self_loops)
         order = edge_order(target, kind, source, num_nodes, total_relations)
         structure = EdgeStructure(
-            target=target[order],
-            relation=kind[order],
-            source=source[order],
-            origin=origin[order],
+            target[order],
+            kind[order],
+            source[order],
+            origin[order],
             num_targets=num_nodes,
             num_sources=num_nodes,
             num_relations=total_relations,
@@ -156,7 +154,7 @@ class RelationalAdjacency:
     ) -> RelationalAdjacency:
         weight = raw
         if normalization != "none":
-            groups = structure.groups[normalization]
+            groups = structure.groups(normalization)
             if unweighted:  # a sum of ones is a count
                 total = (groups.pointer[1:] - groups.pointer[:-1]).to(raw.dtype)
             else:
@@ -201,8 +199,7 @@ class RelationalAdjacency:
         """The same operator on another device, or with weights of another precision."""
         if isinstance(target, torch.dtype):
             return replace(self, raw=self.raw.to(target), weight=self.weight.to(target))
-        fields = {name: getattr(self.structure, name).to(target) for name in ("target", "relation", "source", "origin")}
-        structure = replace(self.structure, **fields)
+        structure = replace(self.structure, **{name: getattr(self.structure, name).to(target) for name in OF_EDGES})
         return replace(self, structure=structure, raw=self.raw.to(target), weight=self.weight.to(target))
 
     def reweighted(self, raw: Tensor) -> RelationalAdjacency:
@@ -240,7 +237,12 @@ class RelationalAdjacency:
         normalized among the edges of its own target, all of which stay.
         """
         structure = self.structure
-        refuse_targets_out_of_range(targets, structure.num_targets)
+        if targets.ndim != 1 or targets.dtype != torch.int64:
+            raise DataError(f"targets must be int64 [n], not {targets.dtype} {list(targets.shape)}")
+        outside = (targets < 0) | (targets >= structure.num_targets)
+        if outside.any():
+            place, last = int(outside.nonzero()[0]), structure.num_targets - 1
+            raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {last}")
         position = torch.full((structure.num_targets,), -1, dtype=torch.int64, device=self.device)
         position[targets] = torch.arange(len(targets), device=self.device)
         if (position >= 0).sum() != len(targets):
@@ -272,11 +274,58 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
+@dataclass(frozen=True, eq=False)
+class ReceptiveField:
+    """What L layers must compute for some nodes, and nothing else.
+
+    layers   one operator a layer, the first layer's first; each one's targets are the next one's sources
+    inputs   int64: the nodes whose input vectors the first layer reads
+    outputs  int64: the nodes that the last layer gives
+    """
+
+    layers: tuple[RelationalAdjacency, ...]
+    inputs: Tensor
+    outputs: Tensor
+
+    @classmethod
+    def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
+        """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
+        layers: list[RelationalAdjacency] = []
+        wanted = nodes
+        for _ in range(num_layers):
+            smaller, wanted = adjacency.restricted(wanted)
+            layers.append(smaller)
+        return cls(tuple(reversed(layers)), wanted, nodes)
+
+    @classmethod
+    def whole(cls, adjacency: RelationalAdjacency, num_layers: int) -> ReceptiveField:
+        """Every node, in every layer."""
+        nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
+        return cls((adjacency,) * num_layers, nodes, nodes)
+
+    def reading_all(self, num_nodes: int) -> ReceptiveField:
+        """The same sums, written as sums over all nodes: the first layer's inputs are not gathered beforehand."""
+        first = self.layers[0]
+        structure = replace(first.structure, source=self.inputs[first.structure.source], num_sources=num_nodes)
+        nodes = torch.arange(num_nodes, device=self.inputs.device)
+        return replace(self, layers=(replace(first, structure=structure), *self.layers[1:]), inputs=nodes)
+
+    def masked(self, keep: Tensor) -> ReceptiveField:
+        """The same dropped edges in every layer."""
+        return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+    def to(self, target: torch.device | str | torch.dtype) -> ReceptiveField:
+        ends = [self.inputs, self.outputs]
+        if not isinstance(target, torch.dtype):
+            ends = [nodes.to(target) for nodes in ends]
+        return ReceptiveField(tuple(layer.to(target) for layer in self.layers), *ends)
+
+
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
-    runs = structure.groups["relation"]
+    runs = structure.groups("relation")
     present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
-    return _group_sums(present.to(raw.dtype), structure.groups["node"])
+    return _group_sums(present.to(raw.dtype), structure.groups("node"))
 
 
 def _group_sums(values: Tensor, groups: SparsePattern) -> Tensor:
@@ -290,8 +339,27 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(empty, torch.zeros_like(numerator), numerator / torch.where(empty, 1.0, denominator))
 
 
-def _check_choices(normalization: str, aggregation: str) -> None:
-    if normalization not in get_args(Normalization):
-        raise ConfigError(f"unknown normalization {normalization!r}; there are {', '.join(get_args(Normalization))}")
-    if aggregation not in get_args(Aggregation):
-        raise ConfigError(f"unknown aggregation {aggregation!r}; there are {', '.join(get_args(Aggregation))}")
+def refuse_numbers_out_of_range(triples: Tensor, num_nodes: int, num_relations: int) -> None:
+    """Raise DataError with the first of the triples int64 [T, 3] whose numbers are not in the graph.
+
+    >>> refuse_numbers_out_of_range(torch.tensor([[0, 0, 1], [1, 5, 0]]), num_nodes=2, num_relations=2)
+    Traceback (most recent call last):
+    rgcn.errors.DataError: triple 1 is (1, 5, 0), but relations are numbered 0 to 1 ...
+    """
+    if num_nodes < 0 or num_relations < 0:
+        raise DataError(f"a graph cannot have {num_nodes} nodes and {num_relations} relations")
+    if not len(triples):
+        return
+    # One number comes back from the device where all is well; which row it is, is asked only where it is not.
+    sizes = torch.tensor([num_nodes, num_relations, num_nodes], device=triples.device)
+    outside = (triples < 0) | (triples >= sizes)
+    if not outside.any():
+        return
+    row = int(outside.any(1).nonzero()[0])
+    column = int(outside[row].nonzero()[0])
+    what, size = ("relation", num_relations) if column == 1 else ("node", num_nodes)
+    values = ", ".join(map(str, triples[row].tolist()))
+    allowed = f"{what}s are numbered 0 to {size - 1}" if size else f"the graph has no {what}s"
+    raise DataError(
+        f"triple {row} is ({values}), but {allowed} (a triple is subject, relation, object; rows are counted from 0)"
+    )

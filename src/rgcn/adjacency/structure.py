@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern, TripleIndex, narrow
+from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, narrow
+
+OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeStructure:
+class EdgeStructure(Named):
     """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
 
     target, relation, source, origin int64 [E]. `origin` is the number of the triple an edge came from (a triple and its
@@ -75,15 +76,24 @@ class EdgeStructure:
             out[self.relation == self.num_relations - 1] = 2
         return out
 
-    @cached_property
-    def groups(self) -> dict[str, SparsePattern]:
-        """[groups, edges]: the edges that are normalized together, by the name of the rule.
+    def groups(self, rule: str) -> SparsePattern:
+        """[groups, edges]: the edges that are normalized together, by the name of the rule. Kept.
 
         "relation": those of the same target and relation; "direction": of the same target and direction; "node": of the
         same target. Edges are sorted by target and relation, so that the members of a group stand together. How many
         groups there are is a bound: on a GPU the number would have to be waited for.
         """
-        return _Groups(self)
+        known: dict[str, SparsePattern] = self.__dict__.setdefault("_groups", {})
+        if rule not in known:
+            group, count = self.target, self.num_targets
+            if rule == "relation":
+                group, count = self.target_relation_run, self.num_edges
+            elif rule == "direction":
+                group, count = self.target * 3 + self.direction, self.num_targets * 3
+            edges = torch.arange(self.num_edges, device=group.device)
+            shape = (count, self.num_edges)
+            known[rule] = SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
+        return known[rule]
 
     @cached_property
     def source_pairs(self) -> Pairs:
@@ -103,10 +113,8 @@ class EdgeStructure:
     @cached_property
     def target_pairs_by_node(self) -> Pairs:
         """(relation, target) pairs, node-major: the runs of the edge order itself."""
-        first = self.target_relation_first
-        relation, target = self.relation[first], self.target[first]
-        run = self.target_relation_run
-        return Pairs.of(relation, target, run, self.num_targets, self.num_relations, node_major=True)
+        first, sizes = self.target_relation_first, (self.num_targets, self.num_relations)
+        return Pairs.of(self.relation[first], self.target[first], self.target_relation_run, *sizes, node_major=True)
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
         """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
@@ -188,42 +196,20 @@ class EdgeStructure:
         else:
             rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
         shape = (self.num_targets, self.num_sources)
-        pattern = SparsePattern.from_sorted_rows(
-            self.target[loops], self.source[loops], shape, transient=self.transient
-        )
+        ends = self.target[loops], self.source[loops]
+        pattern = SparsePattern.from_sorted_rows(*ends, shape, transient=self.transient)
         smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
         complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
         return SelfLoopsApart(smaller, rest, pattern, loops, complete)
 
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def set_self_loops_apart(self) -> None:
+        """Called when a graph is traced, for real: the compiler finds what was made in the structure."""
+        _ = self.self_loops_apart
+
     def selected(self, edges: Tensor) -> EdgeStructure:
         """The structure of some of the edges (ascending edge numbers), over the same nodes."""
-        return replace(
-            self,
-            target=self.target[edges],
-            relation=self.relation[edges],
-            source=self.source[edges],
-            origin=self.origin[edges],
-        )
-
-
-class _Groups(dict[str, SparsePattern]):
-    """Each made when it is first asked for."""
-
-    def __init__(self, structure: EdgeStructure) -> None:
-        super().__init__()
-        self.structure = structure
-
-    def __missing__(self, rule: str) -> SparsePattern:
-        s = self.structure
-        if rule == "relation":
-            group, count = s.target_relation_run, s.num_edges
-        elif rule == "direction":
-            group, count = s.target * 3 + s.direction, s.num_targets * 3
-        else:
-            group, count = s.target, s.num_targets
-        edges = torch.arange(s.num_edges, device=group.device)
-        self[rule] = SparsePattern.from_sorted_rows(group, edges, (count, s.num_edges), transient=s.transient)
-        return self[rule]
+        return replace(self, **{name: getattr(self, name)[edges] for name in OF_EDGES})
 
 
 class SelfLoopsApart(NamedTuple):

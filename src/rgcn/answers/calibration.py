@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.answers.class_calibration import class_reliability, fit_temperature
-from rgcn.answers.link_calibration import (
-    Examples,
-    Sigmoid,
-    counted,
-    fit_sigmoid,
-    link_reliability,
-    validation_examples,
-)
-from rgcn.answers.model import AnsweringModel
-from rgcn.answers.reliability import Bin, Fit, Floats
+from rgcn.answers import reliability as curves
+from rgcn.answers.by_example import Marks
+from rgcn.answers.reliability import Bin, Fit, Floats, ScoreCounts, Sigmoid
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples
+from rgcn.scoring import Questions, Scorer
 
 FEWEST = 20
 MOST_TRIPLES = 1000
+SCORE_BINS = 1 << 15
+BLOCK = 32 << 20  # scores held at once, in bytes
 
 MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",
@@ -38,28 +36,21 @@ MEANING = {
 class Calibration:
     """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for links.
 
-    fitted            whether on validation data; else there are no probabilities
-    words             how it was fitted, or why it was not
-    examples          validation nodes, or triples, it was fitted on
-    before, after     how well probabilities agreed with the validation data, as trained and as calibrated
-    reliability       the same in bins of probability, as calibrated
-    ruled_out_share   of unknown answers that examples rule out (`by_example`), the share in the validation split
-
     >>> Calibration("links", True, "on nothing").link_probabilities(torch.tensor([0.0]))
     tensor([0.5000])
     """
 
     kind: Literal["classes", "links", "completion"]
-    fitted: bool
-    words: str
+    fitted: bool  # on validation data; else there are no probabilities
+    words: str  # how it was fitted, or why it was not
     temperature: float = 1.0
     bias: float = 0.0
     ceiling: float = 1.0
-    ruled_out_share: float | None = None
-    examples: int = 0
-    before: Fit | None = None
-    after: Fit | None = None
-    reliability: tuple[Bin, ...] = ()
+    ruled_out_share: float | None = None  # of unknown answers that examples rule out, those in the validation split
+    examples: int = 0  # validation nodes, or triples, it was fitted on
+    before: Fit | None = None  # how well probabilities agreed with the validation data, as trained
+    after: Fit | None = None  # and as calibrated
+    reliability: tuple[Bin, ...] = ()  # the same in bins of probability
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""
@@ -93,16 +84,25 @@ class Calibration:
         given = {key: values[key] for key in cls.__dataclass_fields__}
         fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
         made = cls(**{**given, **fits, "reliability": tuple(Bin(**row) for row in given["reliability"])})
-        numbers = [
-            made.temperature,
-            made.bias,
-            made.ceiling,
-            0.0 if made.ruled_out_share is None else made.ruled_out_share,
-        ]
+        numbers = [made.temperature, made.bias, made.ceiling, made.ruled_out_share or 0.0]
         finite = isinstance(made.words, str) and np.isfinite(numbers).all()
         if made.kind not in MEANING or not finite or made.temperature <= 0 or not 0 < made.ceiling <= 1:
             raise ValueError("this is no calibration")
         return made
+
+
+class AnsweringModel(Protocol):
+    """What answers are made of: a trained model with the graph it knows. Every `Estimator` is one, and `OpenModel`."""
+
+    @property
+    def graph_(self) -> KnowledgeGraph: ...
+
+    @property
+    def calibration_(self) -> Calibration: ...
+
+    def scorer(self) -> Scorer: ...
+
+    def logits(self, nodes: Iterable[str | int]) -> Tensor: ...
 
 
 def calibrate_classes(model: AnsweringModel) -> Calibration:
@@ -110,19 +110,18 @@ def calibrate_classes(model: AnsweringModel) -> Calibration:
     assert model.graph_.labels is not None
     nodes, classes = model.graph_.labels.of("valid")
     if not len(nodes):
-        return Calibration(
-            "classes",
-            False,
+        words = (
             "No probabilities: they are calibrated on validation nodes, and none were held out. Train with "
-            "--set training.validation=0.1 to have some; until then scores say which class is likeliest.",
+            "--set training.validation=0.1 to have some; until then scores say which class is likeliest."
         )
+        return Calibration("classes", False, words)
     logits = model.logits(nodes.tolist()).double().numpy()
-    before, bins_before = class_reliability(logits, classes, 1.0)
+    before, bins_before = curves.class_reliability(logits, classes, 1.0)
     if len(nodes) < FEWEST:
         words = f"No probabilities: {len(nodes)} validation nodes are too few to calibrate on; {FEWEST} would do."
         return Calibration("classes", False, words, examples=len(nodes), before=before, reliability=bins_before)
-    temperature = fit_temperature(logits, classes)
-    after, bins = class_reliability(logits, classes, temperature)
+    temperature = curves.fit_temperature(logits, classes)
+    after, bins = curves.class_reliability(logits, classes, temperature)
     words = (
         f"Calibrated on {len(nodes):,} validation nodes, with temperature {temperature:.3g}: the expected calibration "
         f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
@@ -141,23 +140,17 @@ def calibrate_links(model: AnsweringModel) -> Calibration:
     if len(triples) < FEWEST:
         few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
         why = few if len(triples) else "they are calibrated on validation triples, and the graph has none"
-        words = f"No probabilities, only scores: {why}."
-        return Calibration("links", False, words, examples=len(triples))
+        return Calibration("links", False, f"No probabilities, only scores: {why}.", examples=len(triples))
     chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
-    examples = validation_examples(model.scorer(), graph, chosen)
-    curve = fit_sigmoid(examples)
-    before, _ = link_reliability(examples, Sigmoid(1.0, 0.0, 1.0))
-    after, bins = link_reliability(examples, curve)
+    counts = validation_counts(model.scorer(), graph, chosen)
     words = (
         f"Calibrated on {len(chosen):,} validation triples against all unknown answers to the questions they ask; "
-        f"the best is given {_highest(examples, curve):.2g}. The expected calibration error there, over answers of "
-        f"0.01 or more, is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
+        "the best is given {best:.2g}. The expected calibration error there, over answers of 0.01 or more, is "
+        "{after:.3f}, and was {before:.3f} as trained."
     )
-    share = (examples.ruled_out_true + 1) / (examples.ruled_out + 2)
-    return Calibration(
-        "links", True, words, *curve, ruled_out_share=min(share, curve.ceiling), examples=len(chosen), before=before,
-        after=after, reliability=bins,
-    )  # fmt: skip
+    fitted = _fitted("links", counts, words, len(chosen))
+    share = (counts.ruled_out_true + 1) / (counts.ruled_out + 2)
+    return replace(fitted, ruled_out_share=min(share, fitted.ceiling))
 
 
 def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> Calibration | None:
@@ -170,18 +163,61 @@ def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> C
     """
     if len(held_out) < FEWEST or not len(proposed):
         return None
-    examples = counted(held_out, proposed, count)
-    curve = fit_sigmoid(examples)
-    before, _ = link_reliability(examples, Sigmoid(1.0, 0.0, 1.0))
-    after, bins = link_reliability(examples, curve)
     words = (
         f"Calibrated on {len(held_out):,} validation triples that would have been found, had they been missing, beside "
-        f"the {int(count.sum()):,} that were; the best is given {_highest(examples, curve):.2g}."
+        f"the {int(count.sum()):,} that were; the best is given {{best:.2g}}."
     )
-    return Calibration(
-        "completion", True, words, *curve, examples=len(held_out), before=before, after=after, reliability=bins
-    )
+    return _fitted("completion", ScoreCounts.of(held_out, proposed, count), words, len(held_out))
 
 
-def _highest(examples: Examples, curve: Sigmoid) -> float:
-    return float(curve(examples.score).max())
+def _fitted(kind: Literal["links", "completion"], counts: ScoreCounts, words: str, examples: int) -> Calibration:
+    """With the curve that suits the counts; in words {best}, {before} and {after} are filled in."""
+    curve = curves.fit_sigmoid(counts)
+    before, _ = curves.link_reliability(counts, Sigmoid(1.0, 0.0, 1.0))
+    after, bins = curves.link_reliability(counts, curve)
+    figures = {"before": before.calibration_error, "after": after.calibration_error}
+    said = words.format(best=float(curve(counts.score).max()), **figures)
+    return Calibration(kind, True, said, *curve, examples=examples, before=before, after=after, reliability=bins)
+
+
+@torch.no_grad()
+def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> ScoreCounts:
+    """The unknown answers to the questions (s, r, ?) and (?, r, o) that validation triples int64 [n, 3] ask: *all*.
+
+    Unknown is what is not in the training split. Those in the validation split count as true, everything else as false.
+    Some of that is true in the world and only not in the graph: the probabilities are lower bounds. Scores are counted
+    in bins as they are computed: memory does not grow.
+    """
+    asked = torch.from_numpy(np.array(triples)).to(scorer.device)
+    learned, held_out = (KnownTriples.of_graph(graph, split, device=scorer.device) for split in ("train", "valid"))
+    subject, relation, object_ = asked.unbind(1)
+    sides = torch.arange(2 * len(asked)) < len(asked)
+    both = Questions(torch.cat([subject, object_]), torch.cat([relation, relation]), sides)
+    bound = max(scorer.bound(both) * 1.001, 1e-6)
+    low, width = -bound, 2 * bound / SCORE_BINS
+    counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=scorer.device)
+    true_scores, ruled_out, ruled_out_true = [], 0, 0
+    for for_objects in (True, False):
+        keys = torch.unique((subject if for_objects else object_) * graph.num_relations + relation)
+        for key in keys.split(max(1, BLOCK // (4 * scorer.num_nodes))):
+            question = (key // graph.num_relations, key % graph.num_relations, for_objects)
+            scores = scorer.scores(Questions(*question)).flatten()
+            marks, answers = Marks.of(graph, learned, *question), Marks.of(graph, held_out, *question, by_example=False)
+            known, out, true = (
+                torch.unique(row * scorer.num_nodes + node)
+                for row, node in (marks.known_nodes(), marks.ruled_out(), answers.known_nodes())
+            )
+            true = true[~torch.isin(true, known)]  # a triple of both splits was learned, and proves nothing
+            out = out[~torch.isin(out, known)]
+            ruled_out += len(out)
+            ruled_out_true += int(torch.isin(true, out).sum())
+            true = true[~torch.isin(true, out)]
+            true_scores.append(scores[true].double().cpu())
+            place = ((scores - low) / width).int().clamp_(0, SCORE_BINS - 1)
+            counts += torch.bincount(place, minlength=SCORE_BINS)
+            counts -= torch.bincount(place[torch.cat([known, out, true])], minlength=SCORE_BINS)
+    found = counts.cpu().numpy()
+    filled = np.flatnonzero(found)
+    middle = np.asarray(low + (filled + 0.5) * width, np.float64)
+    true_at = torch.cat(true_scores).numpy()
+    return ScoreCounts.of(true_at, middle, found[filled].astype(np.float64), ruled_out, ruled_out_true)

@@ -12,11 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.answers.by_example import Kinds, examples_of
-from rgcn.answers.calibration import Calibration, calibrate_completion
-from rgcn.answers.marks import Marks, is_ruled_out
-from rgcn.answers.model import AnsweringModel
-from rgcn.answers.top import best_of
+from rgcn.answers.by_example import Ids, Kinds, Marks, examples_of, is_ruled_out
+from rgcn.answers.calibration import AnsweringModel, Calibration, calibrate_completion
+from rgcn.answers.links import ScoredTriples, best_of
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
@@ -27,40 +25,28 @@ BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
 WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
 TALLY = 64  # steps of a score that are told apart when scores are counted
+TOO_FEW_MET = (
+    " Too few validation triples were met to calibrate this completion itself; it also asks where nothing is missing, "
+    "and there these probabilities are too high."
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Completion:
-    """Triples the graph does not have, best first; equal ones by subject, relation, object.
+class Completion(ScoredTriples):
+    """Triples the graph does not have, best first; equal ones by subject, relation, object."""
 
-    triples      int64 [n, 3]
-    score        float32 [n]   the model's own numbers
-    probability  float32 [n]   calibrated, on this completion where it had validation triples enough; None where the
-                               model is not calibrated either
-    calibration  how scores became probabilities
-    pairs        (subject, relation) pairs that were asked
-    found        how many were good enough; more than n where a limit cut them
-    best         the best score of any unknown triple that was looked at, good enough or not; -inf without any
-    """
-
-    triples: NDArray[np.int64]
-    score: NDArray[np.float32]
-    probability: NDArray[np.float32] | None
-    calibration: Calibration
-    pairs: int
-    found: int
-    best: float
-
-    def __len__(self) -> int:
-        return len(self.triples)
+    calibration: Calibration  # how scores became probabilities: on this completion, where it met enough to do so
+    pairs: int  # (subject, relation) that were asked
+    found: int  # how many were good enough; more than there are here where a limit cut them
+    best: float  # score of any unknown triple that was looked at, good enough or not; -inf without any
 
 
 class _Question(NamedTuple):
     """A relation, the subjects it is asked of, and the nodes that may be its objects."""
 
     relation: int
-    subjects: NDArray[np.int64]
-    objects: NDArray[np.int64]
+    subjects: Ids
+    objects: Ids
 
 
 @torch.no_grad()
@@ -87,7 +73,7 @@ def complete(
     min_score        least score that is looked at; None: the one that the model's calibration gives a thousandth. What
                      lies below is not counted either when this completion is calibrated
     nodes            which nodes may be subjects and objects of a relation: those `seen` there, those `fitting` there by
-                     example, or `any` (`by_example.Examples`); literals are never subjects
+                     example, or `any` (`GraphExamples`); literals are never subjects
     known            splits whose triples the graph is said to have; all by default. To be measured, hide one
     by_example       leave out triples that examples rule out: known ones turned round, nodes linked to themselves
     memory_budget    bytes for scores. Neither nodes × nodes nor all answers are ever held
@@ -110,14 +96,17 @@ def complete(
     for question in questions:
         search.ask(question, memory_budget, on_progress)
     triples, score = pool.ranked()
+    new = np.zeros(len(triples), dtype=bool)
     if least is None:
-        return Completion(triples, score, None, calibration, search.pairs, pool.found, search.best)
-    own = calibrate_completion(search.held_out_scores(), *pool.counts())
-    calibration = own or _of_answers(calibration)
+        return Completion(triples, score, None, new, calibration, search.pairs, pool.found, search.best)
+    met = torch.cat([torch.empty(0), *search.met]).double().numpy()
+    own = calibrate_completion(met[met >= pool.least], *pool.counts())
+    calibration = own or replace(calibration, words=calibration.words + TOO_FEW_MET)
     probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
     keep = probability >= least
     found = pool.found if keep.all() else int(keep.sum())
-    return Completion(triples[keep], score[keep], probability[keep], calibration, search.pairs, found, search.best)
+    kept = (triples[keep], score[keep], probability[keep], new[keep])
+    return Completion(*kept, calibration, search.pairs, found, search.best)
 
 
 def _least(calibration: Calibration, asked: float | None) -> float | None:
@@ -131,25 +120,24 @@ def _least(calibration: Calibration, asked: float | None) -> float | None:
     return WORTH_ADDING if asked is None else asked
 
 
-def _of_answers(calibration: Calibration) -> Calibration:
-    """The model's own calibration, with a word on what it means here."""
-    more = (
-        " Too few validation triples were met to calibrate this completion itself; it also asks where nothing is "
-        "missing, and there these probabilities are too high."
-    )
-    return replace(calibration, words=calibration.words + more)
-
-
 class _Search:
-    """Goes through the subjects of one relation after another and keeps the best of what it finds."""
+    """Goes through the subjects of one relation after another and keeps the best of what it finds.
+
+    held_out  validation triples; none where they are hidden: then they are found like others, and prove nothing
+    met       scores of those that would have been found, had they been missing
+    """
 
     def __init__(
         self, graph: KnowledgeGraph, scorer: Scorer, k: int, pool: _Pool, known: Sequence[str], by_example: bool
     ) -> None:
-        self.graph, self.scorer, self.k, self.by_example = graph, scorer, k, by_example
+        self.graph, self.scorer, self.k, self.pool, self.by_example = graph, scorer, k, pool, by_example
         self.index = KnownTriples.of_graph(graph, *known, device=scorer.device)
-        self.pool = pool
-        self.held_out = _HeldOut(graph, by_example, hidden=bool(known) and "valid" not in known)
+        hidden = graph.triple_splits is None or (bool(known) and "valid" not in known)
+        self.held_out = np.empty((0, 3), np.int64) if hidden else graph.split_triples("valid")
+        if by_example and len(self.held_out):
+            trained = KnownTriples.of_graph(graph, "train")
+            self.held_out = self.held_out[~is_ruled_out(graph, trained, torch.from_numpy(self.held_out)).numpy()]
+        self.met: list[Tensor] = []
         self.best, self.pairs = -np.inf, 0
         self.buffer = torch.empty(0, device=scorer.device)
 
@@ -162,23 +150,17 @@ class _Search:
         rows = min(max(1, memory_budget // (4 * len(objects))), MOST_SUBJECTS)
         for subject in torch.split(torch.from_numpy(question.subjects).to(self.scorer.device), rows):
             relation = torch.full_like(subject, question.relation)
-            scores = self.scorer.scores(
-                Questions(subject, relation), candidates, self._room(len(subject), len(objects))
-            )
+            room = self._room(len(subject), len(objects))
+            scores = self.scorer.scores(Questions(subject, relation), candidates, room)
             marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
             # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
             floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
-            found = best_of(scores, self.k, marks, drop_known=True, candidates=objects, floor=float(floor))
-            self.held_out.look(question, subject, scores, found.score)
-            self._take(subject.cpu(), question.relation, found.node, found.score.float())
+            node, best, _ = best_of(scores, self.k, marks, True, objects, float(floor))
+            self._look_for_held_out(question, subject, scores, best)
+            self._take(subject.cpu(), question.relation, node, best.float())
             self.pairs += len(subject)
             if on_progress is not None:
                 on_progress(self.pairs)
-
-    def held_out_scores(self) -> NDArray[np.float64]:
-        """Scores of validation triples that would be among what is found, had they been missing."""
-        scores = self.held_out.scores()
-        return np.asarray(scores[scores >= self.pool.least])
 
     def _room(self, rows: int, columns: int) -> Tensor:
         """Memory for scores that is used again: fresh memory for every block costs as much as the product."""
@@ -186,53 +168,32 @@ class _Search:
             self.buffer = torch.empty(rows * columns, device=self.scorer.device)
         return self.buffer[: rows * columns].view(rows, columns)
 
-    def _take(self, subject: Tensor, relation: int, node: Tensor, score: Tensor) -> None:
-        row, column = torch.nonzero(node >= 0, as_tuple=True)
-        values = score[row, column].numpy()
-        if not len(values):
-            return
-        self.best = max(self.best, float(values.max()))
-        ends = subject[row].numpy(), node[row, column].numpy()
-        self.pool.add(np.stack([ends[0], np.full(len(values), relation), ends[1]], axis=1), values)
-
-
-class _HeldOut:
-    """Scores of the validation triples that are met on the way, and that would have been found had they been missing.
-
-    hidden  whether they are: then they are found like others, and nothing is left to compare with
-    """
-
-    def __init__(self, graph: KnowledgeGraph, by_example: bool, hidden: bool) -> None:
-        none = graph.triple_splits is None or hidden
-        triples = np.empty((0, 3), np.int64) if none else graph.split_triples("valid")
-        if by_example and len(triples):
-            out = is_ruled_out(graph, KnownTriples.of_graph(graph, "train"), torch.from_numpy(triples))
-            triples = triples[~out.numpy()]
-        self._triples = triples
-        self._scores: list[Tensor] = []
-
-    def look(self, question: _Question, subject: Tensor, scores: Tensor, best: Tensor) -> None:
-        """Of a block of subjects, ascending, and their scores [q, n]; best [q, k] are those of the unknown objects."""
-        low, high = int(subject[0]), int(subject[-1])
-        mine = self._triples[self._triples[:, 1] == question.relation]
-        mine = mine[(mine[:, 0] >= low) & (mine[:, 0] <= high)]
-        row, column = np.searchsorted(subject.cpu().numpy(), mine[:, 0]), _place(question.objects, mine[:, 2])
-        asked = (column >= 0) & (subject.cpu().numpy()[row] == mine[:, 0])
+    def _look_for_held_out(self, question: _Question, subject: Tensor, scores: Tensor, best: Tensor) -> None:
+        """In a block of subjects, ascending, and their scores [q, n]; best [q, k] are those of the unknown objects."""
+        subjects = subject.cpu().numpy()
+        mine = self.held_out[self.held_out[:, 1] == question.relation]
+        (row, is_subject), (column, is_object) = _places(subjects, mine[:, 0]), _places(question.objects, mine[:, 2])
+        asked = is_subject & is_object
         if not asked.any():
             return
         rows, columns = torch.from_numpy(row[asked]), torch.from_numpy(column[asked])
         values = scores[rows.to(scores.device), columns.to(scores.device)].cpu()
         before = (best[rows] > values[:, None]).sum(1)
-        self._scores.append(values[before < best.shape[1]])
+        self.met.append(values[before < best.shape[1]])
 
-    def scores(self) -> NDArray[np.float64]:
-        return torch.cat(self._scores).double().numpy() if self._scores else np.empty(0)
+    def _take(self, subject: Tensor, relation: int, node: Tensor, score: Tensor) -> None:
+        row, column = torch.nonzero(node >= 0, as_tuple=True)
+        values = score[row, column].numpy()
+        if len(values):
+            self.best = max(self.best, float(values.max()))
+            ends = subject[row].numpy(), node[row, column].numpy()
+            self.pool.add(np.stack([ends[0], np.full(len(values), relation), ends[1]], axis=1), values)
 
 
-def _place(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each wanted number stands; -1 where it does not."""
+def _places(ascending: Ids, wanted: Ids) -> tuple[Ids, NDArray[np.bool_]]:
+    """Where each wanted number stands, and whether it does."""
     place = np.clip(np.searchsorted(ascending, wanted), 0, len(ascending) - 1)
-    return np.where(ascending[place] == wanted, place, -1)
+    return place, ascending[place] == wanted
 
 
 class _Pool:
@@ -248,11 +209,11 @@ class _Pool:
         self.limit, self.least, self.found = limit, least, 0
         self._floor = least  # rises as the pool fills
         self._tally: Counter[int] = Counter()
-        self._triples: list[NDArray[np.int64]] = []
+        self._triples: list[Ids] = []
         self._scores: list[NDArray[np.float32]] = []
         self._size = 0
 
-    def add(self, triples: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+    def add(self, triples: Ids, scores: NDArray[np.float32]) -> None:
         counting = scores[scores >= self.least]
         self.found += len(counting)
         steps, count = np.unique(np.floor(counting.astype(np.float64) * TALLY).astype(np.int64), return_counts=True)
@@ -280,7 +241,7 @@ class _Pool:
         count = np.array([self._tally[int(step)] for step in steps], dtype=np.float64)
         return (steps + 0.5) / TALLY, count
 
-    def ranked(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def ranked(self) -> tuple[Ids, NDArray[np.float32]]:
         """(triples [n, 3], scores [n]), best first."""
         if not self._size:
             return np.empty((0, 3), np.int64), np.empty(0, np.float32)

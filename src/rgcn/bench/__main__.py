@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rgcn.bench.comparison import Listener, Plan, compare
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
 from rgcn.bench.measuring import measure_here
-from rgcn.bench.plotting import check_plottable, plot_steps
-from rgcn.bench.report import plain_table, write_json
-from rgcn.bench.sides import PEERS
-from rgcn.bench.workloads import MODELS
+from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_json
+from rgcn.bench.sides import MODELS, PEERS
+from rgcn.bench.turns import BenchPlan, compare
 from rgcn.errors import RgcnError
-
-
-class Lines(Listener):
-    """Says on standard error what is being measured, a line each."""
-
-    def measuring(self, what: str) -> None:
-        print(what, file=sys.stderr, flush=True)
-
-    def note(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,9 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m rgcn.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="name, random-N, .npz file or saved folder")
-    parser.add_argument("--model", action="append", choices=MODELS, dest="models")
-    parser.add_argument("--device", action="append", dest="devices", help="cpu, cuda, cuda:N, auto")
-    parser.add_argument("--peer", action="append", choices=[*PEERS, "none"], dest="peers")
+    parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--device", action="append", help="cpu, cuda, cuda:N, auto")
+    parser.add_argument("--peer", action="append", choices=[*PEERS, "none"])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3, help="turns each side takes; the best one counts")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for the timed steps of one measurement")
@@ -53,25 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
         if given.write_npz:
             graph_to_npz(find_graph(given.write_npz[0]), Path(given.write_npz[1]))
             return 0
-        if given.plot:
-            check_plottable(given.plot)
-        plan = Plan(
-            tuple(given.graphs or default_graphs()),
-            models=tuple(given.models or MODELS),
-            devices=tuple(given.devices) if given.devices else None,
-            peers=chosen_peers(given.peers),
-            steps=given.steps,
-            rounds=given.rounds,
-            budget=given.budget,
-            hidden=given.hidden,
-            bases=given.bases,
-        )
         command = ["python", "-m", "rgcn.bench", *(sys.argv[1:] if arguments is None else arguments)]
-        result = compare(plan, Lines(), command, *((measure_here, measure_speeds) if given.same_process else ()))
+        say = partial(print, file=sys.stderr, flush=True)
+        result = measured(given, say, command, *((measure_here, measure_speeds) if given.same_process else ()))
         if given.json:
             write_json(result, given.json)
-        if given.plot:
-            plot_steps(result, given.plot)
     except RgcnError as error:
         print(f"rgcn: {error}", file=sys.stderr)
         return 1
@@ -79,9 +56,21 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def chosen_peers(given: list[str] | None) -> tuple[str, ...]:
-    """Those named, all where none is named, none where the word is "none"."""
-    return tuple(PEERS) if not given else tuple(peer for peer in given if peer != "none")
+def measured(asked: Any, say: Callable[[str], None], command: list[str], *how: Any) -> dict[str, Any]:
+    """What the options ask for, all where they name nothing and no peer where the word is "none"; drawn if wished."""
+    if asked.plot:
+        check_plottable(asked.plot)
+    plan = BenchPlan(
+        graphs=tuple(asked.graphs or default_graphs()),
+        models=tuple(asked.model or MODELS),
+        devices=tuple(asked.device) if asked.device else None,
+        peers=tuple(peer for peer in asked.peer or PEERS if peer != "none"),
+        **{name: getattr(asked, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
+    )
+    result = compare(plan, say, command, *how)
+    if asked.plot:
+        plot_steps(result, asked.plot)
+    return result
 
 
 if __name__ == "__main__":

@@ -22,38 +22,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
-if TYPE_CHECKING:
-    from rgcn.adjacency import RelationalAdjacency
-    from rgcn.nn import RelationalGraphConv
-    from rgcn.tasks import Estimator
+import torch
+
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.errors import ConfigError
+from rgcn.nn import RelationalGraphConv
+from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
+from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, PairRows
+from rgcn.tasks import Estimator
 
 NUMBER = 4  # bytes of a float32, and of an index
 OPTIMIZER_NUMBERS = 6
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What must be done: bytes moved and multiply-adds."""
 
-    bytes: int = 0
-    operations: int = 0
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.bytes + other.bytes, self.operations + other.operations)
+    bytes: int
+    operations: int
 
 
-@dataclass(frozen=True)
-class Speeds:
+class Speeds(NamedTuple):
     """What a device does in a second: bytes of a large copy (read and written), multiply-adds of a large product."""
 
     bandwidth: float
     rate: float
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
@@ -68,20 +64,18 @@ def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
 
 def step_work(classifier: Estimator) -> Work:
     """The least that one training step of a prepared classifier must do."""
-    import torch
-
-    from rgcn.adjacency import ReceptiveField
-
     labels = classifier.graph_.labels
     assert labels is not None
     nodes = torch.from_numpy(labels.of("train")[0].copy()).to(classifier.adjacency_.device)
     field = ReceptiveField.of(classifier.adjacency_, nodes, classifier.num_layers_)
     network = classifier.network_
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    total = Work(bytes=NUMBER * OPTIMIZER_NUMBERS * trained)
-    for depth, (layer, adjacency) in enumerate(zip(network.layers, field.layers, strict=True)):
-        total += layer_work(cast("RelationalGraphConv", layer), adjacency, first=depth == 0)
-    return total
+    layers = [
+        layer_work(cast(RelationalGraphConv, layer), adjacency, first=depth == 0)
+        for depth, (layer, adjacency) in enumerate(zip(network.layers, field.layers, strict=True))
+    ]
+    moved = NUMBER * OPTIMIZER_NUMBERS * trained + sum(work.bytes for work in layers)
+    return Work(moved, sum(work.operations for work in layers))
 
 
 def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first: bool) -> Work:
@@ -89,51 +83,26 @@ def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first
 
     first: nothing before the layer but a table of rows; the gradient of its input is that of the table.
     """
-    counted = _count(layer, adjacency)
-    edges, pointers = adjacency.num_edges, adjacency.num_targets + 1
-    structure = 2 * edges + pointers + counted.pairs
-    inputs = 0 if layer.is_one_hot else adjacency.num_sources * layer.in_features
-    outputs = adjacency.num_targets * layer.out_features
-    forward = structure + counted.weights + inputs + outputs
-    backward = structure + counted.weights_again + inputs + outputs + (0 if first else inputs)
-    return Work(NUMBER * (forward + backward), 3 * counted.product + 2 * counted.mixing)
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """pairs, weights: indices and numbers read; product, mixing: multiply-adds of one forward pass."""
-
-    pairs: int
-    weights: int
-    weights_again: int
-    product: int
-    mixing: int
-
-
-def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Counted:
-    from rgcn.errors import ConfigError
-    from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
-    from rgcn.nn.decompositions.diagonal import DiagonalWeights
-    from rgcn.nn.decompositions.full import BlockWeights, PairRows
-
-    edges, weights = adjacency.num_edges, layer.weights
-    source_pairs, target_pairs = num_pairs(adjacency)
-    width = layer.out_features
-    bias = 0 if layer.bias is None else layer.bias.numel()
     if layer.self_loop is not None or layer.self_loop_rows is not None:
         raise ConfigError("no floor is known for a layer that holds its self-loop apart")
-    if isinstance(weights, PairRows):  # each edge has its row; backward does not read the rows
-        rows = source_pairs * width
-        return _Counted(0, rows + bias, 0, 0, edges * width)
-    if isinstance(weights, BasisRows):
-        num_bases, pairs = weights.coefficients.shape[1], source_pairs
-        read = adjacency.num_sources * num_bases * width + weights.coefficients.numel()
-        # The product gives both the rows' and the coefficients' gradient backward: twice, as in any other layer.
-        return _Counted(pairs, read + bias, read, pairs * num_bases * width, edges * width)
+    edges, width, weights = adjacency.num_edges, layer.out_features, layer.weights
+    occurring = adjacency.structure  # how many (relation, source) and (relation, target) pairs occur among the edges:
+    source_pairs = torch.unique(occurring.relation * adjacency.num_sources + occurring.source).numel()
+    target_pairs = torch.unique(occurring.relation * adjacency.num_targets + occurring.target).numel()
     # Project the (relation, source) pairs and mix what comes out, or mix into (relation, target) pairs, then project.
     ways = ((source_pairs, width, adjacency.num_sources), (target_pairs, layer.in_features, adjacency.num_targets))
     matrix = layer.in_features * width
-    if isinstance(weights, DiagonalWeights):
+    # pairs, read and again: indices, and weights read forward and backward; orders: multiply-adds of the product and
+    # of the mixing in one forward pass, for each order of evaluation.
+    pairs = min(source_pairs, target_pairs)
+    if isinstance(weights, PairRows):  # each edge has its row
+        pairs, read, orders = 0, source_pairs * width, [(0, edges * width)]
+    elif isinstance(weights, BasisRows):
+        pairs, num_bases = source_pairs, weights.coefficients.shape[1]
+        read = adjacency.num_sources * num_bases * width + weights.coefficients.numel()
+        # The product gives both the rows' and the coefficients' gradient backward: twice, as in any other layer.
+        orders = [(pairs * num_bases * width, edges * width)]
+    elif isinstance(weights, DiagonalWeights):
         read = weights.scale.numel()
         orders = [(pairs * width, edges * width) for pairs, _, _ in ways]
     elif isinstance(weights, BlockWeights):
@@ -148,31 +117,22 @@ def _count(layer: RelationalGraphConv, adjacency: RelationalAdjacency) -> _Count
         ]
     else:
         raise ConfigError(f"no floor is known for weights of the kind {type(weights).__name__}")
-    product, mixing = min(orders, key=lambda order: 3 * order[0] + 2 * order[1])
-    return _Counted(min(source_pairs, target_pairs), read + bias, read, product, mixing)
-
-
-def num_pairs(adjacency: RelationalAdjacency) -> tuple[int, int]:
-    """How many (relation, source) and (relation, target) pairs occur among the edges."""
-    import torch
-
-    structure = adjacency.structure
-    sources = structure.relation * adjacency.num_sources + structure.source
-    targets = structure.relation * adjacency.num_targets + structure.target
-    return torch.unique(sources).numel(), torch.unique(targets).numel()
-
-
-# -- what the machine can do -------------------------------------------------------------------------------
+    again = 0 if isinstance(weights, PairRows) else read
+    bias = 0 if layer.bias is None else layer.bias.numel()
+    structure = 2 * edges + adjacency.num_targets + 1 + pairs
+    inputs = 0 if layer.is_one_hot else adjacency.num_sources * layer.in_features
+    outputs = adjacency.num_targets * width
+    forward = structure + read + bias + inputs + outputs
+    backward = structure + again + inputs + outputs + (0 if first else inputs)
+    return Work(NUMBER * (forward + backward), min(3 * product + 2 * mixing for product, mixing in orders))
 
 
 def measure_speeds(device: str, copied_bytes: int | None = None, size: int | None = None) -> Speeds:
     """The best of a few large copies and float32 products on a device, with PyTorch's own settings."""
-    import torch
-
     gpu = torch.device(device).type == "cuda"
     copied_bytes = copied_bytes or (2**30 if gpu else 2**28)
     size = size or (8192 if gpu else 1536)
-    wait: Callable[[], Any] = (lambda: torch.cuda.synchronize(device)) if gpu else (lambda: None)
+    wait = waiting_for(device)
     source = torch.ones(copied_bytes // NUMBER, device=device)
     target = torch.empty_like(source)
     copying = _best(lambda: target.copy_(source), wait)
@@ -180,6 +140,11 @@ def measure_speeds(device: str, copied_bytes: int | None = None, size: int | Non
     product = torch.empty_like(matrix)
     multiplying = _best(lambda: torch.mm(matrix, matrix, out=product), wait)
     return Speeds(2 * copied_bytes / copying, size**3 / multiplying)
+
+
+def waiting_for(device: str) -> Callable[[], Any]:
+    """A function that returns once a device has done all it was told."""
+    return partial(torch.cuda.synchronize, device) if torch.device(device).type == "cuda" else lambda: None
 
 
 def _best(action: Callable[[], Any], wait: Callable[[], Any], times: int = 7) -> float:

@@ -6,21 +6,26 @@ and memory where the real files are not at hand, and for nothing else; accuracie
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.atomic import write_atomically
+from rgcn.data import load
+from rgcn.data.catalog import CATALOG, NODE_CLASSIFICATION, find
+from rgcn.data.graph_store import load_graph
+from rgcn.data.registry import sources
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """How large a graph is: what a drawn one is made from."""
 
     nodes: int
@@ -55,15 +60,9 @@ def find_graph(name: str) -> KnowledgeGraph:
         return shaped(random_shape(int(float(drawn[1]))), name)
     if name.endswith(".npz"):
         return graph_from_npz(Path(name))
-    from rgcn.data.catalog import CATALOG, NODE_CLASSIFICATION
-
     if name.lower() in CATALOG:
-        from rgcn.data import load
-
         return _labelled(load(name.lower()), name)
     if (Path(name) / "graph.json").exists():
-        from rgcn.data.graph_store import load_graph
-
         return _labelled(load_graph(Path(name)), name)
     known = [dataset.name for dataset in CATALOG.values() if NODE_CLASSIFICATION in dataset.tasks]
     raise ConfigError(
@@ -74,9 +73,6 @@ def find_graph(name: str) -> KnowledgeGraph:
 
 def default_graphs() -> list[str]:
     """AIFB and MUTAG where they are on this machine; else the embedded graph. Nothing is fetched."""
-    from rgcn.data.catalog import find
-    from rgcn.data.registry import sources
-
     places = sources()
     here = [name for name in ("aifb", "mutag") if places.whereabouts(find(name)) != "not here"]
     return here or ["world"]
@@ -86,9 +82,6 @@ def _labelled(graph: KnowledgeGraph, name: str) -> KnowledgeGraph:
     if graph.labels is None or not len(graph.labels.of("train")[0]):
         raise DataError(f"{name}: a training step needs labelled nodes, and this graph has none to learn from")
     return graph
-
-
-# -- drawing -----------------------------------------------------------------------------------------------
 
 
 def random_shape(num_edges: int) -> Shape:
@@ -117,7 +110,7 @@ def shaped(shape: Shape, name: str = "") -> KnowledgeGraph:
     spare = shape.nodes - shape.labelled
     if not (shape.relations <= spare <= shape.edges and shape.classes <= shape.train <= shape.labelled):
         raise ConfigError(f"no graph has the shape {shape}: too few edges, nodes or labels")
-    rng = np.random.default_rng(list(vars(shape).values()))
+    rng = np.random.default_rng(shape)
     ids = rng.permutation(shape.nodes)
     roots, inner, outer = np.split(ids, [shape.labelled, shape.labelled + max(1, spare // 3)])
 
@@ -126,28 +119,23 @@ def shaped(shape: Shape, name: str = "") -> KnowledgeGraph:
     forward = rng.random(spare) < 0.5
     relation = _by_rank(rng, shape.relations, spare)
     relation[rng.permutation(spare)[: shape.relations]] = np.arange(shape.relations)  # each one occurs
-    tree = _keys(shape, np.where(forward, child, parent), relation, np.where(forward, parent, child))
+    tree = np.where(forward, child, parent), relation, np.where(forward, parent, child)
 
-    keys = np.sort(tree)  # a tree's edges differ already
+    # One number for each triple: sorting and comparing numbers is much faster than rows.
+    sizes = shape.nodes, shape.relations, shape.nodes
+    keys = np.sort(np.ravel_multi_index(tree, sizes))  # a tree's edges differ already
     while len(keys) < shape.edges:  # again for those that were drawn twice
         missing = shape.edges - len(keys)
         popular = ids[_by_rank(rng, shape.nodes, missing)]
         object_ = np.where(rng.random(missing) < 0.5, popular, rng.integers(shape.nodes, size=missing))
-        drawn = _keys(shape, rng.integers(shape.nodes, size=missing), _by_rank(rng, shape.relations, missing), object_)
-        keys = np.union1d(keys, drawn)
-    keys = rng.permutation(keys)
-    subject, rest = np.divmod(keys, shape.relations * shape.nodes)
-    triples = np.stack([subject, *np.divmod(rest, shape.nodes)], axis=1)
+        drawn = rng.integers(shape.nodes, size=missing), _by_rank(rng, shape.relations, missing), object_
+        keys = np.union1d(keys, np.ravel_multi_index(drawn, sizes))
+    triples = np.stack(np.unravel_index(rng.permutation(keys), sizes), axis=1)
 
-    classes = np.concatenate([rng.permutation(np.arange(part) % shape.classes) for part in _split(shape)])
-    splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], _split(shape)).astype(np.int8)
-    names = Vocabulary(map(str, range(shape.classes)), kind="class")
-    labels = NodeLabels(roots, classes, names, splits)
-    return _graph(triples, shape.nodes, shape.relations, labels, name or f"random-{shape.edges}")
-
-
-def _split(shape: Shape) -> tuple[int, int]:
-    return shape.train, shape.labelled - shape.train
+    train, test = np.split(roots, [shape.train])
+    label = np.concatenate([rng.permutation(np.arange(len(part)) % shape.classes) for part in (train, test)])
+    parts = (triples, shape.nodes, shape.relations, shape.classes, train, test, label)
+    return _graph(dict(zip(ARRAYS, parts, strict=True)), name or f"random-{shape.edges}")
 
 
 def _by_rank(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
@@ -156,25 +144,16 @@ def _by_rank(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int6
     return np.asarray(np.minimum(drawn, count - 1))
 
 
-def _keys(
-    shape: Shape, subject: NDArray[np.int64], relation: NDArray[np.int64], object_: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """One number for each triple: sorting and comparing numbers is much faster than rows."""
-    keys: NDArray[np.int64] = (subject * shape.relations + relation) * shape.nodes + object_
-    return keys
-
-
-def _graph(triples: Any, nodes: int, relations: int, labels: NodeLabels, name: str) -> KnowledgeGraph:
-    return KnowledgeGraph(
-        triples,
-        Vocabulary(map(str, range(nodes)), kind="node"),
-        Vocabulary(map(str, range(relations)), kind="relation"),
-        labels=labels,
-        name=name,
+def _graph(arrays: Mapping[str, Any], name: str) -> KnowledgeGraph:
+    """The graph of ARRAYS, whose things are called by their numbers."""
+    node, relation, class_ = (
+        Vocabulary(map(str, range(int(arrays[kinds]))), kind=kind)
+        for kinds, kind in (("nodes", "node"), ("relations", "relation"), ("classes", "class"))
     )
-
-
-# -- as one file -------------------------------------------------------------------------------------------
+    train, test = arrays["train"], arrays["test"]
+    splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], [len(train), len(test)]).astype(np.int8)
+    labels = NodeLabels(np.concatenate([train, test]), arrays["label"], class_, splits)
+    return KnowledgeGraph(arrays["triples"], node, relation, labels=labels, name=name)
 
 
 def graph_to_npz(graph: KnowledgeGraph, path: Path) -> None:
@@ -183,24 +162,13 @@ def graph_to_npz(graph: KnowledgeGraph, path: Path) -> None:
     triples int64 [edges, 3]; nodes, relations, classes: counts; train, test: node ids; label: classes of train, then
     of test.
     """
-    import io
-
-    from rgcn.data.atomic import write_atomically
-
     labels = _labelled(graph, graph.name).labels
     assert labels is not None
     (train, train_classes), (test, test_classes) = labels.of("train"), labels.of("test")
-    arrays: dict[str, Any] = {
-        "triples": graph.triples,
-        "nodes": graph.num_nodes,
-        "relations": graph.num_relations,
-        "classes": labels.num_classes,
-        "train": train,
-        "test": test,
-        "label": np.concatenate([train_classes, test_classes]),
-    }
+    counts = (graph.num_nodes, graph.num_relations, labels.num_classes)
+    parts: Any = (graph.triples, *counts, train, test, np.concatenate([train_classes, test_classes]))
     content = io.BytesIO()
-    np.savez(content, **arrays)
+    np.savez(content, **dict(zip(ARRAYS, parts, strict=True)))
     write_atomically(path, content.getvalue())
 
 
@@ -208,37 +176,33 @@ def graph_from_npz(path: Path, name: str = "") -> KnowledgeGraph:
     """Read what `graph_to_npz` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in ARRAYS if key not in file]
-            if missing:
-                raise DataError(f"{path}: no graph in it: {', '.join(missing)} missing of {', '.join(ARRAYS)}")
-            triples, nodes, relations, classes, train, test, label = (file[key] for key in ARRAYS)
+            arrays = {key: file[key] for key in ARRAYS if key in file}
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path}: not an .npz file of plain arrays ({error})") from error
-    _check_arrays(path, triples, (nodes, relations, classes), np.concatenate([train, test]), label)
-    splits = np.repeat([SPLITS.index("train"), SPLITS.index("test")], [len(train), len(test)]).astype(np.int8)
-    names = Vocabulary(map(str, range(int(classes))), kind="class")
-    labels = NodeLabels(np.concatenate([train, test]), label, names, splits)
-    return _labelled(_graph(triples, int(nodes), int(relations), labels, name or path.stem), str(path))
+    missing = [key for key in ARRAYS if key not in arrays]
+    if missing:
+        raise DataError(f"{path}: no graph in it: {', '.join(missing)} missing of {', '.join(ARRAYS)}")
+    _check_arrays(path, arrays)
+    return _labelled(_graph(arrays, name or path.stem), str(path))
 
 
-def _check_arrays(path: Path, triples: Any, counts: tuple[Any, ...], labelled: Any, label: Any) -> None:
+def _check_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Refuse what is no graph before names are made for its nodes: a wrong count could ask for all the memory."""
-    whole = all(array.dtype.kind in "iu" for array in (triples, *counts, labelled, label))
-    if not whole or triples.ndim != 2 or triples.shape[1] != 3 or any(count.ndim for count in counts):
+    triples, label, counts = arrays["triples"], arrays["label"], {key: arrays[key] for key in ARRAYS[1:4]}
+    labelled = np.concatenate([arrays["train"], arrays["test"]])
+    whole = all(array.dtype.kind in "iu" for array in (*arrays.values(), labelled))
+    if not whole or triples.ndim != 2 or triples.shape[1] != 3 or any(number.ndim for number in counts.values()):
         raise DataError(f"{path}: triples must be integers [edges, 3]; nodes, relations and classes one integer each")
     if not len(triples):
         raise DataError(f"{path}: there are no triples in it")
-    most = 10 * (2 * len(triples) + len(labelled))
-    nodes, relations, classes = map(int, counts)
-    for what, count in (("nodes", nodes), ("relations", relations), ("classes", classes)):
-        if not 0 < count <= most:
-            raise DataError(f"{path}: {count:,} {what} for {len(triples):,} triples: the count is wrong")
+    for what, number in counts.items():
+        if not 0 < number <= 10 * (2 * len(triples) + len(labelled)):
+            raise DataError(f"{path}: {number:,} {what} for {len(triples):,} triples: the count is wrong")
     if labelled.ndim != 1 or label.shape != labelled.shape:
         raise DataError(f"{path}: {labelled.size} labelled nodes, but {label.size} labels")
+    nodes, relations, classes = counts.values()
     ranges = ((triples[:, [0, 2]], nodes), (triples[:, 1], relations), (labelled, nodes), (label, classes))
     if any(ids.size and (ids.min() < 0 or ids.max() >= bound) for ids, bound in ranges):
         raise DataError(f"{path}: a node, relation or class number lies outside the counts the file gives")

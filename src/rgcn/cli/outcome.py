@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.errors import local_name
-from rgcn.runs import RunResult
-from rgcn.tasks.estimator import Estimator
+from rgcn.cli.printing import output, table
+from rgcn.graph import SPLITS
+from rgcn.graph.titles import local_name
 from rgcn.tasks.task import Task, task_of
 from rgcn.words import count, duration
+
+if TYPE_CHECKING:
+    from rgcn.runs.training import RunResult
+    from rgcn.tasks.estimator import Estimator
 
 EXAMPLES = 10
 
@@ -44,6 +49,84 @@ class Outcome:
         return self.figures(measured)
 
 
+class ClassOutcome(Outcome):
+    """Accuracy beside that of the most frequent class; some nodes, what is said of them, and what is true."""
+
+    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
+        from rgcn.pages.node_report import majority  # brings PyTorch, which a command that only refuses has no need of
+
+        labels = model.graph_.labels
+        assert labels is not None
+        most, right = majority(labels, split)
+        always = f"always {local_name(most)!r}: {self.task.headline.words(right)}"
+        return f"{count(measured['count'], 'node')}; {always}"
+
+    def evaluated(self, measured: Mapping[str, Any]) -> str:
+        return f"{self.figures(measured)} of {count(measured['count'], 'node')}"
+
+    def examples(self, model: Any) -> Table:
+        """A few nodes, spread over the last split, with the class predicted and, where that is wrong, the true one."""
+        labels = model.graph_.labels
+        split = next((s for s in reversed(SPLITS) if len(labels.of(s)[0])), "train")
+        nodes, classes = labels.of(split)
+        chosen = _spread(len(nodes))
+        predictions = model.predict(nodes[chosen].tolist())
+        sure = "probability" if model.calibration_.fitted else "score"
+        title = f"{len(chosen)} of {len(nodes)} {split} nodes"
+        drawn = table(("node", "predicted", sure, "truly"), (sure,), title, HEAVY_HEAD)
+        for prediction, true_class in zip(predictions, classes[chosen].tolist(), strict=True):
+            truth = labels.names[true_class]
+            right = prediction.label == truth
+            drawn.add_row(
+                _short(prediction.node),
+                f"[{'green' if right else 'red'}]{_short(prediction.label)}[/]",
+                _sure(prediction.score, prediction.probability),
+                "" if right else _short(truth),
+            )
+        return drawn
+
+
+class LinkOutcome(Outcome):
+    """Ranks; some questions that held-out triples ask, what is answered, and what is true."""
+
+    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
+        return count(measured["count"], "filtered question")
+
+    def evaluated(self, measured: Mapping[str, Any]) -> Table:
+        """Figures by direction and by relation, the most frequent first."""
+        figures = [*(metric.title for metric in self.task.metrics), "count"]
+        drawn = table(("", *figures), figures)
+        drawn.columns[0].no_wrap = True
+        relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
+        rows = {"both directions": measured}
+        rows |= {f"asking for the {direction}": one for direction, one in measured["by_direction"].items()}
+        rows |= {local_name(relation): one for relation, one in relations}
+        for place, (label, values) in enumerate(rows.items()):
+            cells = [metric.words(values[metric.name]) for metric in self.task.metrics]
+            drawn.add_row(label, *cells, f"{values['count']:,}", end_section=place == 2)
+        return drawn
+
+    def examples(self, model: Any) -> Table:
+        """Questions (subject, relation, ?): the best answers that were not learned, and the one that is held out."""
+        graph, split = model.graph_, next(iter(reversed(model.measured_splits())), "train")
+        triples = graph.split_triples(split)
+        chosen = _spread(len(triples))
+        sure = "probability" if model.calibration_.fitted else "score"
+        title = f"{len(chosen)} of {len(triples)} {split} triples: new answers, best first"
+        drawn = table(("question", f"the model says ({sure})", "held out"), (), title, HEAVY_HEAD)
+        for s, r, o in triples[chosen].tolist():
+            answer = graph.nodes[o]
+            best = model.predict(subject=s, relation=r, k=3, known="mark" if split == "train" else "drop")
+            words = [
+                f"[{'green' if one.object == answer else 'default'}]{_short(one.object)}[/] "
+                f"({_sure(one.score, one.probability)})"
+                for one in best
+            ]
+            question = f"{_short(graph.nodes[s])} —{_short(graph.relations[r])}→ ?"
+            drawn.add_row(question, ", ".join(words), _short(answer))
+        return drawn
+
+
 def print_outcome(result: RunResult) -> None:
     """Figures, then examples."""
     values, outcome = result.as_dict(), task_of(result.config.task).to(Outcome)
@@ -59,19 +142,19 @@ def print_outcome(result: RunResult) -> None:
         console.print(f"{split:<6} {outcome.figures(measured)}" + (f"   ({escape(words)})" if words else ""))
     examples = outcome.examples(result.model)
     if examples is not None:
-        Console(highlight=False).print(examples)
+        output().print(examples)
 
 
-def shown(name: str) -> str:
+def _short(name: str) -> str:
     """A name in short, and such that no part of it is taken for markup."""
     return escape(local_name(name))
 
 
-def number(score: float, probability: float | None) -> str:
+def _sure(score: float, probability: float | None) -> str:
     """How sure a model is: a calibrated probability, or where there is none its score."""
     return f"{score:.2f}" if probability is None else f"{probability:.0%}"
 
 
-def spread(length: int) -> NDArray[np.int64]:
+def _spread(length: int) -> NDArray[np.int64]:
     """Up to EXAMPLES positions, evenly over a list."""
     return np.unique(np.linspace(0, length - 1, min(EXAMPLES, length)).astype(np.int64))

@@ -1,332 +1,214 @@
-"""`rgcn predict`: classes of nodes, or missing ends of triples, for one question or a file of them."""
+"""`rgcn predict`, `complete` and `explain`: what a model says of nodes and of triples, and what decided it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from enum import Enum
+import math
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
+import numpy as np
+import polars as pl
+import torch
 import typer
+from numpy.typing import NDArray
+from rich.markup import escape
+from rich.table import Table
 
-from rgcn.cli.opening import opened_run
-from rgcn.cli.options import AcceptChangedData, AsJson, Device, Mirror, NewFeatures, NewTriples, Quiet, Run, Threads
+from rgcn.answers.by_example import Kinds
+from rgcn.answers.calibration import Calibration
+from rgcn.answers.completion import WORTH_ADDING, Completion
+from rgcn.answers.completion import complete as search
+from rgcn.answers.links import ScoredTriples, answer_links
+from rgcn.answers.reliability import as_text
+from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
+from rgcn.cli.printing import late_progress, output, print_json, table
+from rgcn.errors import ConfigError
+from rgcn.explain import Explanation, explain_class, explain_link
+from rgcn.graph.titles import local_name
+from rgcn.pages import save_page
+from rgcn.predict import OpenModel, open_model, predict_classes
+from rgcn.predict import answer_tables as answers
+from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
+from rgcn.predict.unseen import with_new_triples
+from rgcn.progress import progress
+from rgcn.words import count
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rgcn.predict import OpenModel
-    from rgcn.predict.classes import ClassAnswers
-    from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.predict.questions import QuestionTable
-
+MOST_ROWS = 20
 QUERIES_AT_ONCE = 1024
+WRITTEN: dict[str, Callable[[Explanation], str]] = {
+    ".html": Explanation.as_page,
+    ".svg": Explanation.as_svg_file,
+    ".json": lambda found: json.dumps(found.as_dict(), indent=2) + "\n",
+    ".txt": Explanation.as_text,
+}
+
+Rows = list[dict[str, Any]]
 
 
-class KnownChoice(str, Enum):
-    """What becomes of triples and labels that the graph already has."""
-
-    mark = "mark"
-    drop = "drop"
-
-
-NodeFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--nodes",
-        metavar="FILE",
-        help="Nodes to classify: a name a line, or the first column of .csv, .tsv, .parquet; - reads standard input.",
-    ),
-]
-NodeNames = Annotated[list[str] | None, typer.Option("--node", help="A node to classify. May be repeated.")]
-Subject = Annotated[str | None, typer.Option(help="Which objects does this subject lack?")]
-Object = Annotated[str | None, typer.Option(help="Which subjects does this object lack?")]
-RelationNames = Annotated[
-    list[str] | None, typer.Option("--relation", help="By which relation; by default each of them. May be repeated.")
-]
-QueryFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--queries",
-        metavar="FILE",
-        help="Table of questions: columns subject and relation, or relation and object; - reads standard input.",
-    ),
-]
-Most = Annotated[int, typer.Option("-k", min=1, max=1_000_000, help="How many answers to each question.")]
-KnownOnes = Annotated[
-    KnownChoice | None,
-    typer.Option(
-        "--known",
-        help="Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
-        "written to .nt.",
-    ),
-]
-MinProbability = Annotated[
-    float | None,
-    typer.Option("--min-probability", min=0.0, max=1.0, help="Leave out what is less probable than this."),
-]
-AnyDirection = Annotated[
-    bool,
-    typer.Option("--any-direction", help="Also known triples turned round, in a relation that only goes one way."),
-]
-Out = Annotated[
-    Path | None, typer.Option(help="File to write: its name ends in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
-]
-Predicate = Annotated[
-    str | None,
-    typer.Option(
-        metavar="IRI", help="Predicate of classes written as .nt; by default the relation the labels came from."
-    ),
-]
-SkipUnknown = Annotated[bool, typer.Option("--skip-unknown", help="Go on without names that are not known.")]
-Reliability = Annotated[
-    bool, typer.Option("--reliability", help="Show how far probabilities can be trusted, and stop.")
-]
+def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
+    """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
+    if asked.new_features is not None and asked.new_triples is None:
+        raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+    opened = open_model(run, **asked.opening())
+    if asked.new_triples is None:
+        return opened
+    larger = with_new_triples(opened, asked.new_triples, asked.new_features)
+    if not quiet:  # a known node with a slip in its name is a new node: the number shows it
+        names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
+        more = ", ..." if len(larger.new_nodes) > 5 else ""
+        typer.echo(f"{count(len(larger.new_nodes), 'new node')}: {names}{more}", err=True)
+    return larger
 
 
-def predict(
-    run: Run,
-    nodes: NodeFile = None,
-    node: NodeNames = None,
-    subject: Subject = None,
-    relation: RelationNames = None,
-    object: Object = None,
-    queries: QueryFile = None,
-    k: Most = 10,
-    known: KnownOnes = None,
-    min_probability: MinProbability = None,
-    any_direction: AnyDirection = False,
-    out: Out = None,
-    predicate: Predicate = None,
-    skip_unknown: SkipUnknown = False,
-    reliability: Reliability = False,
-    with_: NewTriples = None,
-    with_features: NewFeatures = None,
-    mirror: Mirror = None,
-    device: Device = None,
-    threads: Threads = None,
-    accept_changed_data: AcceptChangedData = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
-    from rgcn.predict.writing import format_of
-
-    if out is not None:
-        format_of(out)
-    opened = opened_run(run, mirror, device, accept_changed_data, with_, with_features, quiet)
-    about_links = subject is not None or object is not None or queries is not None or bool(relation)
-    about_nodes = nodes is not None or bool(node)
-    _check(opened, about_nodes, about_links, predicate, reliability)
-    if min_probability is not None:
-        _check_calibrated(opened)
-    if reliability:
-        _show_reliability(opened, as_json)
+def predict(asked: PredictCommand) -> None:
+    if asked.out is not None:
+        answers.format_of(asked.out)
+    opened = opened_run(asked.run, asked, asked.quiet)
+    about_links = bool(asked.relation) or any(end is not None for end in (asked.subject, asked.object, asked.queries))
+    _check(opened, asked, about_links)
+    if asked.reliability:
+        _show_reliability(opened, asked.as_json)
     elif about_links:
-        from rgcn.predict.questions import read_questions, single_question
-
-        if queries is not None:
-            _only_queries(subject, object, relation)
-            asked = read_questions(opened, queries, skip_unknown=skip_unknown)
-        else:
-            asked = single_question(opened, subject, object, relation)
-        drop = known is KnownChoice.drop or (known is None and out is not None and format_of(out) == "nt")
-        answers = _answered(opened, asked, k, drop, not any_direction, min_probability, quiet)
-        _links_out(opened, asked, answers, out, as_json)
+        _predict_links(opened, asked)
     else:
-        ids, skipped = _chosen_nodes(opened, nodes, node or [], skip_unknown)
-        chunks = _classified(opened, ids, known is KnownChoice.drop, min_probability, quiet)
-        _classes_out(opened, chunks, len(ids), skipped, out, predicate, as_json)
+        _predict_classes(opened, asked)
 
 
-def _check(opened: OpenModel, about_nodes: bool, about_links: bool, predicate: str | None, reliability: bool) -> None:
+def _check(opened: OpenModel, asked: PredictCommand, about_links: bool) -> None:
     """A question that fits the run's task, or words on what would."""
-    from rgcn.errors import ConfigError
-
+    about_nodes = asked.nodes is not None or bool(asked.node)
     if about_nodes and about_links:
         raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
-    if about_nodes or predicate is not None:
+    if about_nodes or asked.predicate is not None:
         opened.must_answer("classes")
     if about_links:
         opened.must_answer("links")
-    elif not opened.answers("classes") and not reliability:
+    elif not opened.answers("classes") and not asked.reliability:
         raise ConfigError(
             f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
             "`rgcn complete` asks about everything"
         )
-
-
-def _check_calibrated(opened: OpenModel) -> None:
-    from rgcn.errors import ConfigError
-
-    if not opened.calibration.fitted:
+    if asked.min_probability is not None and not opened.calibration.fitted:
         raise ConfigError(f"--min-probability needs probabilities. {opened.calibration.words}")
-
-
-def _only_queries(subject: str | None, object: str | None, relation: list[str] | None) -> None:
-    from rgcn.errors import ConfigError
-
-    if subject is not None or object is not None or relation:
-        raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
-
-
-# -- classes ----------------------------------------------------------------------------------------------
-
-
-def _chosen_nodes(
-    opened: OpenModel, path: Path | None, names: list[str], skip_unknown: bool
-) -> tuple[NDArray[np.int64], int]:
-    """(node ids, how many names were skipped)."""
-    import numpy as np
-
-    from rgcn.predict.classes import nodes_to_classify
-    from rgcn.predict.node_lists import read_table, resolve_nodes
-
-    if path is None and not names:
-        new = np.array(opened.new_nodes, dtype=np.int64)
-        return (new, 0) if len(new) else (nodes_to_classify(opened), 0)
-    parts, skipped = [], 0
-    if path is not None:
-        table = read_table(path)
-        listed = [(row.line, row.cells[0]) for row in table.rows]
-        found = resolve_nodes(opened, listed, table.source, skip_unknown=skip_unknown)
-        parts.append(found.ids)
-        skipped = found.skipped
-    parts.append(np.array([opened.node(name) for name in names], dtype=np.int64))
-    return np.concatenate(parts), skipped
-
-
-def _classified(
-    opened: OpenModel, ids: NDArray[np.int64], drop_labelled: bool, min_probability: float | None, quiet: bool
-) -> Iterator[ClassAnswers]:
-    from rgcn.predict.classes import predict_classes
-    from rgcn.progress import progress
-
-    with progress("classifying", len(ids), "nodes", show=False if quiet else None) as meter:
-        for chunk in predict_classes(opened, ids):
-            keep = chunk.label < (0 if drop_labelled else len(opened.model.classes_))
-            if min_probability is not None and chunk.probability is not None:
-                keep &= chunk.probability >= min_probability
-            yield chunk.where(keep)
-            meter.advance(len(chunk))
-
-
-def _classes_out(
-    opened: OpenModel,
-    chunks: Iterator[ClassAnswers],
-    asked: int,
-    skipped: int,
-    out: Path | None,
-    predicate: str | None,
-    as_json: bool,
-) -> None:
-    from rgcn.cli.prediction_tables import print_classes
-    from rgcn.predict.classes import PREDICATE, class_frame, class_triples, label_relation
-    from rgcn.predict.writing import format_of, predicate_term, write_lines, write_table
-
-    about = _about(opened, asked=asked, skipped=skipped)
-    if out is None:
-        rows = [row for chunk in chunks for row in class_frame(opened, chunk, nested=True).to_dicts()]
-        if as_json:
-            typer.echo(json.dumps({**about, "predictions": rows}))
-        else:
-            print_classes(opened, rows)
-            _say_skipped(skipped)
-        return
-    if format_of(out) == "nt":
-        term = predicate_term(predicate or label_relation(opened) or PREDICATE)
-        written = write_lines(out, (line for chunk in chunks for line in class_triples(opened, chunk, term)))
-    else:
-        nested = format_of(out) == "jsonl"
-        written = write_table(out, (class_frame(opened, chunk, nested) for chunk in chunks))
-    _say_written(opened, about, out, written, "prediction", as_json)
-    if not as_json:
-        _say_skipped(skipped)
-
-
-# -- links ------------------------------------------------------------------------------------------------
-
-
-def _answered(
-    opened: OpenModel,
-    asked: QuestionTable,
-    k: int,
-    drop_known: bool,
-    by_example: bool,
-    min_probability: float | None,
-    quiet: bool,
-) -> Iterator[ScoredTriples]:
-    from rgcn.answers.links import answer_links
-    from rgcn.predict.link_tables import ScoredTriples
-    from rgcn.progress import progress
-
-    with progress("asking", asked.questions.size, "questions", show=False if quiet else None) as meter:
-        for part in asked.questions.parts(QUERIES_AT_ONCE):
-            answers = answer_links(opened, part, k, "drop" if drop_known else "mark", by_example=by_example)
-            rows = ScoredTriples.of_answers(part, answers)
-            yield rows if min_probability is None else rows.at_least(min_probability)
-            meter.advance(part.size)
-
-
-def _links_out(
-    opened: OpenModel, asked: QuestionTable, answers: Iterator[ScoredTriples], out: Path | None, as_json: bool
-) -> None:
-    from rgcn.cli.prediction_tables import MOST_ROWS, print_links
-    from rgcn.predict.link_tables import link_frames, link_triples
-    from rgcn.predict.writing import format_of, write_lines, write_table
-
-    about = _about(opened, asked=asked.questions.size, skipped=asked.skipped)
-    if out is None:
-        frames = [frame for rows in answers for frame in link_frames(opened, rows)]
-        found = [row for frame in frames for row in frame.to_dicts()]
-        if as_json:
-            typer.echo(json.dumps({**about, "answers": found}))
-        else:
-            most = len(found) if asked.questions.size == 1 else MOST_ROWS
-            print_links(found[:most], len(found), opened.calibration)
-            _say_skipped(asked.skipped)
-        return
-    if format_of(out) == "nt":
-        written = write_lines(out, (line for rows in answers for line in link_triples(opened, rows)))
-    else:
-        written = write_table(out, (frame for rows in answers for frame in link_frames(opened, rows)))
-    _say_written(opened, about, out, written, "answer", as_json)
-    if not as_json:
-        _say_skipped(asked.skipped)
-
-
-# -- what is said -----------------------------------------------------------------------------------------
 
 
 def _about(opened: OpenModel, **counts: int) -> dict[str, Any]:
     return {"run": str(opened.path), "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
 
 
-def _say_written(opened: OpenModel, about: dict[str, Any], out: Path, written: int, what: str, as_json: bool) -> None:
-    from rgcn.words import count
-
-    if as_json:
-        typer.echo(json.dumps({**about, "out": str(out), "written": written}))
+def _tell(
+    opened: OpenModel,
+    asked: PredictCommand,
+    counts: dict[str, int],
+    noun: str,
+    answered: tuple[Iterable[pl.DataFrame], Iterable[str]],
+    show: Callable[[Rows], None],
+) -> None:
+    """Answers to the file that was asked for, else as JSON or a table."""
+    if asked.out is None:
+        found = [row for frame in answered[0] for row in frame.to_dicts()]
+        told: dict[str, Any] = {f"{noun}s": found}
     else:
-        typer.echo(f"Written: {count(written, what)} to {out}")
+        told = {"out": str(asked.out), "written": _write(asked.out, *answered)}
+    if asked.as_json:
+        print_json({**_about(opened, **counts), **told})
+        return
+    if asked.out is None:
+        show(found)
+    else:
+        typer.echo(f"Written: {count(told['written'], noun)} to {asked.out}")
         typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
+    if counts["skipped"]:
+        typer.echo(f"rgcn: {count(counts['skipped'], 'name')} not known, skipped", err=True)
 
 
-def _say_skipped(skipped: int) -> None:
-    from rgcn.words import count
+def _write(out: Path, frames: Iterable[pl.DataFrame], lines: Iterable[str]) -> int:
+    """How many answers were written, as rows of a table or as N-Triples."""
+    return answers.write_lines(out, lines) if answers.format_of(out) == "nt" else answers.write_table(out, frames)
 
-    if skipped:
-        typer.echo(f"rgcn: {count(skipped, 'name')} not known, skipped", err=True)
+
+def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> tuple[Iterator[pl.DataFrame], Iterator[str]]:
+    """The triples as tables and as N-Triples, of which one is to be used."""
+    frames = (frame for rows in found for frame in answers.link_frames(opened, rows))
+    return frames, (line for rows in found for line in answers.link_triples(opened, rows))
+
+
+def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
+    ids, skipped = _chosen_nodes(opened, asked)
+    chunks = _classified(opened, ids, asked)
+    kind = None if asked.out is None else answers.format_of(asked.out)
+    predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
+    term = answers.predicate_term(predicate) if kind == "nt" else ""
+    frames = (answers.class_frame(opened, chunk, kind in (None, "jsonl")) for chunk in chunks)
+    lines = (line for chunk in chunks for line in answers.class_triples(opened, chunk, term))
+    counts = {"asked": len(ids), "skipped": skipped}
+    _tell(opened, asked, counts, "prediction", (frames, lines), lambda found: _print_classes(opened, found))
+
+
+def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
+    """(node ids, how many names were skipped)."""
+    path, names = asked.nodes, asked.node or []
+    if path is None and not names:
+        new = np.array(opened.new_nodes, dtype=np.int64)
+        return (new, 0) if len(new) else (answers.nodes_to_classify(opened), 0)
+    ids = np.array([opened.node(name) for name in names], dtype=np.int64)
+    if path is None:
+        return ids, 0
+    listed, skipped = listed_nodes(opened, path, asked.skip_unknown)
+    return np.concatenate([listed, ids]), skipped
+
+
+def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDArray[np.int64], int]:
+    """The nodes that the first column of a file names, and how many of its names were skipped."""
+    table = read_table(path)
+    names = [(row.line, row.cells[0]) for row in table.rows]
+    found = resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
+    return found.ids, found.skipped
+
+
+def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[answers.ClassAnswers]:
+    with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
+        for chunk in predict_classes(opened, ids):
+            keep = chunk.label < (0 if asked.known is KnownChoice.drop else len(opened.model.classes_))
+            if asked.min_probability is not None and chunk.probability is not None:
+                keep &= chunk.probability >= asked.min_probability
+            yield chunk.where(keep)
+            meter.advance(len(chunk))
+
+
+def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
+    if asked.queries is None:
+        questions = single_question(opened, asked.subject, asked.object, asked.relation)
+    elif asked.subject is not None or asked.object is not None or asked.relation:
+        raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
+    else:
+        questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
+    size = questions.questions.size
+
+    def show(found: Rows) -> None:
+        _print_links(found if size == 1 else found[:MOST_ROWS], len(found), opened.calibration)
+
+    counts = {"asked": size, "skipped": questions.skipped}
+    _tell(opened, asked, counts, "answer", _links(opened, _answered(opened, questions, asked)), show)
+
+
+def _answered(opened: OpenModel, asked: QuestionTable, how: PredictCommand) -> Iterator[ScoredTriples]:
+    to_nt = how.out is not None and answers.format_of(how.out) == "nt"
+    drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
+    with progress("asking", asked.questions.size, "questions", show=how.bars) as meter:
+        for part in asked.questions.parts(QUERIES_AT_ONCE):
+            found = answer_links(opened, part, how.k, "drop" if drop else "mark", by_example=not how.any_direction)
+            rows = ScoredTriples.of_answers(part, found)
+            yield rows if how.min_probability is None else rows.at_least(how.min_probability)
+            meter.advance(part.size)
 
 
 def _show_reliability(opened: OpenModel, as_json: bool) -> None:
-    from rgcn.answers.reliability import as_text
-
     calibration = opened.calibration
     if as_json:
-        typer.echo(json.dumps(_about(opened)))
+        print_json(_about(opened))
         return
     typer.echo(calibration.words)
     if calibration.fitted:
@@ -334,3 +216,155 @@ def _show_reliability(opened: OpenModel, as_json: bool) -> None:
     if calibration.reliability:
         typer.echo("\nOn validation, where it was fitted; the bar is the share that was right, | what was said:\n")
         typer.echo(as_text(calibration.reliability))
+
+
+def complete(asked: CompleteCommand) -> None:
+    if asked.out is not None:
+        answers.format_of(asked.out)
+    if asked.min_score is not None:
+        raise ConfigError(
+            "--min-score is gone: a score is the model's own number now, not one between 0 and 1. Use "
+            "--min-probability, which is calibrated"
+        )
+    if asked.only_seen and asked.any_node:
+        raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
+    opened = opened_run(asked.run, asked, asked.quiet)
+    found, out = _completed(opened, asked), asked.out
+    about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "found": len(found)}
+    if out is not None:
+        about |= {"out": str(out), "written": _write(out, *_links(opened, [found]))}
+    if asked.as_json:
+        triples = {} if out is not None else {"triples": _rows(opened, found)}
+        print_json({**about, **triples, "calibration": found.calibration.as_dict()})
+        return
+    cut = " (the best of more: --limit)" if found.found > len(found) else ""
+    typer.echo(f"{count(len(found), 'missing triple')}{cut}, of {count(found.pairs, 'subject-relation pair')} asked")
+    if len(found) and out is None:
+        _print_links(_rows(opened, found[:MOST_ROWS]), len(found), found.calibration)
+        return
+    if not len(found):
+        typer.echo(_best_of_none(found, asked.min_probability))
+    if out is not None:
+        typer.echo(f"Written: {out}")
+    typer.echo(f"{found.calibration.words} {found.calibration.meaning}")
+
+
+def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
+    kinds: Kinds = "seen" if asked.only_seen else "any" if asked.any_node else "fitting"
+    with late_progress("completing", "pairs", asked.bars) as meter:
+        return search(
+            opened,
+            relations=[opened.relation(name) for name in asked.relation] if asked.relation else None,
+            k=asked.k,
+            min_probability=asked.min_probability,
+            limit=asked.limit,
+            nodes=kinds,
+            by_example=not asked.any_direction,
+            on_begin=lambda pairs: meter(0, pairs),
+            on_progress=meter,
+        )
+
+
+def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:
+    return [row for frame in answers.link_frames(opened, found) for row in frame.to_dicts()]
+
+
+def _best_of_none(found: Completion, min_probability: float | None) -> str:
+    """What to ask for instead."""
+    if not math.isfinite(found.best):
+        return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
+    probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
+    least = WORTH_ADDING if min_probability is None else min_probability
+    return f"The best has probability {probability:.2g}, below --min-probability {least:g}: lower that to have some."
+
+
+def explain(asked: ExplainCommand) -> None:
+    _check_explained(asked)
+    opened = opened_run(asked.run, asked)
+    how: dict[str, Any] = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    if asked.node is not None:
+        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
+        number = None if asked.class_ is None else opened.class_(asked.class_)
+        found = explain_class(opened, opened.node(asked.node), number, **how)
+    else:
+        opened.must_answer("links")
+        subject, relation, object_ = (part or "" for part in (asked.subject, asked.relation, asked.object))
+        found = explain_link(opened, opened.node(subject), opened.relation(relation), opened.node(object_), **how)
+    if asked.out is not None:
+        save_page(asked.out, WRITTEN[asked.out.suffix.lower()](found))
+    if asked.as_json:
+        print_json(found.as_dict())
+        return
+    typer.echo(found.as_text(), nl=False)
+    if asked.out is not None:
+        typer.echo(f"\nWritten: {asked.out}")
+
+
+def _check_explained(asked: ExplainCommand) -> None:
+    """Either a node or a whole triple, and a file that can be written; before anything is computed for it."""
+    triple = {"--subject": asked.subject, "--relation": asked.relation, "--object": asked.object}
+    missing = [name for name, value in triple.items() if value is None]
+    if asked.node is not None and len(missing) < 3:
+        raise ConfigError(
+            "explain either a node's class or a triple: leave out NODE, or --subject, --relation, --object"
+        )
+    if asked.node is None and len(missing) == 3:
+        raise ConfigError("say what to explain: a NODE for its class, or a triple by --subject, --relation, --object")
+    if asked.node is None and missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise ConfigError(f"a triple has three parts: {' and '.join(missing)} {verb} missing")
+    if asked.node is None and asked.class_ is not None:
+        raise ConfigError("--class belongs to a NODE; a triple has no class")
+    out = asked.out
+    if out is not None and out.suffix.lower() not in WRITTEN:
+        raise ConfigError(f"--out {out}: the name says what to write, and ends in one of {', '.join(WRITTEN)}")
+    if out is not None and out.is_dir():
+        raise ConfigError(f"{out} is a folder; --out takes the name of a file")
+
+
+def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
+    """The first nodes with their classes, and what the probabilities mean."""
+    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
+    sure = _sure(opened.calibration)
+    drawn = table(("node", "class", *sure, "known label"), sure)
+    for row in rows[:MOST_ROWS]:
+        label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
+        cells = (_named(row["title"], row["node"]), row["class_title"], *_numbers(row, sure), label)
+        drawn.add_row(*map(escape, cells))
+    _show(drawn, opened.calibration, len(rows), MOST_ROWS, "prediction")
+
+
+def _print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
+    """The first of the triples that were found."""
+    sure = _sure(calibration)
+    drawn = table(("subject", "relation", "object", *sure, ""), sure)
+    for row in rows:
+        subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
+        known = "known" if row["known"] else ""
+        drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
+    _show(drawn, calibration, found, len(rows), "answer")
+
+
+def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: str) -> None:
+    console = output(160)
+    console.print(drawn if found else f"No {what} is left.")
+    if found > shown:
+        console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; --out FILE writes them all")
+    console.print(escape(f"{calibration.words} {calibration.meaning}"), soft_wrap=True)
+
+
+def _named(title: str, name: str) -> str:
+    """The title, and the name where it says more: not for an IRI that ends in the title."""
+    return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
+
+
+def _sure(calibration: Calibration) -> tuple[str, ...]:
+    return ("probability", "score") if calibration.fitted else ("score",)
+
+
+def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+    """How sure the model is: a score is any number, a probability a share."""
+    for name in names:
+        value = row[name]
+        plain = name == "probability" and (value >= 0.01 or value == 0)
+        yield f"{value:.2f}" if plain else f"{value:.1g}" if name == "probability" else f"{value:.3g}"

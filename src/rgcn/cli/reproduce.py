@@ -3,258 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
+from rich.markdown import Markdown
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Device, Jobs, Mirror, Quiet, Threads
-from rgcn.paper.published import TASKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rgcn.paper.comparison import Table
-    from rgcn.paper.trainings import Plan
-
-app = typer.Typer(
-    name="reproduce",
-    help="The paper's figures beside ours: every table, every stated number, and whether they agree.",
-    no_args_is_help=True,
-)
-
-HERE = Path("runs") / "reproduction"
-
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME]...", help="More data sets or models: --datasets aifb mutag.")
-]
-Datasets = Annotated[list[str] | None, typer.Option("--datasets", help="Only these data sets, as in: aifb mutag.")]
-Models = Annotated[list[str] | None, typer.Option("--models", help="Only these models, as in: rgcn e-rgcn.")]
-Runs = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=MOST_RUNS, help="Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.", show_default=False
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="The first seed.")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a setting for a trial: training.epochs=2. Kept apart and marked as changed."),
-]
-Out = Annotated[Path, typer.Option(help="Folder for the runs; interrupted, the same command goes on from there.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Stop if there are runs in the folder, instead of using them.")]
-Markdown = Annotated[Path | None, typer.Option(help="Also write the report to this Markdown file.")]
-Html = Annotated[Path | None, typer.Option(help="Also write the report to this HTML file.")]
+from rgcn.atomic import write_atomically
+from rgcn.cli import study_commands as commands
+from rgcn.cli.printing import busy, output
+from rgcn.cli.training_progress import series_progress
+from rgcn.data import load
+from rgcn.errors import DataError, StoppedError
+from rgcn.paper import quick_tables as quick
+from rgcn.paper import rendering, trainings
+from rgcn.paper.judging import PaperReport, PaperTable
 
 
-def _add_training_command(task: str, words: str) -> None:
-    """A command that trains a task's configurations and shows its table."""
-
-    def command(
-        names: Names = None,
-        datasets: Datasets = None,
-        models: Models = None,
-        runs: Runs = None,
-        jobs: Jobs = 1,
-        seed: Seed = 0,
-        changes: Changes = None,
-        device: Device = None,
-        threads: Threads = None,
-        mirror: Mirror = None,
-        out: Out = HERE,
-        fresh: Fresh = False,
-        as_json: AsJson = False,
-        quiet: Quiet = False,
-        markdown: Markdown = None,
-        html: Html = None,
-    ) -> None:
-        from rgcn.paper.choosing import configurations
-        from rgcn.paper.trainings import Plan, training_table
-
-        plan = Plan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
-        outcomes, failures = _trained(configurations(task, names, datasets, models), plan, quiet)
-        _finish([training_table(task, outcomes, plan.changes)], as_json, markdown, html, failures)
-
-    app.command(task, help=words)(command)
+def train_task(asked: commands.PaperTaskCommand) -> None:
+    names, plan = trainings.configurations(asked.task, asked.names, asked.datasets, asked.models), _plan(asked)
+    outcomes, failures = _trained(names, plan, asked.quiet)
+    _finish([trainings.training_table(asked.task, outcomes, plan.changes)], asked, failures)
 
 
-for _task, _words in TASKS.items():
-    _add_training_command(_task, _words)
+def datasets(asked: commands.PaperDatasetsCommand) -> None:
+    _read(asked, "reading data sets", quick.DATASETS, quick.datasets_table)
 
 
-@app.command("datasets")
-def show_datasets(
-    names: Names = None,
-    datasets: Datasets = None,
-    mirror: Mirror = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    html: Html = None,
+def parameters(asked: commands.PaperParametersCommand) -> None:
+    _read(asked, "building networks", quick.WITH_PARAMETERS, quick.parameters_table)
+
+
+def _read(
+    asked: commands.PaperDatasetsCommand, words: str, known: Sequence[str], make: Callable[..., PaperTable]
 ) -> None:
-    """Entities, relations, edges, labels and classes of every data set (Tables 1 and 3)."""
-    from rgcn.paper.choosing import sorted_out
-    from rgcn.paper.datasets import NAMES, datasets_table
-
-    chosen, _ = sorted_out(names, datasets, None, NAMES)
-    with _status(quiet, "reading data sets"):
-        table = datasets_table(chosen or NAMES, mirror)
-    _finish([table], as_json, markdown, html)
+    with busy(words, asked.quiet):
+        table = make(_chosen(asked, known) or known, asked.mirror)
+    _finish([table], asked)
 
 
-@app.command("parameters")
-def show_parameters(
-    names: Names = None,
-    datasets: Datasets = None,
-    mirror: Mirror = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    html: Html = None,
-) -> None:
-    """How many parameters e-RGCN and c-RGCN have beside RGCN (the paper's 8 %)."""
-    from rgcn.paper.choosing import sorted_out
-    from rgcn.paper.parameters import NAMES, parameters_table
-
-    chosen, _ = sorted_out(names, datasets, None, NAMES)
-    with _status(quiet, "building networks"):
-        table = parameters_table(chosen or NAMES, mirror)
-    _finish([table], as_json, markdown, html)
+def tensors(asked: commands.PaperTensorsCommand) -> None:
+    with busy("taking first steps", asked.quiet):
+        rows = quick.tensor_statistics(load("fb-toy", mirror=asked.mirror), asked.seeds)
+    _finish([quick.tensors_table(rows, asked.seeds)], asked)
 
 
-@app.command("tensor-statistics")
-def show_tensor_statistics(
-    seeds: Annotated[int, typer.Option("--seeds", "--runs", min=1, help="First forward passes to average over.")] = 10,
-    threads: Threads = None,
-    mirror: Mirror = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    html: Html = None,
-) -> None:
-    """Intermediate tensors of the link predictor on FB-Toy (Table 4): minimum, maximum, mean, standard deviation."""
-    from rgcn.data import load
-    from rgcn.paper.tensor_statistics import tensor_statistics, tensors_table
-
-    with _status(quiet, "taking first steps"):
-        rows = tensor_statistics(load("fb-toy", mirror=mirror), seeds)
-    _finish([tensors_table(rows, seeds)], as_json, markdown, html)
+def timings(asked: commands.PaperTimingsCommand) -> None:
+    names = _chosen(asked, quick.TIMED) or None
+    with busy("measuring", asked.quiet) as say:
+        table = quick.timings_table(names, mirror=asked.mirror, device=asked.device, steps=asked.steps, on_measure=say)
+    _finish([table], asked)
 
 
-@app.command("timings")
-def show_timings(
-    names: Names = None,
-    datasets: Datasets = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of link prediction to measure.")] = 20,
-    device: Device = None,
-    threads: Threads = None,
-    mirror: Mirror = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    html: Html = None,
-) -> None:
-    """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
-    from rgcn.paper.choosing import sorted_out
-    from rgcn.paper.timings import NAMES, timings_table
-
-    chosen, _ = sorted_out(names, datasets, None, NAMES)
-    with _status(quiet, "measuring") as say:
-        table = timings_table(chosen or None, mirror=mirror, device=device, steps=steps, on_measure=say)
-    _finish([table], as_json, markdown, html)
-
-
-@app.command("all")
-def everything(
-    runs: Runs = None,
-    jobs: Jobs = 1,
-    seed: Seed = 0,
-    changes: Changes = None,
-    device: Device = None,
-    threads: Threads = None,
-    mirror: Mirror = None,
-    out: Out = HERE,
-    fresh: Fresh = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    html: Html = None,
-) -> None:
-    """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
-    from rgcn.paper.choosing import configurations
-    from rgcn.paper.everything import quick_tables
-    from rgcn.paper.trainings import CONFIGURATIONS, Plan, training_table
-
-    plan = Plan(out, runs, jobs, mirror, device, seed, tuple(changes or ()), fresh)
-    with _status(quiet, "reading data sets") as say:
-        tables = quick_tables(mirror, device, say)
+def everything(asked: commands.PaperCommand) -> None:
+    plan = _plan(asked)
+    with busy("reading data sets", asked.quiet) as say:
+        tables = quick.quick_tables(asked.mirror, asked.device, say)
     failures: list[str] = []
-    for task in CONFIGURATIONS:
-        outcomes, failed = _trained(configurations(task), plan, quiet)
-        tables.append(training_table(task, outcomes, plan.changes))
+    for task in trainings.CONFIGURATIONS:
+        outcomes, failed = _trained(trainings.configurations(task), plan, asked.quiet)
+        tables.append(trainings.training_table(task, outcomes, plan.changes))
         failures += failed
-    _finish(tables, as_json, markdown, html, failures, also_in=out)
+    _finish(tables, asked, failures, also_in=asked.out)
 
 
-# -- running -----------------------------------------------------------------------------------------------
+def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> Any:
+    return trainings.sorted_out(which.names, which.datasets, None, known)[0]
 
 
-def _trained(names: list[str], plan: Plan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
-    from rgcn.cli.series_progress import series_progress
-    from rgcn.errors import StoppedError
-    from rgcn.paper.trainings import run_trainings
+def _plan(how: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
+    changes = tuple(how.changes or ())
+    return trainings.ReproductionPlan(how.out, how.runs, how.jobs, how.mirror, how.device, how.seed, changes, how.fresh)
 
+
+def _trained(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
     try:
         with series_progress(quiet) as progress:
-            trainings = run_trainings(names, plan, progress)
+            done = trainings.run_trainings(names, plan, progress)
     except StoppedError as error:  # a training that is stopped names its own folder; here it is the whole that goes on
         raise error.advising("the same command goes on from there") from None
-    return trainings.outcomes, trainings.failures
-
-
-@contextmanager
-def _status(quiet: bool, words: str) -> Iterator[Callable[[str], None]]:
-    """A changing line on a terminal, lines elsewhere; on standard error."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet:
-        yield lambda what: None
-    elif console.is_terminal:
-        with console.status(words) as status:
-            yield lambda what: status.update(f"{words}: {what}")
-    else:
-        yield lambda what: typer.echo(f"{words}: {what}", err=True)
-
-
-# -- showing -----------------------------------------------------------------------------------------------
+    return done.outcomes, done.failures
 
 
 def _finish(
-    tables: list[Table],
-    as_json: bool,
-    markdown: Path | None,
-    html: Path | None,
+    tables: list[PaperTable],
+    telling: commands.PaperTellingOptions,
     failures: Sequence[str] = (),
     also_in: Path | None = None,
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
-    from rgcn.cli.reproduction_tables import print_tables
-    from rgcn.data.atomic import write_atomically
-    from rgcn.errors import DataError
-    from rgcn.paper import page, rendering
-    from rgcn.paper.comparison import Report
-
-    report = Report.made_here(tables)
-    files = {markdown: rendering.markdown, html: page.html_page}
+    report = PaperReport.made_here(tables)
+    files = {telling.markdown: rendering.markdown, telling.html: rendering.html_page}
     if also_in is not None:
-        for name, render in (("md", rendering.markdown), ("html", page.html_page), ("json", rendering.json_text)):
+        for name, render in (("md", rendering.markdown), ("html", rendering.html_page), ("json", rendering.json_text)):
             files[also_in / f"report.{name}"] = render
-    if as_json:
+    if telling.as_json:
         typer.echo(rendering.json_text(report), nl=False)
     else:
-        print_tables(report)
+        output(100).print(Markdown(rendering.markdown(report)))
     try:
         for path, render in files.items():
             if path is not None:

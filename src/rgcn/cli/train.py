@@ -1,86 +1,123 @@
-"""`rgcn train`: from a configuration to a result."""
+"""`rgcn train`, `resume`, `evaluate` and `runs`: from a configuration, or from where a run is, to a result."""
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.markup import escape
 
-from rgcn.cli.options import MOST_RUNS, AsJson, Changes, Device, Jobs, Mirror, Quiet, Threads
+from rgcn import runs
+from rgcn.cli.model_commands import EvaluateCommand, ResumeCommand, RunsCommand, TrainCommand, TuneCommand
+from rgcn.cli.options import RUNS, TellingOptions
+from rgcn.cli.outcome import Outcome, print_outcome
+from rgcn.cli.printing import output, print_json, report_skipped, table
+from rgcn.cli.training_progress import series_progress, training_progress
+from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
+from rgcn.runs import run_record
+from rgcn.runs.folder import RunFolder
+from rgcn.runs.series import SeriesResult, read_series, run_series
+from rgcn.runs.tracking import check_trackers
+from rgcn.tasks.task import task_of
+from rgcn.words import count as counted
+from rgcn.words import duration
 
 if TYPE_CHECKING:
-    from rgcn.config import RunConfig
-    from rgcn.runs import RunResult
+    from rgcn.runs.training import RunResult
 
-DEFAULT_FOLDER = Path("runs")
+COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
 
-def train(
-    configuration: Annotated[
-        str, typer.Argument(help="A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
-    ],
-    seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
-    changes: Changes = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to keep the run in. By default a new one under runs/.", show_default=False),
-    ] = None,
-    no_keep: Annotated[bool, typer.Option("--no-keep", help="Keep nothing: no folder, no checkpoints.")] = False,
-    runs: Annotated[
-        int,
-        typer.Option(min=1, max=MOST_RUNS, help="Train with so many seeds, a folder each; mean, deviation and error."),
-    ] = 1,
-    jobs: Jobs = 1,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(help="Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."),
-    ] = None,
-    device: Device = None,
-    threads: Threads = None,
-    mirror: Mirror = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train a model, measure it on every split, and show some of its predictions.
-
-    Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
-    weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.
-    """
-    from rgcn.runs import load_configuration
-
-    if jobs > 1 and runs == 1:
+def train(asked: TrainCommand) -> None:
+    if asked.jobs > 1 and asked.runs == 1:
         raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
-    if out is not None and no_keep:
+    if asked.out is not None and asked.no_keep:
         raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
-    overrides = {"seed": seed, "training.device": device, "trackers": track}
-    given = {key: value for key, value in overrides.items() if value is not None}
-    config = load_configuration(configuration, changes or [], given)
-    folder = None if no_keep else out or free_folder(configuration)
+    config = configured(asked, trackers=asked.track)
+    folder = None if asked.no_keep else asked.out or _free_folder(asked.configuration)
     try:
-        if runs > 1:
-            from rgcn.cli.series import train_series
-
-            train_series(config, runs, jobs, folder, mirror, as_json, quiet)
+        if asked.runs > 1:
+            _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
-            show(_train_one(config, folder, mirror, quiet), folder, as_json)
+            result = _train_one(config, folder, asked.mirror, asked.quiet)
+            _show(result, folder, asked.as_json)
     finally:
-        if folder is not None and out is None:
+        if folder is not None and asked.out is None:
             with suppress(OSError):  # a folder of our own choice in which nothing came to be
                 folder.rmdir()
 
 
-def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
-    """A finished run: one JSON object, or figures and examples."""
-    from rgcn.cli.outcome import print_outcome
+def resume(asked: ResumeCommand) -> None:
+    folder = asked.folder
+    if (folder / "series.json").exists():
+        _train_series(*read_series(folder), folder, asked.mirror, asked)
+        return
+    run = RunFolder(folder)
+    run.check()
+    if run.result() is not None and not asked.quiet:
+        typer.echo(f"{folder} is finished; nothing is left to do", err=True)
+    about = run.about()
+    with training_progress(about["epochs"], asked.quiet, task_of(about["task"]).headline) as progress:
+        result = runs.resume(folder, asked.mirror, progress.epoch, progress.step, track=not asked.no_track)
+    _show(result, folder, asked.as_json)
 
+
+def evaluate(asked: EvaluateCommand) -> None:
+    run = RunFolder(asked.folder)
+    run.check()
+    if run.result() is None:
+        typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
+    found = runs.evaluate(run, asked.split, asked.mirror)
+    if asked.as_json:
+        print_json(found)
+        return
+    typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}, {found['split']} split")
+    output(least=100).print(task_of(found["task"]).to(Outcome).evaluated(found["metrics"]))
+
+
+def list_runs(asked: RunsCommand) -> None:
+    folder = asked.folder
+    if not folder.is_dir() and folder != RUNS:
+        raise DataError(f"{folder}: there is no such folder")
+    lines, complaints = run_record.list_runs(folder)
+    for complaint in complaints:
+        typer.echo(f"rgcn: {complaint}", err=True)
+    if asked.as_json:
+        print_json([asdict(line) for line in lines])
+    elif lines:
+        _print_runs(lines)
+    else:
+        typer.echo(f"no runs in {folder}; `rgcn train rgcn/nc-world` makes one", err=True)
+
+
+def _print_runs(lines: list[run_record.RunLine]) -> None:
+    figures = ("metric", "epochs", "time")
+    drawn = table(("run", "task", "model, data, seed", *figures, "state"), figures)
+    for column in (drawn.columns[0], drawn.columns[-1]):
+        column.no_wrap = True
+    for line in lines:
+        drawn.add_row(
+            escape(line.run),
+            task_of(line.task).noun,
+            escape(f"{line.model} on {line.dataset}, {line.seed}"),
+            line.words(),
+            f"{line.epoch:,}" if line.epoch == line.epochs else f"{line.epoch:,} of {line.epochs:,}",
+            "" if line.seconds is None else duration(line.seconds),
+            f"[{COLORS.get(line.status, 'magenta')}]{line.status}[/]",
+        )
+    output(140).print(drawn)
+
+
+def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
+    """A finished run: one JSON object, or figures and examples."""
     if as_json:
-        typer.echo(json.dumps(result.as_dict()))
+        print_json(result.as_dict())
         return
     print_outcome(result)
     if folder is not None:
@@ -90,13 +127,25 @@ def show(result: RunResult, folder: Path | None, as_json: bool) -> None:
         )
 
 
-def free_folder(configuration: str) -> Path:
-    """A new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, then runs/rgcn-nc-aifb-2, ..."""
+def configured(asked: TrainCommand | TuneCommand, **more: Any) -> RunConfig:
+    """The configuration that is named, with what else was said."""
+    overrides = {"seed": asked.seed, "training.device": asked.device, **more}
+    given = {key: value for key, value in overrides.items() if value is not None}
+    return runs.load_configuration(asked.configuration, asked.changes or [], given)
+
+
+def plain_name(configuration: str) -> str:
+    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml."""
     path = Path(configuration)
     name = path.stem if path.suffix in (".yaml", ".yml") else configuration
-    name = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+
+
+def _free_folder(configuration: str) -> Path:
+    """A new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, then runs/rgcn-nc-aifb-2, ..."""
+    name = plain_name(configuration)
     for number in count(1):
-        folder = DEFAULT_FOLDER / (name if number == 1 else f"{name}-{number}")
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir(parents=True)  # made at once, so that two who begin in the same moment get one each
             return folder
@@ -108,28 +157,43 @@ def free_folder(configuration: str) -> Path:
 
 
 def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> RunResult:
-    from rgcn.cli.data import report_skipped
-    from rgcn.cli.training_progress import training_progress
-    from rgcn.runs import RunFolder, load_data
-    from rgcn.runs import train as run
-    from rgcn.runs.tracking import check_trackers
-    from rgcn.tasks.task import task_of
-
     check_trackers(config.trackers)
     if folder is not None:
         RunFolder(folder).refuse_unless_free()
-    graph = load_data(config.data, mirror)  # after all that can be refused without it
+    graph = runs.load_data(config.data, mirror)  # after all that can be refused without it
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
     with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
-        return run(config, graph, folder, progress.epoch, progress.step)
+        return runs.train(config, graph, folder, progress.epoch, progress.step)
 
 
-def list_configurations() -> None:
-    """List the configurations that come with rgcn."""
-    from rgcn.runs import shipped_configurations
+def _train_series(
+    config: RunConfig, number: int, jobs: int, folder: Path | None, mirror: Path | None, telling: TellingOptions
+) -> None:
+    """Train with several seeds, or go on with those that are not finished, and show what they say together."""
+    with series_progress(telling.quiet) as progress:
+        progress.begin(config.model.title, number, config.training.epochs)
+        result = run_series(config, number, folder=folder, jobs=jobs, mirror=mirror, listener=progress)
+    if telling.as_json:
+        print_json(result.as_dict())
+    else:
+        _print_series(result)
+        if folder is not None:
+            typer.echo(f"Kept in {folder}, a folder for each seed; every figure is in {folder / 'series.json'}.")
+    if result.failures:
+        raise typer.Exit(1)
 
-    for name, path in shipped_configurations().items():
-        first = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
-        typer.echo(f"{name:<22} {first}")
+
+def _print_series(result: SeriesResult) -> None:
+    """Mean, standard deviation and standard error of every metric."""
+    title = f"{result.config.model.title} on {result.config.data.title}: {counted(len(result.results), 'run')}"
+    figures = ("mean", "standard deviation", "standard error")
+    drawn = table(("split", "metric", *figures), figures, title)
+    for split, metrics in result.summary().items():
+        for metric, spread in metrics.items():
+            values = spread.mean, spread.standard_deviation, spread.standard_error
+            drawn.add_row(split, metric, *("" if value is None else f"{value:.4f}" for value in values))
+    output().print(drawn)
+    for row in result.failures:
+        typer.echo(f"seed {row.seed} failed: {row.error}", err=True)

@@ -1,127 +1,156 @@
-"""How far a training has come: a bar on a terminal, a line now and then elsewhere, all of it on standard error."""
+"""How far a training, or several with different seeds, has come: bars on a terminal, lines elsewhere; on stderr."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+from rich import progress as bars
+from rich.console import Console
 
-from rgcn.words import rough_duration
-
-if TYPE_CHECKING:
-    from rgcn.tasks.epoch import Epoch
-    from rgcn.tasks.task import Metric
+from rgcn.runs.series import SeriesListener, SeriesRow
+from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.words import duration, rough_duration
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0
-SHORTEST_PAUSE_S = 0.05
+SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost more than a step
 
 
 class TrainingProgress:
-    """What a training reports to: `step` after every step, `epoch` with every report."""
+    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
+
+    Each step is an epoch or a batch; what is shown of them is the loss and this metric.
+    """
+
+    def __init__(self, total: int, metric: Metric, bar: bars.Progress | None = None, quiet: bool = False) -> None:
+        self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
+        self.last: dict[str, float] = {}
+        self.first: tuple[float, int] | None = None  # when this session began, and with which step
+        self.said, self.said_at, self.words = 0, 0.0, ""
+        if bar is not None:
+            self.task = bar.add_task("", total=total, speed="")
 
     def step(self, number: int) -> None:
         """So many steps are done."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first, self.said_at = (now, number), now
+            self.said = number - number % max(1, self.total // LINES)
+            if self.bar is not None:
+                # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
+                self.bar.update(self.task, completed=number)
+                self.bar.reset(self.task, completed=number, total=self.total)
+        if now - self.said_at >= (LONGEST_SILENCE_S if self.bar is None else SHORTEST_PAUSE_S):
+            self._say(number)
 
     def epoch(self, epoch: Epoch) -> None:
-        """Figures there are to show."""
+        """Figures there are to show; what is measured now and then is shown until it is measured again."""
+        self.last |= epoch.figures
+        self.words = f"loss {epoch.loss:.4f}"
+        for split in ("train", "valid"):
+            value = self.last.get(f"{split}_{self.metric.name}")
+            self.words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
+        a_tenth = epoch.number - self.said >= self.total / LINES
+        due = a_tenth if self.bar is None else time.monotonic() - self.said_at >= SHORTEST_PAUSE_S
+        if due or epoch.number == self.total:
+            self._say(epoch.number)
+
+    def _say(self, number: int) -> None:
+        self.said, self.said_at = number, time.monotonic()
+        began, first = self.first or (self.said_at, number)
+        steps, seconds = number - first, self.said_at - began
+        speed = left = ""
+        if steps and seconds > 0:
+            speed = f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
+            left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if number < self.total else ""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=number, description=self.words, speed=speed)
+        elif not self.quiet:
+            typer.echo(f"epoch {number}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
+
+
+@contextmanager
+def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress | None]:
+    """Bars, where somebody sees them."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+    else:
+        with bars.Progress(*columns, console=console) as bar:
+            yield bar
 
 
 @contextmanager
 def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    """`total` steps, each an epoch or a batch; what is shown of them is the loss and this figure."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet:
-        yield TrainingProgress()
-    elif not console.is_terminal:
-        yield _Lines(total, Figures(metric))
-    else:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        speed = TextColumn("{task.fields[speed]}")
-        columns = TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), speed
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-            yield _Bar(bar, total, Figures(metric))
+    """What one training reports to."""
+    words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
+    columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
+    with _drawn(quiet, *columns, bars.TimeRemainingColumn()) as bar:
+        yield TrainingProgress(total, metric, bar, quiet)
 
 
-class Figures:
-    """Loss and metric of a training, in short; what is measured now and then is shown until it is measured again."""
+class _Series(SeriesListener):
+    """A line for each run, or a bar for each configuration, where what is under way counts by its epochs."""
 
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
-        self.last: dict[str, float] = {}
+    def __init__(self, bar: bars.Progress | None = None) -> None:
+        self.bar = bar
 
-    def words(self, epoch: Epoch) -> str:
-        self.last |= epoch.figures
-        words = f"loss {epoch.loss:.4f}"
-        for split in ("train", "valid"):
-            value = self.last.get(f"{split}_{self.metric.name}")
-            words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
-        return words
+    def begin(self, name: str, runs: int, epochs: int) -> None:
+        self.name, self.runs, self.epochs, self.done = name, runs, epochs, 0
+        self.under_way: dict[int, float] = {}
+        if self.bar is not None:
+            self.task = self.bar.add_task(name, total=runs, runs=f"0/{runs}")
 
+    def epoch(self, seed: int, epoch: Any) -> None:
+        self.under_way[seed] = epoch.number / self.epochs
+        self._show()
 
-class _Bar(TrainingProgress):
-    def __init__(self, bar: Any, total: int, figures: Figures) -> None:
-        self.figures = figures
-        self.bar, self.task = bar, bar.add_task("", total=total, speed="")
-        self.first: tuple[float, int] | None = None
-        self.shown = self.described = 0.0
+    def ran(self, row: SeriesRow) -> None:
+        self.under_way.pop(row.seed, None)
+        self.done += 1
+        if self.bar is None or row.outcome in ("failed", "reused"):
+            self._say(f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
+        self._show()
 
-    def step(self, number: int) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first = now, number
-            # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
-            self.bar.update(self.task, completed=number)
-            self.bar.reset(self.task, completed=number, total=self.bar.tasks[0].total)
-        if now - self.shown < SHORTEST_PAUSE_S:  # drawing more often than anyone can see would cost more than a step
-            return
-        self.shown = now
-        self.bar.update(self.task, completed=number, speed=_speed(number - self.first[1], now - self.first[0]))
+    def absent(self, name: str, why: str) -> None:
+        self._say(f"{name}: {why}")
 
-    def epoch(self, epoch: Epoch) -> None:
-        words = self.figures.words(epoch)
-        last = epoch.number == self.bar.tasks[0].total
-        if last or time.monotonic() - self.described >= SHORTEST_PAUSE_S:
-            self.described = time.monotonic()
-            self.bar.update(self.task, completed=epoch.number, description=words)
+    def _say(self, words: str) -> None:
+        if self.bar is None:
+            typer.echo(words, err=True)
+        else:
+            self.bar.console.print(words, markup=False, highlight=False)
+
+    def _show(self) -> None:
+        if self.bar is not None:
+            completed = self.done + sum(self.under_way.values())
+            self.bar.update(self.task, completed=completed, runs=f"{self.done}/{self.runs}")
 
 
-class _Lines(TrainingProgress):
-    def __init__(self, total: int, figures: Figures) -> None:
-        self.total, self.figures = total, figures
-        self.first: tuple[float, int] | None = None
-        self.said, self.said_at = 0, time.monotonic()
-        self.words = ""
-
-    def step(self, number: int) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first, self.said = (now, number), number - number % max(1, self.total // LINES)
-        if now - self.said_at >= LONGEST_SILENCE_S:
-            self._say(number)
-
-    def epoch(self, epoch: Epoch) -> None:
-        self.words = self.figures.words(epoch)
-        if epoch.number - self.said >= self.total / LINES or epoch.number == self.total:
-            self._say(epoch.number)
-
-    def _say(self, number: int) -> None:
-        now = time.monotonic()
-        self.said, self.said_at = number, now
-        done, seconds = (0, 0.0) if self.first is None else (number - self.first[1], now - self.first[0])
-        left = (
-            f"  {rough_duration((self.total - number) * seconds / done)} left" if done and number < self.total else ""
-        )
-        typer.echo(f"epoch {number}/{self.total}  {self.words}  {_speed(done, seconds)}{left}".rstrip(), err=True)
+@contextmanager
+def series_progress(quiet: bool) -> Iterator[SeriesListener]:
+    """What hears of several trainings."""
+    name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
+    with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
+        yield SeriesListener() if quiet else _Series(bar)
 
 
-def _speed(steps: int, seconds: float) -> str:
-    if not steps or seconds <= 0:
-        return ""
-    return f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
+def row_words(row: SeriesRow) -> str:
+    """A seed and how it went, in a line.
+
+    >>> from rgcn.runs.configuration import DEFAULT_TASK
+    >>> result = {"task": DEFAULT_TASK, "metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}
+    >>> row_words(SeriesRow(3, "reused", result))
+    'seed 3: test accuracy 94.4 %, 520 ms (was there, not run again)'
+    """
+    if row.result is None:
+        return f"seed {row.seed} failed: {row.error}"
+    metric = task_of(row.result["task"]).headline
+    found = {split: figures.get(metric.name) for split, figures in row.result["metrics"].items()}
+    parts = [f"{split} {metric.title} {metric.words(one)}" for split, one in found.items() if one is not None]
+    notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
+    return f"seed {row.seed}: {', '.join([*parts, duration(row.result['seconds'])])}{notes.get(row.outcome, '')}"

@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-Triple = tuple[str, str, str]
+import numpy as np
+
+from rgcn.data.reading import read
+from rgcn.graph import SPLITS, KnowledgeGraph
+
 MIN_DEGREE = 161  # the degree that leaves exactly the 299 entities FB-Toy was drawn from
 
 
-def cut(splits: Mapping[str, Sequence[Triple]], min_degree: int = MIN_DEGREE) -> dict[str, list[Triple]]:
-    """The small graph: triples among the entities of at least `min_degree` training triples.
+def cut(graph: KnowledgeGraph, min_degree: int = MIN_DEGREE) -> KnowledgeGraph:
+    """The triples among the entities of at least `min_degree` training triples; all nodes and relations stay.
 
     Degree counts head and tail occurrences in training. Valid and test keep only triples whose entities and relation
     are still met in the small training set, so that every question in them can be answered from it.
 
-    >>> train = [("a", "r", "b"), ("b", "r", "a"), ("a", "s", "c")]
-    >>> small = cut({"train": train, "valid": [("a", "s", "b")], "test": [("b", "r", "b")]}, min_degree=2)
-    >>> small["train"], small["valid"], small["test"]
-    ([('a', 'r', 'b'), ('b', 'r', 'a')], [], [('b', 'r', 'b')])
+    >>> triples = [("a", "r", "b"), ("b", "r", "a"), ("a", "s", "c"), ("a", "s", "b"), ("b", "r", "b")]
+    >>> cut(KnowledgeGraph.from_triples(triples, triple_splits=np.array([0, 0, 0, 1, 2])), min_degree=2).named()
+    [('a', 'r', 'b'), ('b', 'r', 'a'), ('b', 'r', 'b')]
     """
-    degree: Counter[str] = Counter()
-    for head, _, tail in splits["train"]:
-        degree[head] += 1
-        degree[tail] += 1
-    busy = {entity for entity, count in degree.items() if count >= min_degree}
-    train = [(h, r, t) for h, r, t in splits["train"] if h in busy and t in busy]
-    entities = {end for h, _, t in train for end in (h, t)}
-    relations = {r for _, r, _ in train}
-    small = {"train": train}
-    for split in ("valid", "test"):
-        small[split] = [(h, r, t) for h, r, t in splits[split] if h in entities and t in entities and r in relations]
-    return small
+    ends, relations = graph.triples[:, [0, 2]], graph.triples[:, 1]
+    in_train = np.asarray(graph.triple_splits == SPLITS.index("train"), dtype=bool)
+    train = in_train & (graph.degrees("train")[ends] >= min_degree).all(axis=1)
+    met = np.isin(ends, ends[train]).all(axis=1) & np.isin(relations, relations[train])
+    return graph.with_triples(train | (met & ~in_train))
 
 
 def cut_folder(splits: Mapping[str, Path], target: Path, min_degree: int = MIN_DEGREE) -> None:
     """Write {train,valid,test}.txt of the small graph into `target`, from the large one's file for each split."""
-    read = {split: list(_triples(path)) for split, path in splits.items()}
-    for split, triples in cut(read, min_degree).items():
-        text = "".join(f"{h}\t{r}\t{t}\n" for h, r, t in triples)
+    small = cut(read(splits), min_degree)
+    for split in splits:
+        text = "".join("\t".join(triple) + "\n" for triple in small.named(small.split_triples(split)))
         (target / f"{split}.txt").write_bytes(text.encode())
-
-
-def _triples(path: Path) -> Iterator[Triple]:
-    """The lines of a triple file: three tab-separated names; the mirror's own file may be compressed."""
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    for line in text.split("\n"):
-        if line.strip():
-            head, relation, tail = line.rstrip("\r").split("\t")
-            yield head, relation, tail

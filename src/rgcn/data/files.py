@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import os
-import zlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import NamedTuple
 
 from rgcn.axis_tables import READERS
-from rgcn.data.formats import reader_of_ending
-from rgcn.errors import DataError, ParseError, close_matches
+from rgcn.compression import DAMAGE, compression_of, expanding, without_compression
+from rgcn.errors import ConfigError, DataError, ParseError, close_matches
 
 PathLike = str | os.PathLike[str]
 
-COMPRESSION_SUFFIXES = {".gz": "gz", ".bz2": "bz2", ".zst": "zst", ".zstd": "zst"}
 SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test"}
 
 # A file may be refused for what it expands to, not for being large: real triples shrink ten- to fiftyfold, gzip at its
@@ -26,9 +22,6 @@ SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test
 MAX_EXPANSION_RATIO = 250
 EXPANSION_ALWAYS_ALLOWED = 16 << 20
 MAX_LINE_BYTES = 64 << 20
-# Brackets or elements within each other. People's files stay below a few dozen; the parsers of RDF/XML and JSON-LD take
-# time or stack that grows with the depth for everything inside.
-MAX_NESTING = 500
 BLOCK_BYTES = 4 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -41,10 +34,6 @@ class SourceFile:
     format: str
     split: str | None = None
 
-    @property
-    def is_rdf(self) -> bool:
-        return READERS.find(self.format).is_rdf
-
 
 def known_format(name: str) -> str:
     """The format a name or suffix stands for; a reader's dotted name is one of its own.
@@ -54,8 +43,7 @@ def known_format(name: str) -> str:
     """
     if READERS.problem(name) is None:
         return name
-    found = reader_of_ending(name.lower().lstrip(".").replace("-", "").replace("/", ""))
-    if found is not None:
+    if found := _reader_of(name.lower().lstrip(".").replace("-", "").replace("/", "")):
         return found
     raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
 
@@ -66,7 +54,18 @@ def format_of(path: PathLike) -> str | None:
     >>> format_of("graph.nt.gz"), format_of("train.txt"), format_of("notes.doc")
     ('nt', 'tsv', None)
     """
-    return reader_of_ending(_ending(path))
+    return _reader_of(_ending(path))
+
+
+def _reader_of(ending: str) -> str | None:
+    """The reader of files that end so; built-in ones come first, and installed ones are only loaded after them."""
+    for name in READERS.names():
+        try:
+            if ending in READERS.find(name).endings:
+                return name
+        except ConfigError as error:  # noqa: PERF203 - another's broken package should not hide the user's files
+            warnings.warn(str(error), stacklevel=3)
+    return None
 
 
 def bare_name(path: PathLike) -> str:
@@ -75,7 +74,7 @@ def bare_name(path: PathLike) -> str:
     >>> bare_name("data/train.txt.gz"), bare_name("v1.2.nt")
     ('train', 'v1.2')
     """
-    name = _without_compression(Path(path).name)
+    name = without_compression(Path(path).name)
     return Path(name).stem if format_of(name) else name
 
 
@@ -103,23 +102,22 @@ def find_files(
     """
     forced = None if format is None else known_format(format)
     if isinstance(path, Mapping):
-        return _named_splits(path, forced)
+        return _in_split_order([_source(file, forced, split) for split, file in named_splits(path)])
     place = existing(path)
     if place.is_dir():
         return _in_folder(place, forced, {other.resolve() for other in leave_out})
     return [_source(place, forced)]
 
 
-def _named_splits(paths: Mapping[str, PathLike], forced: str | None) -> list[SourceFile]:
-    sources = []
+def named_splits(paths: Mapping[str, PathLike], what: str = "file") -> Iterator[tuple[str, Path]]:
+    """(split, its file), as a user names them."""
     for name, path in paths.items():
         if name not in SPLIT_NAMES:
-            raise DataError(f"unknown split {name!r}; splits are called train, valid (or dev) and test")
-        file = existing(path, "file")
+            raise DataError(f"unknown split {name!r} of a {what}; splits are called train, valid (or dev) and test")
+        file = existing(path, what)
         if file.is_dir():
             raise DataError(f"the {name} split must be a file, but {file} is a folder")
-        sources.append(_source(file, forced, SPLIT_NAMES[name]))
-    return _in_split_order(sources)
+        yield SPLIT_NAMES[name], file
 
 
 def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[SourceFile]:
@@ -131,15 +129,10 @@ def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[S
     if not readable:
         there = ", ".join(e.name for e in entries[:5]) or "nothing"
         raise DataError(f"no readable files in {folder} (it holds {there}); known formats are {_formats_in_words()}")
-    stems = [Path(_without_compression(file.path.name)).stem.lower() for file in readable]
+    stems = [Path(without_compression(file.path.name)).stem.lower() for file in readable]
     if "train" in stems:
-        return _in_split_order(
-            [
-                SourceFile(file.path, file.format, SPLIT_NAMES[stem])
-                for file, stem in zip(readable, stems, strict=True)
-                if stem in SPLIT_NAMES
-            ]
-        )
+        named = [(file, SPLIT_NAMES.get(stem)) for file, stem in zip(readable, stems, strict=True)]
+        return _in_split_order([replace(file, split=split) for file, split in named if split])
     kinds = {READERS.find(file.format).plural or f"{file.format} files": file.path.name for file in reversed(readable)}
     if len(kinds) > 1:
         first, second, *_ = (f"{kind} ({name})" for kind, name in sorted(kinds.items()))
@@ -163,12 +156,10 @@ def _in_split_order(sources: list[SourceFile]) -> list[SourceFile]:
 
 
 def _source(path: Path, forced: str | None, split: str | None = None) -> SourceFile:
-    found = forced or format_of(path)
-    if found is None:
-        raise DataError(
-            f"the format of {path} cannot be told from its name; give format=, one of {_formats_in_words()}"
-        )
-    return SourceFile(path, found, split)
+    if found := forced or format_of(path):
+        return SourceFile(path, found, split)
+    known = _formats_in_words()
+    raise DataError(f"the format of {path} cannot be told from its name; give format=, one of {known}")
 
 
 def _formats_in_words() -> str:
@@ -176,15 +167,7 @@ def _formats_in_words() -> str:
 
 
 def _ending(path: PathLike) -> str:
-    return Path(_without_compression(Path(path).name)).suffix.lower().lstrip(".")
-
-
-def _without_compression(name: str) -> str:
-    return Path(name).stem if Path(name).suffix.lower() in COMPRESSION_SUFFIXES else name
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+    return Path(without_compression(Path(path).name)).suffix.lower().lstrip(".")
 
 
 class ByteSource:
@@ -208,99 +191,35 @@ class ByteSource:
             self._raw = path.open("rb")
         except OSError as error:
             raise DataError(f"cannot open {path}: {error.strerror}") from None
-        self._compression = COMPRESSION_SUFFIXES.get(path.suffix.lower())
-        self._stream = _expanding(self._raw, self._compression)
+        self._stream = expanding(self._raw, compression_of(path))
 
     def read(self, size: int) -> bytes:
         """Up to `size` bytes (a few more from zst); b"" at the end."""
         try:
             data = self._stream.read(size)
-        except (EOFError, OSError, zlib.error, _ZstdError) as error:
-            raise ParseError(
-                str(self.path), None, "", f"the {self._compression or 'file'} data are damaged or cut short ({error})"
-            ) from None
+        except DAMAGE as error:
+            reason = f"the {compression_of(self.path) or 'file'} data are damaged or cut short ({error})"
+            raise ParseError(str(self.path), None, "", reason) from None
         self._expanded += len(data)
         taken = self._raw.tell()
         if self._on_progress is not None and taken > self._reported:
             self._on_progress(taken - self._reported)
             self._reported = taken
-        self._refuse_bomb(taken)
-        return data
-
-    def _refuse_bomb(self, taken: int) -> None:
         if self._expanded > EXPANSION_ALWAYS_ALLOWED and self._expanded > MAX_EXPANSION_RATIO * taken:
             raise DataError(
                 f"{self.path} expands more than {MAX_EXPANSION_RATIO}-fold, to over {self._expanded >> 20} MiB: "
                 "this looks like a decompression bomb; expand it yourself if you trust it"
             )
-
-    def close(self) -> None:
-        self._raw.close()
+        return data
 
     def __enter__(self) -> ByteSource:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        self._raw.close()
 
 
-class _ZstdError(Exception):
-    """Zstandard data that do not decode, or end too soon."""
-
-
-class _ZstdReader:
-    """Frames one after the other; the library's own stream reader takes a cut-off frame for a complete one."""
-
-    PIECE = 2048  # one byte of zst may stand for 32 KiB, so a piece never expands beyond 64 MiB
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        import zstandard
-
-        self._raw = raw
-        self._new_frame: Callable[[], Any] = zstandard.ZstdDecompressor().decompressobj
-        self._error = zstandard.ZstdError
-        self._frame: Any = None
-        self._left_over = b""
-        self._frames = 0
-
-    def read(self, size: int, /) -> bytes:
-        parts, length = [], 0
-        while length < size:
-            piece = self._left_over or self._raw.read(self.PIECE)
-            self._left_over = b""
-            if not piece:
-                if self._frame is not None or not self._frames:
-                    raise _ZstdError("the last frame is not complete")
-                break
-            if self._frame is None:
-                self._frame = self._new_frame()
-                self._frames += 1
-            try:
-                part = self._frame.decompress(piece)
-            except self._error as error:
-                raise _ZstdError(str(error)) from None
-            if self._frame.eof:
-                self._left_over = self._frame.unused_data
-                self._frame = None
-            parts.append(part)
-            length += len(part)
-        return b"".join(parts)
-
-
-def _expanding(raw: IO[bytes], compression: str | None) -> _Readable:
-    if compression == "gz":
-        return gzip.GzipFile(fileobj=raw)
-    if compression == "bz2":
-        return bz2.BZ2File(raw)
-    if compression == "zst":
-        return _ZstdReader(raw)
-    return raw
-
-
-@dataclass(frozen=True)
-class LineBlock:
+class LineBlock(NamedTuple):
     """Some whole lines of a file; `first_line` is the number of the first, from 1."""
 
     first_line: int
@@ -320,18 +239,29 @@ def line_blocks(source: ByteSource, quoted: bool = False) -> Iterator[LineBlock]
         cut = held.rfind(b"\n") + 1
         too_long = len(held) > MAX_LINE_BYTES
         if not cut and too_long:
-            raise ParseError(
-                str(source.path),
-                first_line,
-                held[:100].decode(errors="replace"),
-                f"a line of more than {MAX_LINE_BYTES >> 20} MiB; is this a text file?",
-            )
+            reason = f"a line of more than {MAX_LINE_BYTES >> 20} MiB; is this a text file?"
+            raise ParseError(str(source.path), first_line, held[:100].decode(errors="replace"), reason)
         if cut and (too_long or not quoted or held.count(b'"', 0, cut) % 2 == 0):
             yield LineBlock(first_line, held[:cut])
             first_line += held.count(b"\n", 0, cut)
             held = held[cut:]
     if held:
         yield LineBlock(first_line, held)
+
+
+def decoded_lines(block: LineBlock, path: Path, bad_lines: BadLines) -> Iterator[tuple[int, str]]:
+    """The lines of a block and their numbers; one that is no text, or has a NUL byte in it, is a bad one."""
+    for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+        reason = "a NUL byte" if b"\0" in line else None
+        try:
+            text = line.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            text = line.decode(errors="replace")
+            reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
+        if reason is None:
+            yield number, text
+        else:
+            bad_lines.report(path, number, text, reason)
 
 
 class BadLines:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from rgcn.data.atomic import write_atomically
+from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.graph.knowledge_graph import ARRAYS
 
 FORMAT_VERSION = 1
 
@@ -24,10 +25,7 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
     """Write a graph into a folder; `load_graph` gives it back with the same fingerprint."""
     from safetensors.numpy import save
 
-    arrays: dict[str, Any] = {"triples": graph.triples}
-    for name in ("node_kinds", "triple_splits", "features", "edge_weights"):
-        if getattr(graph, name) is not None:
-            arrays[name] = getattr(graph, name)
+    arrays = {name: array for name in ARRAYS if (array := getattr(graph, name)) is not None}
     vocabularies = {"nodes": graph.nodes, "relations": graph.relations}
     if graph.labels is not None:
         vocabularies["classes"] = graph.labels.names
@@ -35,8 +33,7 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
             arrays[f"label_{name}"] = getattr(graph.labels, name)
     encode = json.JSONEncoder(ensure_ascii=False).encode  # one for all: json.dumps makes a new one for each name
     for name, vocabulary in vocabularies.items():
-        lines = "".join(f"{encode(item)}\n" for item in vocabulary)
-        write_atomically(folder / f"{name}.jsonl", lines)
+        write_atomically(folder / f"{name}.jsonl", "".join(f"{encode(item)}\n" for item in vocabulary))
     write_atomically(folder / "arrays.safetensors", save({k: np.ascontiguousarray(v) for k, v in arrays.items()}))
     about = {
         "format": "rgcn-graph",
@@ -52,6 +49,7 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
 
 def load_graph(folder: Path) -> KnowledgeGraph:
     """Read what `save_graph` wrote, and check that it is whole."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     about = read_json(folder / "graph.json", "rgcn-graph", FORMAT_VERSION)
@@ -59,25 +57,18 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         arrays = load_file(folder / "arrays.safetensors")
         labels = None
         if "label_nodes" in arrays:
-            names = _names(folder, "classes", "class")
-            labels = NodeLabels(arrays["label_nodes"], arrays["label_classes"], names, arrays["label_splits"])
+            nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
+            labels = NodeLabels(nodes, classes, _names(folder, "classes", "class"), splits)
+        given: dict[str, Any] = {"triples": arrays["triples"], **{name: arrays.get(name) for name in ARRAYS}}
         graph = KnowledgeGraph(
-            arrays["triples"],
-            _names(folder, "nodes", "node"),
-            _names(folder, "relations", "relation"),
-            node_kinds=arrays.get("node_kinds"),
+            nodes=_names(folder, "nodes", "node"),
+            relations=_names(folder, "relations", "relation"),
             labels=labels,
-            triple_splits=arrays.get("triple_splits"),
-            features=arrays.get("features"),
-            edge_weights=arrays.get("edge_weights"),
             name=about["name"],
+            **given,
         )
-    except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder}: not a whole saved graph ({error})") from error
-    except Exception as error:
-        if type(error).__module__.startswith("safetensors") or "Safetensor" in type(error).__name__:
-            raise DataError(f"{folder / 'arrays.safetensors'}: damaged ({error})") from error
-        raise
+    except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
+        raise DataError(f"{folder}: not a whole saved graph: a file is missing or damaged ({error})") from error
     if graph.fingerprint != about["fingerprint"]:
         raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
     return graph

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+from pyoxigraph import RdfFormat, parse, serialize
 
+from rgcn.data.document_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
-from rgcn.data.json_nesting import JsonNestingGuard
-from rgcn.data.numbering import TripleCollector
 from rgcn.data.readers import Reading, TripleReader
-from rgcn.data.xml_entities import EntityGuard
-from rgcn.data.xml_nesting import XmlNestingGuard
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind
-
-if TYPE_CHECKING:
-    import polars as pl
+from rgcn.graph.interop.rdf_terms import RDF_ENDINGS
 
 LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")
@@ -32,82 +29,61 @@ MAX_WORD_BYTES = 4 << 20  # of a name in Turtle, which is looked at again whenev
 SHORT_LINE = 17  # bytes: no triple is shorter, so lines that are so on average are mostly blank or comments
 
 # Turtle and TriG need none: their parser keeps open brackets in a list of its own, 500,000 deep in seconds.
-_NESTING_GUARDS: dict[str, type[JsonNestingGuard] | type[XmlNestingGuard]] = {
-    "rdf": XmlNestingGuard,
-    "jsonld": JsonNestingGuard,
-}
+_NESTING_GUARDS: dict[str, Any] = {"rdf": XmlNestingGuard, "jsonld": JsonNestingGuard}
 _FORMAT_IN_WORDS = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
 # A string that is never closed reaches to the end: else each quote in it would be tried as the beginning of another.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
 _NOT_IN_A_WORD = (b" ", b"\n", b'"', b"\t", b"\r", b"+")
 _BLANK_LINES = re.compile(rb"\n[ \t\r\n]+")
 _OBJECT = r'^(<<|<[^>]*>|_:[^ ]+|"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)'
+_ENDLESS_WORD = f"a name or a literal of more than {MAX_WORD_BYTES >> 20} MiB without a space; is this a text file?"
 _NO_TRIPLE_TERMS = "triple terms (RDF-star, RDF 1.2) are not supported: a node is an IRI, a literal or a blank node"
 
 
-def read_rdf(
-    file: SourceFile,
-    source: ByteSource,
-    collector: TripleCollector,
-    bad_lines: BadLines,
-    *,
-    keep_literals: bool = True,
-    blank_prefix: str = "",
-) -> None:
-    """Read one RDF file into the collector; graph names are dropped.
+class _RdfReader(TripleReader):
+    """Graph names are dropped.
 
-    Names: an IRI as it is, a literal in its N-Triples form, a blank node as `_:` + `blank_prefix` + its label. Where
+    Names: an IRI as it is, a literal in its N-Triples form, a blank node as `_:` + the file's prefix + its label. Where
     the format lets the parser invent labels, all blank nodes are called b0, b1, ... by first appearance instead.
     """
-    if file.format in LINE_FORMATS:
-        serialized = _from_lines(file, source, bad_lines)
-    else:
-        serialized = _from_document(file, source, bad_lines)
-    name_of = _term_names(blank_prefix, relabel=file.format not in LINE_FORMATS)
-    for quads in serialized:
-        terms = _terms(quads, file)
-        if not keep_literals:
-            terms = terms.filter(~terms["object"].str.starts_with('"'))
-        collector.add(terms["subject"], terms["relation"], terms["object"], split=file.split, name_of=name_of)
 
-
-class _RdfReader(TripleReader):
     plural = "RDF"
     is_rdf = True
 
     def read(self, reading: Reading) -> None:
-        read_rdf(
-            reading.file,
-            reading.source,
-            reading.collector,
-            reading.bad_lines,
-            keep_literals=reading.keep_literals,
-            blank_prefix=reading.blank_prefix,
-        )
+        file, by_line = reading.file, reading.file.format in LINE_FORMATS
+        serialized = _from_lines if by_line else _from_document
+        name_of = _term_names(reading.blank_prefix, relabel=not by_line)
+        for quads in serialized(file, reading.source, reading.bad_lines):
+            terms = _terms(quads, file)
+            if not reading.keep_literals:
+                terms = terms.filter(~terms["object"].str.starts_with('"'))
+            subject, relation, object_ = terms.get_columns()
+            reading.collector.add(subject, relation, object_, split=file.split, name_of=name_of)
 
 
 class NTriplesReader(_RdfReader):
-    endings = ("nt", "ntriples")
+    endings = RDF_ENDINGS["nt"]
 
 
 class NQuadsReader(_RdfReader):
-    endings = ("nq", "nquads")
+    endings = RDF_ENDINGS["nq"]
 
 
 class TurtleReader(_RdfReader):
-    endings = ("ttl", "turtle")
+    endings = RDF_ENDINGS["ttl"]
 
 
 class TriGReader(_RdfReader):
-    endings = ("trig",)
+    endings = RDF_ENDINGS["trig"]
 
 
 class RdfXmlReader(_RdfReader):
-    endings = ("rdf", "owl", "xml", "rdfs", "rdfxml")
+    endings = RDF_ENDINGS["rdf"]
 
 
 class JsonLdReader(_RdfReader):
-    endings = ("jsonld", "json")
+    endings = RDF_ENDINGS["jsonld"]
 
 
 def node_kinds(names: list[str]) -> NDArray[np.uint8]:
@@ -117,8 +93,7 @@ def node_kinds(names: list[str]) -> NDArray[np.uint8]:
     [0, 1, 2]
     """
     kinds = {'"': int(NodeKind.LITERAL), "_": int(NodeKind.BLANK)}
-    iri = int(NodeKind.IRI)
-    return np.array([kinds.get(name[:1], iri) for name in names], dtype=np.uint8)
+    return np.array([kinds.get(name[:1], 0) for name in names], dtype=np.uint8)  # 0: an IRI
 
 
 def _term_names(blank_prefix: str, relabel: bool) -> Callable[[str], str]:
@@ -142,8 +117,6 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     Having pyoxigraph write N-Quads and polars split them spares asking each quad in Python for its terms; in that
     canonical form a single space stands between terms, and only literals contain others.
     """
-    import polars as pl
-
     lines = pl.DataFrame({"line": quads.decode().split("\n")[:-1]}, schema={"line": pl.String})
     parts = lines.select(pl.col("line").str.splitn(" ", 3).struct.rename_fields(["subject", "relation", "rest"]))
     rest = pl.col("rest")
@@ -154,39 +127,22 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     return terms
 
 
-# -- formats of one statement a line ---------------------------------------------------------------------
-
-
 def _from_lines(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
     for block in line_blocks(source):
-        quads = _whole_block(file, block)
+        data, quads = block.data, None
+        if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
+            data = _BLANK_LINES.sub(b"\n", data)
+        if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
+            with suppress(SyntaxError):
+                quads = _normalized(data, file.format)
         yield _line_by_line(file, block, bad_lines) if quads is None else quads
-
-
-def _whole_block(file: SourceFile, block: LineBlock) -> bytes | None:
-    """The block's quads, or None if one of its lines is malformed."""
-    if b"\0" in block.data or (b"<<" in block.data and any(map(_has_triple_term, block.data.split(b"\n")))):
-        return None
-    data = block.data
-    if data.count(b"\n") * SHORT_LINE > len(data):  # so many empty ones that the parser would spend its time on them
-        data = _BLANK_LINES.sub(b"\n", data)
-    try:
-        return _normalized(data, file.format)
-    except SyntaxError:
-        return None
 
 
 def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> bytes:
     parts = []
     for number, line in enumerate(block.data.split(b"\n"), block.first_line):
-        reason = None
-        if not line:
-            continue
-        if b"\0" in line:
-            reason = "a NUL byte"
-        elif _has_triple_term(line):
-            reason = _NO_TRIPLE_TERMS
-        else:
+        reason = "a NUL byte" if b"\0" in line else _NO_TRIPLE_TERMS if _has_triple_term(line) else None
+        if line and reason is None:
             try:
                 parts.append(_normalized(line, file.format))
             except SyntaxError as error:
@@ -202,44 +158,33 @@ def _has_triple_term(line: bytes) -> bool:
 
 
 def _normalized(data: bytes, format: str) -> bytes:
-    import pyoxigraph
-
-    return _serialized(pyoxigraph.parse(data, format=_parser_format(format))) or b""
+    return _serialized(parse(data, format=RdfFormat.from_extension(format)))
 
 
-def _serialized(quads: Iterator[Any]) -> bytes | None:
-    import pyoxigraph
-
-    with _long_terms_as_syntax_errors():
-        return pyoxigraph.serialize(quads, format=pyoxigraph.RdfFormat.N_QUADS)
-
-
-@contextmanager
-def _long_terms_as_syntax_errors() -> Iterator[None]:
-    """The parser holds a term of 16 MiB (8 in JSON-LD), and says of a longer one that memory is at its end."""
+def _serialized(quads: Iterator[Any]) -> bytes:
     try:
-        yield
-    except MemoryError as error:
+        return serialize(quads, format=RdfFormat.N_QUADS) or b""
+    except MemoryError as error:  # what the parser says of a term that is longer than it holds
         if "buffer maximal size" not in str(error):
             raise
         raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None
 
 
-# -- formats in which a statement may span lines ----------------------------------------------------------
-
-
 def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
-    import pyoxigraph
-
     reader = _DocumentReader(file, source)
     try:
-        quads: Iterator[Any] = pyoxigraph.parse(cast("IO[bytes]", reader), format=_parser_format(file.format))
+        quads: Iterator[Any] = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))
         if file.format in ("ttl", "trig"):
             quads = reader.noting_statements(quads)
         while block := _serialized(islice(quads, QUADS_PER_BLOCK)):
             yield block
     except SyntaxError as error:
-        raise _document_error(file, error, bad_lines) from None
+        reason, number = _reason(error), error.lineno
+        if bad_lines.skip:
+            words = _FORMAT_IN_WORDS[file.format]
+            reason += f" (bad lines cannot be skipped in {words}: a statement may span several lines)"
+        text = "" if number is None else _line_at(file.path, number)[1]
+        raise ParseError(str(file.path), number, text, reason) from None
 
 
 class _DocumentReader:
@@ -251,11 +196,8 @@ class _DocumentReader:
         self._nesting = _NESTING_GUARDS[file.format](file.path) if file.format in _NESTING_GUARDS else None
         self._has_triple_terms = file.format in ("ttl", "trig")
         self._at_start = True
-        self._buffer = b""
-        self._position = 0
-        self._open_triple_terms = 0
-        self._last_bytes = b""
-        self._word_bytes = 0
+        self._buffer = self._last_bytes = b""
+        self._position = self._open_triple_terms = self._word_bytes = 0
 
     def read(self, size: int) -> bytes:
         while self._position >= len(self._buffer):
@@ -277,67 +219,33 @@ class _DocumentReader:
         if self._at_start:
             data, self._at_start = data.removeprefix(UTF8_BOM), False
         if b"\0" in data:
-            line = _line_of_first_nul(self._source.path)
+            line, _ = _line_at(self._source.path, None)
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
         if self._has_triple_terms:
-            self._refuse_deep_triple_terms(data)
-            self._refuse_endless_word(data)
+            self._refuse_endless_terms(data)
         if self._nesting is not None:
             self._nesting.check(data)
         return data if self._entities is None else self._entities.passed(data, last=not data)
 
-    def _refuse_deep_triple_terms(self, data: bytes) -> None:
+    def _refuse_endless_terms(self, data: bytes) -> None:
         self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
         self._last_bytes = data[-2:]
         if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
             raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
-
-    def _refuse_endless_word(self, data: bytes) -> None:
         # A name has none of these; a long literal has quotes, spaces or, if it is base64, plus signs.
         self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
         if self._word_bytes > MAX_WORD_BYTES:
-            reason = (
-                f"a name or a literal of more than {MAX_WORD_BYTES >> 20} MiB without a space; is this a text file?"
-            )
-            raise ParseError(str(self._source.path), None, "", reason)
+            raise ParseError(str(self._source.path), None, "", _ENDLESS_WORD)
 
 
-def _document_error(file: SourceFile, error: SyntaxError, bad_lines: BadLines) -> ParseError:
-    reason = _reason(error)
-    if "LoadDocumentCallback" in reason:
-        reason = (
-            "the file refers to a remote @context, and reading never touches the network; "
-            "write the context into the file instead"
-        )
-    if bad_lines.skip:
-        reason += (
-            f" (bad lines cannot be skipped in {_FORMAT_IN_WORDS[file.format]}: a statement may span several lines)"
-        )
-    return ParseError(str(file.path), error.lineno, _text_of_line(file, error.lineno), reason)
-
-
-def _line_of_first_nul(path: Path) -> int | None:
-    """Found by reading again, so that nobody counts lines while all is well."""
-    try:
-        with ByteSource(path) as source:
-            block = next(block for block in line_blocks(source) if b"\0" in block.data)
-            return block.first_line + block.data.count(b"\n", 0, block.data.index(b"\0"))
-    except DataError:
-        return None
-
-
-def _text_of_line(file: SourceFile, number: int | None) -> str:
-    if number is None:
-        return ""
-    try:
-        with ByteSource(file.path) as source:
-            for block in line_blocks(source):
-                lines = block.data.removesuffix(b"\n").split(b"\n")
-                if number < block.first_line + len(lines):
-                    return lines[number - block.first_line].decode(errors="replace")
-    except DataError:
-        return ""
-    return ""
+def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:
+    """A line by number, or the first with a NUL byte; read again, so that nobody counts lines while all is well."""
+    with suppress(DataError), ByteSource(path) as source:
+        for block in line_blocks(source):
+            for number, line in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first_line):
+                if number == wanted or (wanted is None and b"\0" in line):
+                    return number, line.decode(errors="replace")
+    return None, ""
 
 
 def _reason(error: SyntaxError) -> str:
@@ -345,17 +253,6 @@ def _reason(error: SyntaxError) -> str:
     reason = re.sub(r"^Parser error (at|between) line \d+[^:]*: ", "", error.msg)
     if "No scheme found in an absolute IRI" in reason:
         reason += "; relative IRIs are only understood where the file itself declares a base"
+    if "LoadDocumentCallback" in reason:
+        return "the file refers to a remote @context, but reading never touches the network: write it into the file"
     return reason
-
-
-def _parser_format(format: str) -> Any:
-    from pyoxigraph import RdfFormat
-
-    return {
-        "nt": RdfFormat.N_TRIPLES,
-        "nq": RdfFormat.N_QUADS,
-        "ttl": RdfFormat.TURTLE,
-        "trig": RdfFormat.TRIG,
-        "rdf": RdfFormat.RDF_XML,
-        "jsonld": RdfFormat.JSON_LD,
-    }[format]

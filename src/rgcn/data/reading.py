@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rgcn.axis_tables import READERS
-from rgcn.data.feature_files import with_feature_file
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
-from rgcn.data.label_files import LabelFiles, LabelRelation, with_label_files, with_labels_from_relation
-from rgcn.data.numbering import TripleCollector
+from rgcn.data.node_tables import LabelFiles, LabelRelation, with_feature_file
 from rgcn.data.rdf import node_kinds
-from rgcn.data.readers import Reading, TripleReader
+from rgcn.data.readers import Reading, TripleCollector, TripleReader
 from rgcn.data.tables import Column, TripleColumns
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
@@ -67,63 +65,48 @@ def read(
     >>> kg.triples.tolist()
     [[0, 0, 1], [2, 0, 3]]
     """
-    label_files = _as_label_files(labels, missing_labels)
-    label_relation = _as_label_relation(labels_from, inverse)
+    label_files = labels if labels is None or isinstance(labels, LabelFiles) else LabelFiles(labels)
+    if label_files is not None and missing_labels is not None:
+        label_files = replace(label_files, missing=missing_labels)
+    label_relation = LabelRelation(labels_from) if isinstance(labels_from, str) else labels_from
+    if inverse is not None:
+        if label_relation is None:
+            raise DataError("inverse= names the inverse of labels_from=, which is not given")
+        label_relation = replace(label_relation, inverse=inverse)
     if label_files is not None and label_relation is not None:
         raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
     if literals not in ("keep", "drop"):
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
+    if columns is not None and (isinstance(columns, str) or len(columns) != 3):
+        raise DataError("columns= takes three: subject, relation and object")
+    told = not (columns is None and weight is None and header is None)
+    triple_columns = TripleColumns(tuple(columns or (0, 1, 2)), weight, header) if told else None
     beside = [] if label_files is None else list(label_files.paths().values())
-    files = find_files(path, _as_format(format), leave_out=beside if features is None else [*beside, Path(features)])
-    options = _TripleOptions(
-        columns=_as_triple_columns(columns, weight, header),
-        keep_literals=literals == "keep",
-        skip_bad_lines=skip_bad_lines,
-        show_progress=show_progress,
-    )
-    graph = replace(_read_triples(files, options), name=_graph_name(path))
-    if label_files is not None:
-        graph = with_label_files(graph, label_files)
-    if label_relation is not None:
-        graph = with_labels_from_relation(graph, label_relation)
+    if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
+        format = READERS.find(format, trusted=True)
+    format = format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
+    files = find_files(path, format, leave_out=beside if features is None else [*beside, Path(features)])
+    collector, bad_lines = TripleCollector(), BadLines(skip_bad_lines)
+    with progress("reading", sum(file.path.stat().st_size for file in files), "bytes", show=show_progress) as meter:
+        for number, file in enumerate(files):
+            meter.describe(f"reading {file.path.name}")
+            prefix = f"f{number}_" if len(files) > 1 else ""
+            with ByteSource(file.path, meter.advance) as source:
+                reading = Reading(file, source, collector, bad_lines, triple_columns, literals == "keep", prefix)
+                READERS.find(file.format)().read(reading)
+    place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
+    graph = _assembled(collector, bad_lines, files, name=place.name if place.is_dir() else bare_name(place))
+    if (labelled := label_files or label_relation) is not None:
+        graph = labelled.added_to(graph)
     return graph if features is None else with_feature_file(graph, features)
 
 
-@dataclass(frozen=True)
-class _TripleOptions:
-    columns: TripleColumns | None
-    keep_literals: bool
-    skip_bad_lines: bool
-    show_progress: bool | None
-
-
-def _read_triples(files: list[SourceFile], options: _TripleOptions) -> KnowledgeGraph:
-    collector, bad_lines = TripleCollector(), BadLines(options.skip_bad_lines)
-    total = sum(file.path.stat().st_size for file in files)
-    with progress("reading", total, "bytes", show=options.show_progress) as meter:
-        for number, file in enumerate(files):
-            meter.describe(f"reading {file.path.name}")
-            with ByteSource(file.path, meter.advance) as source:
-                prefix = f"f{number}_" if len(files) > 1 else ""
-                READERS.find(file.format)().read(
-                    Reading(file, source, collector, bad_lines, options.columns, options.keep_literals, prefix)
-                )
+def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile], name: str) -> KnowledgeGraph:
     if not collector.count:
-        skipped = (
-            f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
-        )
-        raise DataError(f"no triples in {', '.join(str(file.path) for file in files)}{skipped}")
-    return _assembled(collector, bad_lines, files)
-
-
-def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile]) -> KnowledgeGraph:
-    triples, splits, weights = collector.triples, collector.splits, collector.weights
-    duplicates = 0
-    if weights is None:  # with weights, a triple that stands twice is two edges
-        first = collector.first_of_each()
-        duplicates = int((~first).sum())
-        triples, splits = triples[first], splits[first]
-    nodes = collector.nodes
+        words = f"no triples in {', '.join(str(file.path) for file in files)}"
+        bad = f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
+        raise DataError(words + bad)
+    graph, duplicates = collector.graph()
     formats = list(dict.fromkeys(file.format for file in files))
     metadata: dict[str, Any] = {
         "source": [file.path.name for file in files],
@@ -133,55 +116,11 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
     }
     if bad_lines.count:
         metadata["skipped_examples"] = bad_lines.examples
-    return KnowledgeGraph(
-        triples=triples,
-        nodes=nodes,
-        relations=collector.relations,
-        node_kinds=node_kinds(list(nodes)) if any(file.is_rdf for file in files) else None,
-        triple_splits=None if files[0].split is None else splits,
-        edge_weights=weights,
+    is_rdf = any(READERS.find(format).is_rdf for format in formats)
+    return replace(
+        graph,
+        node_kinds=node_kinds(list(graph.nodes)) if is_rdf else None,
+        triple_splits=None if files[0].split is None else graph.triple_splits,
+        name=name,
         metadata=metadata,
     )
-
-
-def _graph_name(path: PathLike | Mapping[str, PathLike]) -> str:
-    place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
-    return place.name if place.is_dir() else bare_name(place)
-
-
-def _as_format(format: str | type[TripleReader] | None) -> str | None:
-    """The name of a format; a reader that is named here is one that the caller wants."""
-    if isinstance(format, str) and ":" in format:
-        format = READERS.find(format, trusted=True)
-    return format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
-
-
-def _as_label_files(
-    labels: PathLike | Mapping[str, PathLike] | LabelFiles | None, missing: str | None
-) -> LabelFiles | None:
-    if labels is None:
-        return None
-    source = labels if isinstance(labels, LabelFiles) else LabelFiles(labels)
-    return source if missing is None else replace(source, missing=missing)
-
-
-def _as_label_relation(relation: str | LabelRelation | None, inverse: str | None) -> LabelRelation | None:
-    if relation is None:
-        if inverse is not None:
-            raise DataError("inverse= names the inverse of labels_from=, which is not given")
-        return None
-    source = relation if isinstance(relation, LabelRelation) else LabelRelation(relation)
-    return source if inverse is None else replace(source, inverse=inverse)
-
-
-def _as_triple_columns(
-    columns: Sequence[Column] | None, weight: Column | None, header: bool | None
-) -> TripleColumns | None:
-    if columns is None and weight is None and header is None:
-        return None
-    if columns is None:
-        return TripleColumns(weight=weight, header=header)
-    if isinstance(columns, str) or len(columns) != 3:
-        raise DataError("columns= takes three: subject, relation and object")
-    subject, relation, object_ = columns
-    return TripleColumns(subject, relation, object_, weight, header)

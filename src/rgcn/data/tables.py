@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
-from rgcn.data.files import COMPRESSION_SUFFIXES, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
-from rgcn.data.numbering import TripleCollector
+from rgcn.compression import compression_of
+from rgcn.data.files import (
+    BadLines,
+    ByteSource,
+    LineBlock,
+    PathLike,
+    SourceFile,
+    decoded_lines,
+    existing,
+    format_of,
+    line_blocks,
+)
 from rgcn.data.readers import Reading, TripleReader
-from rgcn.errors import DataError, ParseError, close_matches
-
-if TYPE_CHECKING:
-    import polars as pl
+from rgcn.errors import DataError, ParseError, UnknownNameError
 
 Column = str | int
 SEPARATORS = {"tsv": "\t", "csv": ","}
@@ -30,188 +35,147 @@ ROWS_ALWAYS_ALLOWED = 1_000_000
 MAX_ROWS_PER_BYTE = 20
 
 
-@dataclass(frozen=True)
-class TableBlock:
-    """Some rows of a table, all columns as strings named "0", "1", ...; `lines` int64 [rows] are their line numbers."""
-
-    frame: pl.DataFrame
-    lines: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class TripleColumns:
+class TripleColumns(NamedTuple):
     """Where in a table the triples are: columns by name or by position (from 0, negative from the right).
 
     header   None: there is one exactly if a column is given by name
     """
 
-    subject: Column = 0
-    relation: Column = 1
-    object: Column = 2
+    triple: tuple[Column, ...] = (0, 1, 2)
     weight: Column | None = None
     header: bool | None = None
 
-    @property
-    def has_header(self) -> bool:
-        return any(isinstance(c, str) for c in self.all) if self.header is None else self.header
 
-    @property
-    def all(self) -> tuple[Column, ...]:
-        three = (self.subject, self.relation, self.object)
-        return three if self.weight is None else (*three, self.weight)
+class UnknownColumnError(UnknownNameError, DataError):
+    """A name that none of a table's columns has."""
 
 
-class Table:
+class TableFile:
     """A table file that is read in blocks of rows.
 
     names   the header's column names, or None without a header
     width   number of columns: `width` if given, else as many as the header or the first row has
+    blocks  the rows, each block once: strings in columns "0", "1", ..., and a row's number in the file in "line"; rows
+            with too few or too many columns are reported as malformed
     """
 
     def __init__(
         self, file: SourceFile, source: ByteSource, bad_lines: BadLines, *, header: bool, width: int | None = None
     ) -> None:
-        self.path = file.path
+        self.path, self._bad_lines = file.path, bad_lines
         self.names: list[str] | None = None
-        self._bad_lines = bad_lines
-        self._blocks: Iterator[TableBlock]
+        self.blocks: Iterator[pl.DataFrame]
         if file.format == "parquet":
             frame = _parquet_frame(file.path, source)
             self.names, self.width = frame.columns, frame.width
-            self._blocks = iter([_parquet_block(frame)])
+            frame.columns = [str(position) for position in range(frame.width)]
+            self.blocks = iter([frame.with_columns(line=pl.int_range(1, pl.len() + 1))])
             return
         self._separator = SEPARATORS[file.format]
-        parts = self._text_parts(source)
-        first = next(parts, _TextPart([], []))
-        first_row = [] if width and not header else self._first_row(first)
+        blocks = line_blocks(source, quoted=self._separator == ",")
+        parts = (part for part in map(self._text_part, blocks) if len(part))
+        first = next(parts, None)
+        first_row = [] if first is None or (width and not header) else self._first_row(first)
         self.width = width or len(first_row)
+        self.blocks = map(self._block, parts if first is None else chain([first], parts))
         if header:
             self.names, self.width = first_row, len(first_row)
-        self._blocks = (self._block(part) for part in chain([first], parts) if part.lines)
-        if header:
-            self._blocks = _without_first_row(self._blocks)
-
-    def blocks(self) -> Iterator[TableBlock]:
-        """The rows, each block once; rows with too few or too many columns are reported as malformed."""
-        return self._blocks
+            self.blocks = (block[1:] if number == 0 else block for number, block in enumerate(self.blocks))
 
     def position(self, column: Column) -> int:
         """The position of a column given by name or by position."""
         if isinstance(column, str):
             if self.names is None:
                 raise DataError(f"{self.path}: column {column!r} is given by name, but the file has no header")
-            if self.names.count(column) != 1:
-                near = close_matches(column, self.names)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                problem = "two columns named" if column in self.names else "no column"
-                raise DataError(f"{self.path}: {problem} {column!r}; there are {', '.join(self.names)}.{hint}")
+            if column not in self.names:
+                raise UnknownColumnError(f"column of {self.path}", column, self.names)
+            if self.names.count(column) > 1:
+                raise DataError(f"{self.path}: two columns named {column!r}")
             return self.names.index(column)
         if not -self.width <= column < self.width:
             raise DataError(f"{self.path}: there is no column {column}: the file has {self.width}, counted from 0")
         return column % self.width
 
-    def without(self, block: TableBlock, bad: NDArray[np.bool_], reason: str) -> TableBlock:
-        """The block without the rows marked `bad` [rows], which are reported as malformed."""
-        import polars as pl
-
+    def without(self, block: pl.DataFrame, bad: pl.Series, reason: str) -> pl.DataFrame:
+        """The block without the rows marked `bad`, which are reported as malformed."""
         if not bad.any():
             return block
-        for row in np.flatnonzero(bad).tolist():
-            text = "\t".join(cell for cell in block.frame.row(row) if cell is not None)
-            self._bad_lines.report(self.path, int(block.lines[row]), text, reason)
-        return TableBlock(block.frame.filter(pl.Series(~bad)), block.lines[~bad])
+        for row in block.filter(bad).iter_rows(named=True):
+            text = "\t".join(cell for name, cell in row.items() if name != "line" and cell is not None)
+            self._bad_lines.report(self.path, row["line"], text, reason)
+        return block.filter(~bad)
 
-    def without_empty(self, block: TableBlock, position: int) -> TableBlock:
+    def without_empty(self, block: pl.DataFrame, position: int) -> pl.DataFrame:
         """The block without the rows whose field at `position` is empty, which are reported as malformed."""
-        field = block.frame[str(position)]
+        field = block[str(position)]
         name = str(position + 1) if self.names is None else repr(self.names[position])
-        return self.without(block, (field.is_null() | (field == "")).to_numpy(), f"column {name} is empty")
+        return self.without(block, field.is_null() | (field == ""), f"column {name} is empty")
 
-    # -- from lines to cells -----------------------------------------------------------------------------
-
-    def _first_row(self, part: _TextPart) -> list[str]:
-        if not part.lines:
-            return []
-        if self._separator == "," and '"' in part.lines[0]:
+    def _first_row(self, part: pl.DataFrame) -> list[str]:
+        text, line = part.row(0)
+        if self._separator == "," and '"' in text:
             try:
-                return next(csv.reader(_LineFeed(part.lines)))
+                return next(csv.reader(f"{text}\n" for text in part["text"]))
             except csv.Error as error:  # not to be skipped: nothing else tells how many columns there are
-                raise ParseError(str(self.path), part.numbers[0], part.lines[0], _quotes_reason(error)) from None
-        return part.lines[0].split(self._separator)
+                raise ParseError(str(self.path), line, text, _quotes_reason(error)) from None
+        return str(text).split(self._separator)
 
-    def _text_parts(self, source: ByteSource) -> Iterator[_TextPart]:
-        for block in line_blocks(source, quoted=self._separator == ","):
-            part = self._text_part(block)
-            if part.lines:
-                yield part
-
-    def _text_part(self, block: LineBlock) -> _TextPart:
-        """The block's lines, without blank ones; those that are no UTF-8 text are malformed."""
+    def _text_part(self, block: LineBlock) -> pl.DataFrame:
+        """The block's lines, their text and number, without blank ones; those that are no UTF-8 text are malformed."""
         if not block.data.strip(b"\r\n"):
-            return _TextPart([], [])
-        if b"\0" in block.data:
-            return self._decodable_lines(block)
+            return _text_lines([], [])
         try:
             lines = block.data.decode().replace("\r\n", "\n").removesuffix("\r").split("\n")
         except UnicodeDecodeError:
-            return self._decodable_lines(block)
-        if not lines[-1]:
-            lines.pop()
-        part = _TextPart(lines, range(block.first_line, block.first_line + len(lines)))
-        if "" not in lines or (self._separator == "," and b'"' in block.data):
-            return part  # in quotes a blank line belongs to the field; csv.reader knows which are
-        return part.without_blank_lines()
-
-    def _decodable_lines(self, block: LineBlock) -> _TextPart:
-        lines, numbers = [], []
-        for number, line in enumerate(block.data.split(b"\n"), block.first_line):
-            try:
-                text = line.removesuffix(b"\r").decode()
-                reason = "a NUL byte" if "\0" in text else None
-            except UnicodeDecodeError as error:
-                text = line.decode(errors="replace")
-                reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
-            if reason is None:
-                lines.append(text)
-                numbers.append(number)
-            else:
-                self._bad_lines.report(self.path, number, text, reason)
-        return _TextPart(lines, numbers).without_blank_lines()
-
-    def _block(self, part: _TextPart) -> TableBlock:
-        if self._separator == "," and any('"' in line for line in part.lines):
-            rows, starts = self._quoted_rows(part)
-            frame, numbers = _cells_frame(rows, self.width), np.asarray(starts, dtype=np.int64)
+            lines = None
+        if lines is None or b"\0" in block.data:
+            found = dict(decoded_lines(block, self.path, self._bad_lines))
+            part = _text_lines(list(found.values()), list(found))
         else:
-            frame = _split_lines(part.lines, self._separator, self.width)
-            numbers = np.asarray(part.numbers, dtype=np.int64)
-        block = TableBlock(frame, numbers)
-        too_few = block.frame[str(self.width - 1)].is_null().to_numpy()
-        block = self.without(block, too_few, f"fewer than {self.width} columns")
-        too_many = block.frame["surplus"].is_not_null().to_numpy()
-        block = self.without(block, too_many, f"more than {self.width} columns")
-        return TableBlock(block.frame.drop("surplus"), block.lines)
+            if not lines[-1]:
+                lines.pop()
+            part = _text_lines(lines, range(block.first_line, block.first_line + len(lines)))
+            if self._separator == "," and b'"' in block.data:
+                return part  # in quotes a blank line belongs to the field; csv.reader knows which are
+        return part.filter(pl.col("text") != "")
 
-    def _quoted_rows(self, part: _TextPart) -> tuple[list[list[str]], list[int]]:
+    def _block(self, part: pl.DataFrame) -> pl.DataFrame:
+        names = [*map(str, range(self.width)), "surplus"]
+        if self._separator == "," and part["text"].str.contains('"', literal=True).any():
+            rows, numbers = self._quoted_rows(part["text"].to_list(), part["line"].to_list())
+            columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
+            block = pl.DataFrame({**columns, "line": numbers}, {**dict.fromkeys(names, pl.String), "line": pl.Int64})
+        else:
+            cells = pl.col("text").str.split_exact(self._separator, self.width).struct.rename_fields(names)
+            block = part.select(cells, "line").unnest("text")
+        block = self.without(block, block[str(self.width - 1)].is_null(), f"fewer than {self.width} columns")
+        return self.without(block, block["surplus"].is_not_null(), f"more than {self.width} columns").drop("surplus")
+
+    def _quoted_rows(self, lines: list[str], line_numbers: list[int]) -> tuple[list[list[str]], list[int]]:
         rows: list[list[str]] = []
         numbers: list[int] = []
-        feed, start, read_again = _LineFeed(part.lines), 0, 0
-        while start < len(part.lines):
-            feed.position = start
+        start, read_again = 0, 0
+        while start < len(lines):
+            begin = start
+            reader = csv.reader((f"{lines[at]}\n" for at in range(begin, len(lines))), strict=True)
             try:
-                for row in csv.reader(feed, delimiter=self._separator, strict=True):
+                for row in reader:
                     if row:
                         rows.append(row)
-                        numbers.append(part.numbers[start])
-                    start = feed.position
+                        numbers.append(line_numbers[start])
+                    start = begin + reader.line_num
             except csv.Error as error:
-                self._bad_lines.report(self.path, part.numbers[start], part.lines[start], _quotes_reason(error))
-                read_again += feed.position - start
+                self._bad_lines.report(self.path, line_numbers[start], lines[start], _quotes_reason(error))
+                read_again += begin + reader.line_num - start
                 if read_again > MAX_LINES_READ_AGAIN:
                     reason = "so many quotes are never closed that rows cannot be told apart"
-                    raise ParseError(str(self.path), part.numbers[start], part.lines[start], reason) from None
+                    raise ParseError(str(self.path), line_numbers[start], lines[start], reason) from None
                 start += 1
         return rows, numbers
+
+
+def _text_lines(lines: list[str], numbers: Sequence[int]) -> pl.DataFrame:
+    return pl.DataFrame({"text": lines, "line": numbers}, schema={"text": pl.String, "line": pl.Int64})
 
 
 def _quotes_reason(error: csv.Error) -> str:
@@ -220,92 +184,59 @@ def _quotes_reason(error: csv.Error) -> str:
     return f"malformed quotes ({error})"
 
 
-@dataclass(frozen=True)
-class _TextPart:
-    """Some lines and their numbers in the file."""
-
-    lines: list[str]
-    numbers: Sequence[int]
-
-    def without_blank_lines(self) -> _TextPart:
-        return _TextPart(list(filter(None, self.lines)), list(compress(self.numbers, self.lines)))
-
-
-class _LineFeed:
-    """Lines for csv.reader, which can be set back to any of them."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        self.position = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        if self.position >= len(self._lines):
-            raise StopIteration
-        self.position += 1
-        return self._lines[self.position - 1] + "\n"
-
-
-def _split_lines(lines: list[str], separator: str, width: int) -> pl.DataFrame:
-    """Columns "0" ... of a line's cells, null where there are too few, and "surplus" where there are too many."""
-    import polars as pl
-
-    names = [*map(str, range(width)), "surplus"]
-    cells = pl.col("line").str.split_exact(separator, width).struct.rename_fields(names)
-    return pl.DataFrame({"line": lines}, schema={"line": pl.String}).select(cells).unnest("line")
-
-
-def _cells_frame(rows: list[list[str]], width: int) -> pl.DataFrame:
-    """As `_split_lines`, from cells."""
-    import polars as pl
-
-    padding: list[str | None] = [None] * (width + 1)
-    columns = {
-        name: [row[i] if i < len(row) else padding[i] for row in rows]
-        for i, name in enumerate([*map(str, range(width)), "surplus"])
-    }
-    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-
-
-def _without_first_row(blocks: Iterator[TableBlock]) -> Iterator[TableBlock]:
-    for number, block in enumerate(blocks):
-        yield TableBlock(block.frame[1:], block.lines[1:]) if number == 0 else block
-
-
 def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
-    import polars as pl
-
     data: Path | bytes = path
-    if path.suffix.lower() in COMPRESSION_SUFFIXES:
+    if compression_of(path):
         data = b"".join(iter(lambda: source.read(1 << 22), b""))
     try:
         rows = pl.scan_parquet(data).select(pl.len()).collect().item()
         size = len(data) if isinstance(data, bytes) else path.stat().st_size
         if rows > ROWS_ALWAYS_ALLOWED and rows > MAX_ROWS_PER_BYTE * size:
-            raise DataError(
-                f"{path} says it has {rows:,} rows in {size:,} bytes: this looks like a bomb of repeated rows"
-            )
-        frame = pl.read_parquet(data)
-        return frame.select(pl.all().cast(pl.String))
+            words = f"{path} says it has {rows:,} rows in {size:,} bytes"
+            raise DataError(f"{words}: this looks like a bomb of repeated rows")
+        return pl.read_parquet(data).select(pl.all().cast(pl.String))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ParseError(str(path), None, "", f"not a readable Parquet table ({str(error)[:200]})") from None
 
 
-def _parquet_block(frame: pl.DataFrame) -> TableBlock:
-    renamed = frame.rename({name: str(i) for i, name in enumerate(frame.columns)})
-    return TableBlock(renamed, np.arange(1, len(frame) + 1, dtype=np.int64))
-
-
-# -- triples ---------------------------------------------------------------------------------------------
+def whole_table(path: PathLike, what: str, default_format: str = "") -> tuple[TableFile, pl.DataFrame]:
+    """A table and all its rows; a header is one of them, but for Parquet, which knows it as such."""
+    place = existing(path, f"{what} file")
+    file = SourceFile(place, format_of(place) or default_format)
+    if file.format not in ("tsv", "csv", "parquet"):
+        raise DataError(f"{what}s are read from TSV, CSV or Parquet, and {place} is named like none of these")
+    with ByteSource(place) as source:
+        table = TableFile(file, source, BadLines(skip=False), header=False)
+        blocks = list(table.blocks)
+    return table, pl.concat(blocks) if blocks else pl.DataFrame(schema={"line": pl.Int64})
 
 
 class _TableReader(TripleReader):
+    """Without `columns` a table has exactly the three, and no header."""
+
     plural = "tables"
 
     def read(self, reading: Reading) -> None:
-        read_triple_table(reading.file, reading.source, reading.collector, reading.bad_lines, reading.columns)
+        places, width = reading.columns or TripleColumns(), 3 if reading.columns is None else None
+        columns = places.triple if places.weight is None else (*places.triple, places.weight)
+        header = any(isinstance(column, str) for column in columns) if places.header is None else places.header
+        table = TableFile(reading.file, reading.source, reading.bad_lines, header=header, width=width)
+        if width and table.width != 3:
+            raise DataError(f"{table.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
+        if not table.width:
+            return
+        positions = [table.position(column) for column in columns]
+        for block in table.blocks:
+            for position in positions:
+                block = table.without_empty(block, position)
+            weights = None
+            if places.weight is not None:
+                given = block[str(positions[3])].cast(pl.Float32, strict=False)
+                bad = ~(given.is_finite() & (given >= 0)).fill_null(False)
+                block = table.without(block, bad, "the weight is not a finite number of at least 0")
+                weights = given.filter(~bad).to_numpy()
+            subject, relation, object_ = (block[str(position)] for position in positions[:3])
+            reading.collector.add(subject, relation, object_, split=reading.file.split, weights=weights)
 
 
 class TsvReader(_TableReader):
@@ -318,37 +249,3 @@ class CsvReader(_TableReader):
 
 class ParquetReader(_TableReader):
     endings = ("parquet", "pq")
-
-
-def read_triple_table(
-    file: SourceFile,
-    source: ByteSource,
-    collector: TripleCollector,
-    bad_lines: BadLines,
-    columns: TripleColumns | None = None,
-) -> None:
-    """Read a table of triples into the collector; without `columns` it has exactly the three, and no header."""
-    places = columns or TripleColumns()
-    exactly_three = 3 if columns is None else None
-    table = Table(file, source, bad_lines, header=places.has_header, width=exactly_three)
-    if exactly_three and table.width != 3:
-        raise DataError(f"{file.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
-    if not table.width:
-        return
-    positions = [table.position(column) for column in places.all]
-    for block in table.blocks():
-        for position in positions:
-            block = table.without_empty(block, position)
-        weights = None
-        if places.weight is not None:
-            block, weights = _weighted(table, block, positions[3])
-        subject, relation, object_ = (block.frame[str(position)] for position in positions[:3])
-        collector.add(subject, relation, object_, split=file.split, weights=weights)
-
-
-def _weighted(table: Table, block: TableBlock, position: int) -> tuple[TableBlock, NDArray[np.float32]]:
-    import polars as pl
-
-    weights = block.frame[str(position)].cast(pl.Float32, strict=False).fill_null(float("nan")).to_numpy()
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    return table.without(block, bad, "the weight is not a finite number of at least 0"), weights[~bad]

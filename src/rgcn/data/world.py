@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,24 +37,16 @@ def load_world() -> KnowledgeGraph:
     # subject, object, subject, object, ...: the order in which a reader of the file meets the nodes
     node_ids = _number(chain.from_iterable(zip(subjects, objects, strict=True)))
     relation_ids = _number(relations)
-    triples = np.stack(
-        [_look_up(subjects, node_ids), _look_up(relations, relation_ids), _look_up(objects, node_ids)], axis=1
-    )
-    split_ids = _number(SPLITS)
+    columns = _look_up(subjects, node_ids), _look_up(relations, relation_ids), _look_up(objects, node_ids)
+    nodes, split_ids = Vocabulary(node_ids, kind="node"), _number(SPLITS)
     countries, regions, label_splits = _read_columns("world-classes.tsv.gz", 3)
-    class_ids = _number(sorted(set(regions)))
-    labels = NodeLabels(
-        _look_up(countries, node_ids),
-        _look_up(regions, class_ids),
-        Vocabulary(class_ids, kind="class"),
-        _look_up(label_splits, split_ids).astype(np.int8),
-    )
+    classes = Vocabulary(sorted(set(regions)), kind="class")
     return KnowledgeGraph(
-        triples,
-        Vocabulary(node_ids, kind="node"),
+        np.stack(columns, axis=1),
+        nodes,
         Vocabulary(relation_ids, kind="relation"),
-        labels=labels,
-        triple_splits=_look_up(splits, split_ids).astype(np.int8),
+        labels=NodeLabels(nodes.ids(countries), classes.ids(regions), classes, _look_up(label_splits, split_ids)),
+        triple_splits=_look_up(splits, split_ids),
         name="world",
         metadata=METADATA,
     )
@@ -64,7 +57,7 @@ def _number(names: Iterable[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
-def _look_up(names: Sequence[str], ids: Mapping[str, int]) -> NDArray[np.int64]:
+def _look_up(names: Sequence[str], ids: Mapping[str, int]) -> NDArray[Any]:
     return np.fromiter(map(ids.__getitem__, names), dtype=np.int64, count=len(names))
 
 

@@ -1,4 +1,4 @@
-"""From a question by number to an explanation."""
+"""From a question by number to an explanation in names."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from rgcn.answers.links import triple_probabilities
-from rgcn.answers.marks import is_ruled_out
+from rgcn.answers.by_example import is_ruled_out
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain.attribution import Attribution
-from rgcn.explain.edge_mask import edge_mask
-from rgcn.explain.explanation import Explanation
-from rgcn.explain.fidelity import Fidelity, fidelity
-from rgcn.explain.integrated_gradients import integrated_gradients
-from rgcn.explain.naming import Naming
-from rgcn.explain.paths import Path, paths_between, paths_from
-from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, frozen
-from rgcn.explain.reach import Reach
+from rgcn.explain.attribution import Attribution, Path, edge_mask, integrated_gradients, paths_between, paths_from
+from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step
+from rgcn.explain.fidelity import fidelity
+from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, frozen
 from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel
 from rgcn.tasks.estimator import Estimator
@@ -67,9 +61,8 @@ def explain_class(
     ('Why Europe for Switzerland?', 3)
     """
     opened.must_answer("classes")
-    _check(method, edges, draws)
+    model = _hearing(opened, method, edges, draws)
     _check_number("node", node, opened.graph.num_nodes)
-    model = _hearing(opened)
     network, reach = frozen(model.network_), _reach(model, model.class_asked(node))
     with torch.no_grad():
         predicted = int(model.class_heard(network, reach.field, node)[0].argmax())
@@ -82,10 +75,7 @@ def explain_class(
         "class": opened.describe_class(asked),
         "predicted": opened.describe_class(predicted),
     }
-    found = _FIND[method](question)
-    measured = fidelity(question, found.supporting(edges), draws, seed)
-    paths = paths_from(found, PATHS)
-    return _written(Naming(opened, found), question, about, paths, measured, method=method)
+    return _explained(opened, question, about, method, edges, draws, seed)
 
 
 def explain_link(
@@ -111,11 +101,10 @@ def explain_link(
     'Why Peru —borders→ Bolivia?'
     """
     opened.must_answer("links")
-    _check(method, edges, draws)
+    model = _hearing(opened, method, edges, draws)
     for node in (subject, object):
         _check_number("node", node, opened.graph.num_nodes)
     _check_number("relation", relation, opened.graph.num_relations)
-    model = _hearing(opened)
     reach = _reach(model, [subject, object])
     question = LinkQuestion(reach, opened.calibration, frozen(model.network_), subject, relation, object)
     about = {
@@ -124,64 +113,92 @@ def explain_link(
         "relation": opened.describe_relation(relation),
         "object": opened.describe(object),
     }
-    found = _FIND[method](question)
     same = np.flatnonzero((reach.triples == (subject, relation, object)).all(axis=1))
     itself = int(same[0]) if len(same) else None
-    paths = paths_between(found, subject, object, itself, PATHS)
-    paths += paths_from(found, PATHS - len(paths))
-    triple = torch.tensor([[subject, relation, object]])
-    ruled_out = bool(is_ruled_out(opened.graph, KnownTriples.of_graph(opened.graph, "train"), triple)[0])
-    by_score = ruled_out and opened.calibration.fitted and opened.calibration.ruled_out_share is not None
-    measured = fidelity(question, found.supporting(edges), draws, seed, by_score)
-    naming = Naming(opened, found, itself)
-    return _written(naming, question, about, paths, measured, method=method, ruled_out=ruled_out)
+    known = KnownTriples.of_graph(opened.graph, "train")
+    ruled_out = bool(is_ruled_out(opened.graph, known, torch.tensor([[subject, relation, object]]))[0])
+    return _explained(opened, question, about, method, edges, draws, seed, itself, ruled_out)
 
 
-def _written(
-    naming: Naming,
+def _explained(
+    opened: OpenModel,
     question: Question,
     about: dict[str, Any],
-    paths: list[Path],
-    measured: Fidelity,
-    *,
     method: str,
+    edges: int,
+    draws: int,
+    seed: int,
+    itself: int | None = None,
     ruled_out: bool = False,
 ) -> Explanation:
-    """What was found, in names."""
-    attribution, opened = naming.found, naming.opened
-    named, against = attribution.supporting(measured.edges), attribution.opposing(AGAINST)
+    """itself: the place in reach of the triple that is asked about, where it is there."""
+    found, reach, calibration = _FIND[method](question), question.reach, opened.calibration
+    by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
+    named, against = found.supporting(edges), found.opposing(AGAINST)
+    measured = fidelity(question, named, draws, seed, by_score)
+    paths = []
+    if isinstance(question, LinkQuestion):
+        paths = paths_between(found, question.subject, question.object, itself, PATHS)
+    paths += paths_from(found, PATHS - len(paths))
     with torch.no_grad():
-        output = question.output(question.reach.field)
+        output = question.output(reach.field)
+    total = float(np.abs(found.triples).sum()) or 1.0
+
+    def triple(place: int) -> tuple[Named, Named, Named]:
+        subject, relation, object_ = reach.triples[place].tolist()
+        return opened.describe(subject), opened.describe_relation(relation), opened.describe(object_)
+
+    def explained_edges(places: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
+        rows = zip(places.tolist(), found.triples[places].tolist(), reach.hop[places].tolist(), strict=True)
+        return tuple(
+            ExplainedEdge(*triple(place), importance, abs(importance) / total, hop, place == itself)
+            for place, importance, hop in rows
+        )
+
+    def explained_path(path: Path) -> ExplainedPath:
+        steps, here = [], path.start
+        for place in path.triples:
+            subject, _, object_ = reach.triples[place].tolist()
+            steps.append(Step(*triple(place), forward=subject == here))
+            here = object_ if subject == here else subject
+        return ExplainedPath(tuple(steps), path.importance)
+
     return Explanation(
         question=about,
         model=opened.name,
         method=method,
-        probability=_probability(opened, question, output),
+        probability=question.predicted(opened, output),
         score=float(question.score(output)),
-        own_share=attribution.own_share,
+        own_share=found.own_share,
         ruled_out=ruled_out,
-        added=tuple(opened.describe(node) for node in question.reach.asked if node in opened.new_nodes),
-        edges=naming.edges(named),
-        against=naming.edges(against),
-        connections=naming.edges(attribution.connections(np.concatenate([named, against]))),
-        neighbors=naming.neighbors(NEIGHBORS),
-        paths=tuple(map(naming.path, paths)),
+        added=tuple(opened.describe(node) for node in reach.asked if node in opened.new_nodes),
+        edges=explained_edges(named),
+        against=explained_edges(against),
+        connections=explained_edges(found.connections(np.concatenate([named, against]))),
+        neighbors=_neighbors(opened, found),
+        paths=tuple(map(explained_path, paths)),
         fidelity=measured,
-        considered=len(question.reach),
+        considered=len(reach),
     )
 
 
-def _probability(opened: OpenModel, question: Question, output: Tensor) -> float | None:
-    """What a prediction of the same answer says."""
-    if not isinstance(question, LinkQuestion):
-        return question.probability(output)
-    triple = torch.tensor([[question.subject, question.relation, question.object]])
-    found = triple_probabilities(opened, triple, output)
-    return None if found is None else float(found[0])
+def _neighbors(opened: OpenModel, found: Attribution) -> tuple[ExplainedNeighbor, ...]:
+    every = found.neighbors()
+    total = sum(abs(importance) for _, importance in every) or 1.0
+    return tuple(
+        ExplainedNeighbor(opened.describe(node), importance, abs(importance) / total)
+        for node, importance in every[:NEIGHBORS]
+        if importance
+    )
 
 
-def _hearing(opened: OpenModel) -> Estimator:
+def _hearing(opened: OpenModel, method: str, edges: int, draws: int) -> Estimator:
     """The model, which must hear messages for triples to decide anything."""
+    if method not in METHODS:
+        raise ConfigError(f"unknown method {method!r}; there are {' and '.join(METHODS)}")
+    for name, value, most in (("edges", edges, MOST_EDGES), ("draws", draws, MOST_DRAWS)):
+        if not 1 <= value <= most:
+            raise ConfigError(f"{name} lies in 1..{most}, not {value}")
     model = opened.model
     if not model.num_layers_:
         raise DataError(
@@ -191,18 +208,10 @@ def _hearing(opened: OpenModel) -> Estimator:
     return model
 
 
-def _reach(model: Estimator, asked: list[int]) -> Reach:
-    return Reach.of(model.adjacency_, model.message_triples_, asked, model.num_layers_)
-
-
-def _check(method: str, edges: int, draws: int) -> None:
-    if method not in METHODS:
-        raise ConfigError(f"unknown method {method!r}; there are {' and '.join(METHODS)}")
-    for name, value, most in (("edges", edges, MOST_EDGES), ("draws", draws, MOST_DRAWS)):
-        if not 1 <= value <= most:
-            raise ConfigError(f"{name} lies in 1..{most}, not {value}")
-
-
 def _check_number(kind: str, number: int, size: int) -> None:
     if not 0 <= number < size:
         raise DataError(f"there is no {kind} {number}: {kind} numbers lie in 0..{size - 1}")
+
+
+def _reach(model: Estimator, asked: list[int]) -> Reach:
+    return Reach.of(model.adjacency_, model.message_triples_, asked, model.num_layers_)

@@ -1,4 +1,4 @@
-"""An explanation: plain values, ready to be written as text, JSON, a picture or a page."""
+"""An explanation: plain values, and the same as text, JSON, a picture or a page."""
 
 from __future__ import annotations
 
@@ -6,29 +6,50 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgcn.explain.fidelity import Fidelity
-from rgcn.explain.phrases import Named, percent, sentence, walk
+from rgcn.words import percent
 
 if TYPE_CHECKING:
-    from rgcn.pages.markup import Html
+    from markupsafe import Markup
+
+Named = dict[str, Any]
+"""A node, relation or class as `OpenModel` describes it: at least its name and its title."""
+
+WIDEST_BAR = 12
+SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
+METHOD_WORDS = {
+    "integrated-gradients": "integrated gradients over the graph's edges",
+    "edge-mask": "a learned mask over the graph's triples",
+}
+
+
+def arrow(relation: Named, forward: bool) -> str:
+    """A relation as an arrow in the direction of its triple.
+
+    >>> arrow({"title": "author"}, False)
+    '←author—'
+    """
+    return f"—{relation['title']}→" if forward else f"←{relation['title']}—"
+
+
+def sentence(subject: Named, relation: Named, object: Named) -> str:
+    """
+    >>> sentence({"title": "Bern"}, {"title": "capital of"}, {"title": "Switzerland"})
+    'Bern —capital of→ Switzerland'
+    """
+    return f"{subject['title']} {arrow(relation, True)} {object['title']}"
 
 
 @dataclass(frozen=True)
 class ExplainedEdge:
-    """A triple and what it did.
-
-    importance  positive where it speaks for the answer
-    share       of the importance of all triples in reach, signs left aside
-    hop         1 where it touches an asked node, 2 where it touches a neighbor
-    itself      whether it is the very triple that was asked about
-    """
+    """A triple and what it did."""
 
     subject: Named
     relation: Named
     object: Named
-    importance: float
-    share: float
-    hop: int
-    itself: bool
+    importance: float  # positive where it speaks for the answer
+    share: float  # of the importance of all triples in reach, signs left aside
+    hop: int  # 1 where it touches an asked node, 2 where it touches a neighbor
+    itself: bool  # whether it is the very triple that was asked about
 
     @property
     def text(self) -> str:
@@ -70,43 +91,31 @@ class ExplainedPath:
         'Ada —worksAt→ KIT ←worksAt— Bob'
         """
         first = self.steps[0]
-        start = first.subject if first.forward else first.object
-        return walk(start, [(s.relation, s.forward, s.object if s.forward else s.subject) for s in self.steps])
+        words = [(first.subject if first.forward else first.object)["title"]]
+        for step in self.steps:
+            words += [arrow(step.relation, step.forward), (step.object if step.forward else step.subject)["title"]]
+        return " ".join(words)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a model answers as it does.
+    """Why a model answers as it does."""
 
-    question     what was asked: {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
-    method       how the importances were found
-    model        the name of the run
-    score        the network's own number: a logit, or a triple's score
-    probability  of the answer, calibrated; None where there was nothing to calibrate on
-    own_share    how much the asked nodes brought themselves; None where the method does not say
-    ruled_out    whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
-    added        asked nodes that were added after training
-    edges        triples that speak for the answer, most important first
-    against      triples that speak against it, likewise
-    connections  triples that join those to the asked nodes, for the picture
-    considered   how many triples could have had a say
-    """
-
-    question: dict[str, Any]
-    method: str
-    model: str
-    probability: float | None
-    score: float
-    own_share: float | None
-    ruled_out: bool
-    added: tuple[Named, ...]
-    edges: tuple[ExplainedEdge, ...]
-    against: tuple[ExplainedEdge, ...]
-    connections: tuple[ExplainedEdge, ...]
+    question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
+    method: str  # how the importances were found
+    model: str  # the name of the run
+    probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
+    score: float  # the network's own number: a logit, or a triple's score
+    own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
+    ruled_out: bool  # whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
+    added: tuple[Named, ...]  # asked nodes that were added after training
+    edges: tuple[ExplainedEdge, ...]  # triples that speak for the answer, most important first
+    against: tuple[ExplainedEdge, ...]  # triples that speak against it, likewise
+    connections: tuple[ExplainedEdge, ...]  # triples that join those to the asked nodes, for the picture
     neighbors: tuple[ExplainedNeighbor, ...]
     paths: tuple[ExplainedPath, ...]
     fidelity: Fidelity
-    considered: int
+    considered: int  # how many triples could have had a say
 
     @property
     def title(self) -> str:
@@ -132,44 +141,98 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "question": self.question,
-            "method": self.method,
-            "score": self.score,
-            "probability": self.probability,
-            "own_share": self.own_share,
-            "ruled_out": self.ruled_out,
-            "added": list(self.added),
-            "edges": [asdict(edge) for edge in self.edges],
-            "against": [asdict(edge) for edge in self.against],
-            "neighbors": [asdict(neighbor) for neighbor in self.neighbors],
-            "paths": [
-                {"text": path.text, **asdict(path), "steps": list(map(asdict, path.steps))} for path in self.paths
-            ],
-            "fidelity": self.fidelity.as_dict(),
-            "considered": self.considered,
-        }
+        plain = {key: value for key, value in asdict(self).items() if key not in ("model", "connections")}
+        paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
+        return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}
 
     def as_text(self) -> str:
         """For a terminal or a mail: no markup, no color."""
-        from rgcn.explain.text import text
+        against, neighbors = self.against[:SHOWN_AGAINST], self.neighbors[:SHOWN_NEIGHBORS]
+        loudest = max((edge.share for edge in (*self.edges, *self.against)), default=1.0)
+        loudest_neighbor = max((one.share for one in neighbors), default=1.0)
+        parts = {
+            "What speaks for it:": [_line(edge, loudest) for edge in self.edges],
+            "What speaks against it:": [_line(edge, loudest) for edge in against],
+            "Neighbors that mattered:": [_line(one, loudest_neighbor) for one in neighbors],
+            "Paths:": [f"  {path.text}" for path in self.paths[:SHOWN_PATHS]],
+            "Does it hold?": [f"  {sentence}." for sentence in _sentences(self)],
+        }
+        written = ["\n".join([heading, *lines]) for heading, lines in parts.items() if lines]
+        return "\n\n".join(["\n".join([self.title, *_answer(self)]), *written]) + "\n"
 
-        return text(self)
-
-    def as_svg(self) -> Html:
-        """The triples as a drawing, to be set into a page whose colors it takes."""
+    def as_svg(self, alone: bool = False) -> Markup:
+        """The triples as a drawing, to be set into a page whose colors it takes; `alone`: its own colors, on white."""
         from rgcn.explain.picture import drawing
 
-        return drawing(self)
+        return drawing(self, alone)
 
     def as_svg_file(self) -> str:
-        """The same as a file of its own, with colors of its own."""
-        from rgcn.explain.picture import drawing_file
-
-        return drawing_file(self)
+        """The same as a file of its own, which knows no page."""
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{self.as_svg(alone=True)}\n'
 
     def as_page(self) -> str:
         """One HTML file with everything, nothing loaded from elsewhere."""
-        from rgcn.explain.page import explanation_page
+        from rgcn.pages.layout import page, parts
 
-        return explanation_page(self)
+        words = {"remarks": remarks(self), "found_by": METHOD_WORDS[self.method], "percent": percent}
+        content = parts("explanation.html", why=self, **words)
+        return page(self.title, content, footer=f"Explained by rgcn from the run {self.model}.")
+
+
+def _answer(explanation: Explanation) -> list[str]:
+    lines = [f"{explanation.sure.capitalize()}."]
+    asked = explanation.question
+    if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
+        lines.append(f"The model itself says {asked['predicted']['title']}.")
+    found = f"{explanation.considered:,} triples could have a say; by {METHOD_WORDS[explanation.method]}:"
+    return [*lines, *remarks(explanation), found if explanation.considered else _nothing_reaches(explanation)]
+
+
+def remarks(explanation: Explanation) -> list[str]:
+    """Sentences on what the probability rests on, where that is not the score and its calibration alone."""
+    said = []
+    asked = explanation.question
+    if explanation.ruled_out:
+        relation = asked["relation"]["title"]
+        same = asked["subject"] == asked["object"]
+        turned = f"the graph has it the other way round, and {relation} goes one way"
+        why = f"{relation} links no node to itself" if same else turned
+        said.append(f"Ruled out by example: {why}, but for rare exceptions.")
+        said.append(
+            "Such triples share one probability, whatever their score."
+            if explanation.fidelity.by_score
+            else "Predictions leave it out."
+        )
+    if explanation.added and explanation.probability is not None:
+        names = " and ".join(node["title"] for node in explanation.added)
+        verb = "was" if len(explanation.added) == 1 else "were"
+        said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")
+    return said
+
+
+def _nothing_reaches(explanation: Explanation) -> str:
+    if explanation.own_share is None:
+        return "No triple reaches it."
+    one = len(explanation.asked) == 1
+    whose = "the node itself" if one else "the nodes themselves"
+    if explanation.own_share:
+        return f"No triple reaches it: the answer comes from {whose}."
+    alike = "any such node has" if one else "any such nodes have"
+    return f"No triple reaches it, and the network does not hear {whose}: {alike} this answer."
+
+
+def _line(one: ExplainedEdge | ExplainedNeighbor, loudest: float) -> str:
+    """A share, its bar (hollow where it speaks against the answer), and what it belongs to."""
+    words = one.node["title"] if isinstance(one, ExplainedNeighbor) else one.text
+    note = "   (the triple itself)" if isinstance(one, ExplainedEdge) and one.itself else ""
+    length = max(1, round(WIDEST_BAR * min(one.share / loudest, 1.0))) if loudest else 1
+    bar = ("░" if one.importance < 0 else "█") * length
+    return f"  {100 * one.share:4.1f} %  {bar:<{WIDEST_BAR}}  {words}{note}"
+
+
+def _sentences(explanation: Explanation) -> list[str]:
+    said = explanation.fidelity.words.rstrip(".").split(". ")
+    if explanation.own_share is not None and explanation.considered:
+        whose = "node itself brings" if len(explanation.asked) == 1 else "two nodes themselves bring"
+        said.append(f"The {whose} {percent(explanation.own_share)} of what counts, the triples the rest")
+    return said

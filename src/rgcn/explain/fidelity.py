@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.explain.phrases import percent
 from rgcn.explain.question import Question
+from rgcn.words import percent
+
+Numbers = NDArray[np.float64]
 
 PROBABILITY = "the probability"
 
 
-class Asked(NamedTuple):
-    """An answer: how strongly the network gives it, and its probability, where there is one (else 0)."""
-
-    strength: float
-    probability: float
-
-
 @dataclass(frozen=True)
 class Change:
-    """How far the answer falls when triples go; negative where it rises.
+    """How far the answer falls when triples go; negative where it rises."""
 
-    named        the triples of the explanation
-    random       as many, drawn from all in reach
-    random_near  as many, drawn from those that touch an asked node: harder to beat
-    """
-
-    named: float
-    random: float
-    random_near: float
+    named: float  # the triples of the explanation
+    random: float  # as many, drawn from all in reach
+    random_near: float  # as many, drawn from those that touch an asked node: harder to beat
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that tells how sure the answer is, and what becomes of it.
+    """A number that tells how sure the answer is, and what becomes of it."""
 
-    name     what it is called: the probability, the score, the log-odds
-    full     of the full answer, where the changes begin
-    without  the full answer less the one without the named triples: large where they were needed
-    only     the full answer less the one with only them: small where they suffice
-    """
-
-    name: str
-    full: float
-    without: Change
-    only: Change
+    name: str  # the probability, the score, the log-odds
+    full: float  # of the full answer, where the changes begin
+    without: Change  # the full answer less the one without the named triples: large where they were needed
+    only: Change  # the full answer less the one with only them: small where they suffice
 
     def left(self, change: float) -> float:
         return self.full - change
@@ -64,19 +48,15 @@ class Fidelity:
     """What the named triples change, in what the network itself counts and, where it is calibrated, in probability.
 
     The graph is normalized again as if the other triples had never been; self-loops stay.
-
-    strength     log-odds for a class, the score for a triple
-    probability  None where there was nothing to calibrate on
-    evidence     the strength all triples bring together
-    by_score     whether the answer itself is given another probability, since examples rule it out: no triple that is
-                 left out changes that, so that here it is the one its score alone would have
     """
 
     edges: int
     draws: int
     strength: Measure
-    probability: Measure | None
-    evidence: float
+    probability: Measure | None  # None where there was nothing to calibrate on
+    evidence: float  # the strength all triples bring together
+    # Whether the answer itself is given another probability, since examples rule it out: no triple that is left out
+    # changes that, so that here it is the one its score alone would have.
     by_score: bool = False
 
     @property
@@ -117,37 +97,34 @@ class Fidelity:
 
 def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int, by_score: bool = False) -> Fidelity:
     """Measured for the triples `named` (places in reach), and for `draws` random choices of as many."""
-    rng = np.random.default_rng(seed)
-    reach = question.reach
-    near = np.flatnonzero(reach.hop == 1)
+    rng, everywhere = np.random.default_rng(seed), np.arange(len(question.reach))
+    near = np.flatnonzero(question.reach.hop == 1)
+
+    def drawn(pool: NDArray[np.int64]) -> Numbers:
+        """[2, 2]: the mean change over the draws."""
+        choices = (rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws))
+        return np.asarray(np.mean([changes(chosen) for chosen in choices], axis=0))
+
+    def changes(chosen: NDArray[np.int64]) -> Numbers:
+        """[2, 2]: what strength and probability lose without the chosen triples, and with them alone."""
+        keep = np.isin(everywhere, chosen, invert=True)
+        return np.stack([full - _asked(question, kept) for kept in (keep, ~keep)])
+
     with torch.no_grad():
-        full, bare = (_asked(question, np.full(len(reach), kept)) for kept in (True, False))
-        ours = _changes(question, full, named)
-        from_all, from_near = (
-            np.mean([_changes(question, full, _drawn(rng, pool, len(named))) for _ in range(draws)], axis=0)
-            for pool in (np.arange(len(reach)), near)
-        )
-    columns = zip(ours.tolist(), from_all.tolist(), from_near.tolist(), strict=True)
-    without_strength, without, only_strength, only = (Change(*column) for column in columns)
-    strength = Measure(question.strength_name, full.strength, without_strength, only_strength)
-    probability = Measure(PROBABILITY, full.probability, without, only) if question.calibration.fitted else None
-    return Fidelity(len(named), draws, strength, probability, full.strength - bare.strength, by_score)
+        full, bare = (_asked(question, np.full(len(question.reach), kept)) for kept in (True, False))
+        found = np.stack([changes(named), drawn(everywhere), drawn(near)])  # [named or drawn, without or only, measure]
+    strength, probability = (
+        Measure(name, float(full[i]), Change(*found[:, 0, i].tolist()), Change(*found[:, 1, i].tolist()))
+        for i, name in enumerate((question.strength_name, PROBABILITY))
+    )
+    calibrated = probability if question.calibration.fitted else None
+    return Fidelity(len(named), draws, strength, calibrated, float(full[0] - bare[0]), by_score)
 
 
-def _drawn(rng: np.random.Generator, pool: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    return rng.choice(pool, min(size, len(pool)), replace=False)
-
-
-def _changes(question: Question, full: Asked, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[4]: what the answer loses without the chosen triples, in strength and probability, and with them alone."""
-    keep = np.ones(len(question.reach), dtype=bool)
-    keep[chosen] = False
-    return np.concatenate([np.subtract(full, _asked(question, kept)) for kept in (keep, ~keep)])
-
-
-def _asked(question: Question, keep: NDArray[np.bool_]) -> Asked:
+def _asked(question: Question, keep: NDArray[np.bool_]) -> Numbers:
+    """[2]: how strongly the network gives the answer, and its probability, where there is one (else 0)."""
     output = question.output(question.reach.keeping(keep))
-    return Asked(float(question.strength(output)), question.probability(output) or 0.0)
+    return np.array([float(question.strength(output)), question.probability(output) or 0.0])
 
 
 def _moves(shown: Measure, after: float, brief: bool = False) -> str:

@@ -1,35 +1,112 @@
-"""What is to be explained: an answer of a network, as a function of the edges it hears."""
+"""What is to be explained: a network's answer as a function of the edges it hears, and the triples in reach of it."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rgcn.adjacency import ReceptiveField
-from rgcn.answers.calibration import Calibration
-from rgcn.explain.reach import Reach
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.answers.calibration import AnsweringModel, Calibration
+from rgcn.answers.links import triple_probabilities
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.tasks.estimator import Estimator
 
+Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
+SELF_LOOP = 2  # as `EdgeStructure.direction` has it
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Everything L layers read to answer for some nodes, seen as triples.
+
+    A triple and its inverse are one thing to keep or to drop, in all layers alike.
+    """
+
+    asked: tuple[int, ...]  # the nodes the answer is about
+    field: ReceptiveField  # the edges of each layer, in the layer's own numbering
+    triples: Ids  # [T, 3]: subject, relation, object of those in reach
+    numbers: Ids  # [T]: theirs in the operator
+    place: tuple[Tensor, ...]  # for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
+
+    @classmethod
+    def of(cls, adjacency: RelationalAdjacency, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:
+        """triples int64 [all, 3]: those the operator was made of, in its order."""
+        distinct = tuple(dict.fromkeys(asked))
+        field = ReceptiveField.of(adjacency, torch.tensor(distinct, device=adjacency.device), num_layers)
+        origin = torch.cat([layer.structure.origin for layer in field.layers])
+        numbers = torch.unique(origin[origin < adjacency.structure.num_triples])
+        # A self-loop's number is beyond all triples': it finds its place behind them.
+        place = tuple(torch.searchsorted(numbers, layer.structure.origin) for layer in field.layers)
+        chosen = numbers.cpu().numpy()
+        return cls(distinct, field, triples[chosen], chosen, place)
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def weighted(self, factor: Tensor, loops: float = 1.0) -> ReceptiveField:
+        """Each triple's messages times its factor [T], nothing normalized again. Differentiable in `factor`."""
+        every = torch.cat([factor, factor.new_full((1,), loops)])
+        return self._with(replace(layer, weight=layer.weight * every[place]) for layer, place in self._layers())
+
+    def silent(self, loops: float = 1.0) -> ReceptiveField:
+        """No triple's message at all."""
+        return self.weighted(self.field.layers[0].weight.new_zeros(len(self)), loops)
+
+    def keeping(self, keep: NDArray[np.bool_]) -> ReceptiveField:
+        """The graph with only the triples that are kept, normalized as if the others had never been; loops stay."""
+        every = torch.from_numpy(np.append(keep, True)).to(self.field.inputs.device)
+        return self._with(
+            layer.reweighted(layer.raw * every[place].to(layer.raw.dtype)) for layer, place in self._layers()
+        )
+
+    def _layers(self) -> Iterable[tuple[RelationalAdjacency, Tensor]]:
+        return zip(self.field.layers, self.place, strict=True)
+
+    def _with(self, layers: Iterable[RelationalAdjacency]) -> ReceptiveField:
+        return replace(self.field, layers=tuple(layers))
+
+    @cached_property
+    def ends(self) -> tuple[tuple[Ids, Ids], ...]:
+        """For each layer (source, target) [E]: the nodes that each edge comes from and leads to."""
+        triples, ends = np.concatenate([self.triples, np.zeros((1, 3), dtype=np.int64)]), []
+        for layer, place in self._layers():
+            direction, origin = (of.cpu().numpy() for of in (layer.structure.direction, layer.structure.origin))
+            subject, _, object_ = triples[place.cpu().numpy()].T
+            node, kinds = origin - layer.structure.num_triples, [direction == SELF_LOOP, direction == 0]
+            ends.append((np.select(kinds, [node, subject], object_), np.select(kinds, [node, object_], subject)))
+        return tuple(ends)
+
+    @cached_property
+    def hop(self) -> Ids:
+        """[T]: 1 for a triple that touches an asked node, 2 for one that touches its neighbor, and so on."""
+        subject, object_ = self.triples[:, 0], self.triples[:, 2]
+        hop = np.zeros(len(self), dtype=np.int64)
+        near = np.array(self.asked, dtype=np.int64)
+        for distance in range(1, len(self.field.layers) + 1):
+            touching = (hop == 0) & (np.isin(subject, near) | np.isin(object_, near))
+            hop[touching] = distance
+            near = np.unique(np.concatenate([near, subject[touching], object_[touching]]))
+        return hop
 
 
 @dataclass(frozen=True, eq=False)
 class Question(ABC):
-    """An answer and the triples that can have a say in it.
-
-    strength_name  what the strength is called
-    """
+    """An answer and the triples that can have a say in it."""
 
     reach: Reach
     calibration: Calibration
 
-    strength_name: ClassVar[str]
+    strength_name: ClassVar[str] = "the score"
 
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
@@ -39,12 +116,12 @@ class Question(ABC):
     def unheard(self) -> Tensor:
         """What the network gives for nodes it knows nothing of: no triple, and nothing they bring themselves."""
 
-    @abstractmethod
     def strength(self, output: Tensor) -> Tensor:
-        """How strongly an output speaks for the answer, a scalar without bounds. This is what gets explained.
+        """How strongly an output speaks for the answer, a scalar without bounds: what gets explained.
 
         A probability would not do: where it is nearly one, no edge changes it any more.
         """
+        return self.score(output)
 
     @abstractmethod
     def log_probability(self, output: Tensor) -> Tensor:
@@ -55,16 +132,12 @@ class Question(ABC):
         """The network's own number for the answer, a scalar: the class's logit, the triple's score."""
 
     @abstractmethod
-    def calibrated(self, output: Tensor) -> float:
-        """The answer's probability, by the network's number alone, whatever else is known."""
-
     def probability(self, output: Tensor) -> float | None:
-        """The same; None where there was nothing to calibrate on."""
-        return self.calibrated(output) if self.calibration.fitted else None
+        """Calibrated, by the network's number alone, whatever else is known; None where nothing was calibrated."""
 
-    def silent(self) -> ReceptiveField:
-        """No message at all, not even a node's to itself."""
-        return self.reach.weighted(self.reach.field.layers[0].weight.new_zeros(len(self.reach)), loops=0.0)
+    def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
+        """The probability that a prediction of the same answer has."""
+        return self.probability(output)
 
     def strength_with(self, field: ReceptiveField) -> Tensor:
         return self.strength(self.output(field))
@@ -85,7 +158,7 @@ class ClassQuestion(Question):
         return self.model.class_heard(self.network, field, self.node)
 
     def unheard(self) -> Tensor:
-        return self.model.class_heard(self.network, self.silent(), self.node, own=False)
+        return self.model.class_heard(self.network, self.reach.silent(loops=0.0), self.node, own=False)
 
     def strength(self, output: Tensor) -> Tensor:
         others = torch.cat([output[0, : self.class_], output[0, self.class_ + 1 :]])
@@ -97,8 +170,9 @@ class ClassQuestion(Question):
     def score(self, output: Tensor) -> Tensor:
         return output[0, self.class_]
 
-    def calibrated(self, output: Tensor) -> float:
-        return float(self.calibration.class_probabilities(output)[0, self.class_])
+    def probability(self, output: Tensor) -> float | None:
+        calibration = self.calibration
+        return float(calibration.class_probabilities(output)[0, self.class_]) if calibration.fitted else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,20 +184,15 @@ class LinkQuestion(Question):
     relation: int
     object: int
 
-    strength_name = "the score"
-
     def output(self, field: ReceptiveField) -> Tensor:
         return self.network.score_heard(self._heard(field))
 
     def unheard(self) -> Tensor:
-        return self.network.score_unheard(self._heard(self.silent()))
+        return self.network.score_unheard(self._heard(self.reach.silent(loops=0.0)))
 
     def _heard(self, field: ReceptiveField) -> Heard:
         asked = torch.tensor(self.reach.asked, device=self.reach.field.inputs.device)
         return Heard(field, asked, self.subject, self.relation, self.object)
-
-    def strength(self, output: Tensor) -> Tensor:
-        return output[0]
 
     def log_probability(self, output: Tensor) -> Tensor:
         return nn.functional.logsigmoid(output[0])
@@ -131,8 +200,12 @@ class LinkQuestion(Question):
     def score(self, output: Tensor) -> Tensor:
         return output[0]
 
-    def calibrated(self, output: Tensor) -> float:
-        return float(self.calibration.link_probabilities(output)[0])
+    def probability(self, output: Tensor) -> float | None:
+        return float(self.calibration.link_probabilities(output)[0]) if self.calibration.fitted else None
+
+    def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
+        found = triple_probabilities(model, torch.tensor([[self.subject, self.relation, self.object]]), output)
+        return None if found is None else float(found[0])
 
 
 def frozen(network: Network) -> Network:

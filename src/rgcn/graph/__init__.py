@@ -1,8 +1,7 @@
 """The knowledge graph: names and integers, labels and splits; no tensors, no devices, no training."""
 
-from rgcn.graph.knowledge_graph import KnowledgeGraph, NodeKind
-from rgcn.graph.labels import SPLITS, NodeLabels
+from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.statistics import GraphStatistics
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 
 __all__ = ["SPLITS", "GraphStatistics", "KnowledgeGraph", "NodeKind", "NodeLabels", "Vocabulary"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,23 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.labels import SPLITS, NodeLabels
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.interop import libraries, pyg
+from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
+from rgcn.words import count
 
 if TYPE_CHECKING:
     import os
 
-    import polars as pl
-
     from rgcn.graph.statistics import GraphStatistics
 
 
-class NodeKind(IntEnum):
-    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
-
-    IRI = 0
-    LITERAL = 1
-    BLANK = 2
+ARRAYS = {
+    "triples": np.int64,
+    "node_kinds": np.uint8,
+    "triple_splits": np.int8,
+    "features": np.float32,
+    "edge_weights": np.float32,
+}
+ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights")
 
 
 class Neighbor(NamedTuple):
@@ -75,42 +75,27 @@ class KnowledgeGraph:
         given = np.asarray(self.triples)
         if given.size and given.dtype.kind not in "iu":  # 0.9 would silently become node 0
             raise DataError(f"triples must be whole numbers, not {given.dtype}")
-        dtypes = {
-            "triples": np.int64,
-            "node_kinds": np.uint8,
-            "triple_splits": np.int8,
-            "features": np.float32,
-            "edge_weights": np.float32,
-        }
-        for attribute, dtype in dtypes.items():
+        for attribute, dtype in ARRAYS.items():
             value = getattr(self, attribute)
             if value is not None:
                 array = np.array(value, dtype=dtype)  # a copy: the caller's array stays the caller's
+                if attribute == "triples" and not array.size:
+                    array = array.reshape(0, 3)
                 array.setflags(write=False)
                 object.__setattr__(self, attribute, array)
-        if self.triples.size == 0:
-            object.__setattr__(self, "triples", self.triples.reshape(0, 3))
         self._check()
 
     def _check(self) -> None:
         if self.triples.ndim != 2 or self.triples.shape[1] != 3:
             raise DataError(f"triples must have shape [T, 3], not {list(self.triples.shape)}")
-        if len(self.triples):
-            low, high = self.triples.min(axis=0), self.triples.max(axis=0)
-            if low.min() < 0 or max(high[0], high[2]) >= self.num_nodes or high[1] >= self.num_relations:
-                sizes = np.array([self.num_nodes, self.num_relations, self.num_nodes])
-                row = int(np.flatnonzero(((self.triples < 0) | (self.triples >= sizes)).any(1))[0])
-                raise DataError(
-                    f"a triple refers to a node or relation that has no name: triple {row} (from 0) is "
-                    f"{tuple(self.triples[row].tolist())}, "
-                    f"with {self.num_nodes} nodes and {self.num_relations} relations"
-                )
-        lengths = {
-            "node_kinds": self.num_nodes,
-            "features": self.num_nodes,
-            "triple_splits": len(self.triples),
-            "edge_weights": len(self.triples),
-        }
+        sizes = np.array([self.num_nodes, self.num_relations, self.num_nodes])
+        if len(self) and (self.triples.min() < 0 or (self.triples.max(axis=0) >= sizes).any()):
+            row = int(np.flatnonzero(((self.triples < 0) | (self.triples >= sizes)).any(1))[0])
+            raise DataError(
+                f"a triple refers to a node or relation that has no name: triple {row} (from 0) is "
+                f"{tuple(self.triples[row].tolist())}, with {self.num_nodes} nodes and {self.num_relations} relations"
+            )
+        lengths = dict.fromkeys(ARRAYS_OF_NODES, self.num_nodes) | dict.fromkeys(ARRAYS_OF_TRIPLES, len(self))
         for attribute, length in lengths.items():
             value = getattr(self, attribute)
             if value is not None and len(value) != length:
@@ -136,22 +121,12 @@ class KnowledgeGraph:
         **attributes: Any,
     ) -> KnowledgeGraph:
         """A graph from triples of names, numbered by first appearance; `labels` are training labels."""
-        nodes: dict[str, int] = {}
-        relations: dict[str, int] = {}
-        ids = [
-            (
-                nodes.setdefault(s, len(nodes)),
-                relations.setdefault(r, len(relations)),
-                nodes.setdefault(o, len(nodes)),
-            )
-            for s, r, o in triples
-        ]
-        graph = cls(
-            np.array(ids, dtype=np.int64).reshape(-1, 3),
-            Vocabulary(nodes, kind="node"),
-            Vocabulary(relations, kind="relation"),
-            **attributes,
-        )
+        nodes, relations, ids = dict[str, int](), dict[str, int](), []
+        for s, r, o in triples:
+            subject, relation = nodes.setdefault(s, len(nodes)), relations.setdefault(r, len(relations))
+            ids.append((subject, relation, nodes.setdefault(o, len(nodes))))
+        names = Vocabulary(nodes, kind="node"), Vocabulary(relations, kind="relation")
+        graph = cls(np.array(ids, dtype=np.int64).reshape(-1, 3), *names, **attributes)
         if labels is None and test_labels is None:
             return graph
         return graph.with_labels({"train": labels or {}, "test": test_labels or {}})
@@ -189,14 +164,7 @@ class KnowledgeGraph:
         return len(self.triples)
 
     def __repr__(self) -> str:
-        def count(n: int, word: str) -> str:
-            return f"{n:,} {word}{'' if n == 1 else 's'}"
-
-        parts = [
-            count(self.num_nodes, "node"),
-            count(self.num_relations, "relation"),
-            count(len(self), "triple"),
-        ]
+        parts = [count(self.num_nodes, "node"), count(self.num_relations, "relation"), count(len(self), "triple")]
         if self.labels is not None:
             parts.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
         if self.features is not None:
@@ -218,13 +186,7 @@ class KnowledgeGraph:
         digest = hashlib.sha256()
         for names in (self.nodes, self.relations):
             digest.update(b"\x1e".join(name.encode() for name in names) + b"\x1d")
-        arrays: list[NDArray[Any] | None] = [
-            self.triples,
-            self.node_kinds,
-            self.triple_splits,
-            self.features,
-            self.edge_weights,
-        ]
+        arrays: list[NDArray[Any] | None] = [getattr(self, attribute) for attribute in ARRAYS]
         if self.labels is not None:
             digest.update(b"\x1e".join(name.encode() for name in self.labels.names) + b"\x1d")
             arrays += [self.labels.nodes, self.labels.classes, self.labels.splits]
@@ -256,8 +218,11 @@ class KnowledgeGraph:
             raise DataError(f"the graph has no {split} triples: it was read without splits")
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
+    def degrees(self, split: str = "all") -> NDArray[np.int64]:
+        """int64 [N]: how many ends of a split's triples each node is."""
+        return np.bincount(self.split_triples(split)[:, [0, 2]].ravel(), minlength=self.num_nodes)
+
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
-        """Triples as names."""
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
 
@@ -326,6 +291,40 @@ class KnowledgeGraph:
         keep[self.triples[keep_triple][:, [0, 2]].ravel()] = True
         return self._restricted(keep, keep_triple)
 
+    def with_triples(self, keep: NDArray[np.bool_]) -> KnowledgeGraph:
+        """The graph with the marked triples only, bool [T]; all nodes and relations stay."""
+        return replace(self, triples=self.triples[keep], **self._cut(ARRAYS_OF_TRIPLES, keep))
+
+    def without_test_labels(self) -> KnowledgeGraph:
+        """The graph that trials see: without its test labels, and without classes that only those have.
+
+        Classes are numbered anew by name, so that not even their order tells of test labels.
+
+        >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b")], labels={"a": "x"}, test_labels={"b": "y"})
+        >>> kg.without_test_labels().labels
+        NodeLabels(1 nodes, 1 classes; train 1)
+        """
+        labels = self.labels
+        if labels is None:
+            return self
+        kept = np.flatnonzero(labels.splits != SPLITS.index("test"))
+        kept = kept[np.argsort(labels.nodes[kept], kind="stable")]
+        classes = [labels.names[c] for c in labels.classes[kept].tolist()]
+        names = Vocabulary(sorted(set(classes)), kind="class")
+        return replace(self, labels=NodeLabels(labels.nodes[kept], names.ids(classes), names, labels.splits[kept]))
+
+    def without_test_triples(self) -> KnowledgeGraph:
+        """The graph that trials see: without its test triples, and without nodes that only those mention.
+
+        >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("a", "knows", "c")], triple_splits=np.array([0, 2]))
+        >>> kg.without_test_triples()
+        KnowledgeGraph(2 nodes, 1 relation, 1 triple)
+        """
+        if self.triple_splits is None:
+            return self
+        remaining = self.with_triples(self.triple_splits != SPLITS.index("test"))
+        return remaining.subgraph(np.unique(remaining.triples[:, [0, 2]]).tolist())
+
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""
         triples = self.triples[keep_triple]
@@ -333,77 +332,35 @@ class KnowledgeGraph:
         relation_ids = np.flatnonzero(np.bincount(triples[:, 1], minlength=self.num_relations))
         new_node = np.full(self.num_nodes, -1, dtype=np.int64)
         new_node[node_ids] = np.arange(len(node_ids))
-        new_relation = np.full(self.num_relations, -1, dtype=np.int64)
+        new_relation = np.zeros(self.num_relations, dtype=np.int64)
         new_relation[relation_ids] = np.arange(len(relation_ids))
-        triples = np.stack([new_node[triples[:, 0]], new_relation[triples[:, 1]], new_node[triples[:, 2]]], axis=1)
         return replace(
             self,
-            triples=triples,
+            triples=np.stack([new_node[triples[:, 0]], new_relation[triples[:, 1]], new_node[triples[:, 2]]], axis=1),
             nodes=self.nodes.take(node_ids.tolist()),
             relations=self.relations.take(relation_ids.tolist()),
-            node_kinds=None if self.node_kinds is None else self.node_kinds[keep_node],
             labels=None if self.labels is None else self.labels.remapped(new_node),
-            triple_splits=None if self.triple_splits is None else self.triple_splits[keep_triple],
-            features=None if self.features is None else self.features[keep_node],
-            edge_weights=None if self.edge_weights is None else self.edge_weights[keep_triple],
+            **self._cut(ARRAYS_OF_NODES, keep_node),
+            **self._cut(ARRAYS_OF_TRIPLES, keep_triple),
         )
+
+    def _cut(self, attributes: Iterable[str], keep: NDArray[np.bool_]) -> dict[str, Any]:
+        """The marked rows of those arrays that there are."""
+        return {name: value[keep] for name in attributes if (value := getattr(self, name)) is not None}
 
     # -- other libraries (docs/interop.md) ---------------------------------------------------------------
 
-    def to_pyg(self, inverse: bool = False) -> Any:
-        """A `torch_geometric.data.Data`, names and splits included; `inverse` adds inverse edges of type r + R."""
-        from rgcn.graph.interop.pyg import to_pyg
-
-        return to_pyg(self, inverse)
-
-    @classmethod
-    def from_pyg(
-        cls,
-        data: Any,
-        *,
-        nodes: Sequence[str] | None = None,
-        relations: Sequence[str] | None = None,
-        classes: Sequence[str] | None = None,
-        name: str | None = None,
-    ) -> KnowledgeGraph:
-        """A graph from PyG's `Data` or `HeteroData`; lists of names for what has none of its own."""
-        from rgcn.graph.interop.pyg import from_pyg
-
-        return from_pyg(data, nodes=nodes, relations=relations, classes=classes, name=name)
-
-    def to_networkx(self) -> Any:
-        """A `networkx.MultiDiGraph` of names, an edge a triple, keyed by its relation."""
-        from rgcn.graph.interop.networkx import to_networkx
-
-        return to_networkx(self)
-
-    def to_pykeen(self) -> dict[str, Any]:
-        """A `pykeen.triples.TriplesFactory` for each split, with the ids of this graph."""
-        from rgcn.graph.interop.pykeen import to_pykeen
-
-        return to_pykeen(self)
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame`: subject, relation, object, and split and weight where there are such."""
-        from rgcn.graph.interop.tables import to_pandas
-
-        return to_pandas(self)
-
-    def to_polars(self) -> pl.DataFrame:
-        """A `polars.DataFrame`: subject, relation, object, and split and weight where there are such."""
-        from rgcn.graph.interop.tables import to_polars
-
-        return to_polars(self)
+    to_networkx = libraries.to_networkx
+    to_pandas = libraries.to_pandas
+    to_polars = libraries.to_polars
+    to_pykeen = libraries.to_pykeen
+    to_pyg = pyg.to_pyg
+    from_pyg = staticmethod(pyg.from_pyg)
 
     def to_rdf(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        format: str | None = None,
-        base: str = "urn:rgcn:",
-        split: str = "all",
+        self, path: str | os.PathLike[str], *, format: str | None = None, base: str = "urn:rgcn:", split: str = "all"
     ) -> int:
         """Write the triples of a split to an RDF file, and say how many; names that are no IRIs go under `base`."""
-        from rgcn.graph.interop.rdf import to_rdf
+        from rgcn.graph.interop.rdf_terms import to_rdf
 
         return to_rdf(self, path, format=format, base=base, split=split)

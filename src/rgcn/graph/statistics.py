@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rgcn.graph.labels import SPLITS
+from rgcn.graph.vocabulary import SPLITS, Vocabulary
 
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 
+# Bins that double: "0", "1", "2-3", "4-7", ..., "1024+".
 DEGREE_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -37,17 +40,13 @@ class GraphStatistics:
 
     @classmethod
     def of(cls, graph: KnowledgeGraph) -> GraphStatistics:
-        degree = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=graph.num_nodes)
-        relation = np.bincount(graph.triples[:, 1], minlength=graph.num_relations)
-        by_count = np.argsort(-relation, kind="stable")
-        splits = {}
-        if graph.triple_splits is not None:
-            splits = {s: int((graph.triple_splits == i).sum()) for i, s in enumerate(SPLITS)}
+        degree = graph.degrees()
+        bins = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(DEGREE_BINS)]
+        in_bins, _ = np.histogram(degree, [*DEGREE_BINS, np.inf])
+        histogram = dict(zip([*bins, f"{DEGREE_BINS[-1]}+"], in_bins.tolist(), strict=True))
+        splits = {} if graph.triple_splits is None else {s: len(graph.split_triples(s)) for s in SPLITS}
         labels = graph.labels
-        class_counts = {}
-        if labels is not None:
-            counts = np.bincount(labels.classes, minlength=labels.num_classes)
-            class_counts = {labels.names[c]: int(counts[c]) for c in np.argsort(-counts, kind="stable")}
+        class_counts = {} if labels is None else _most_frequent_first(labels.classes, labels.names)
         return cls(
             entities=graph.num_nodes,
             literals=int(graph.is_literal.sum()),
@@ -62,8 +61,8 @@ class GraphStatistics:
             median_degree=float(np.median(degree)) if len(degree) else 0.0,
             max_degree=int(degree.max()) if len(degree) else 0,
             isolated=int((degree == 0).sum()),
-            degree_histogram=_degree_histogram(degree),
-            relation_counts={graph.relations[r]: int(relation[r]) for r in by_count},
+            degree_histogram={name: count for name, count in histogram.items() if count},
+            relation_counts=_most_frequent_first(graph.triples[:, 1], graph.relations),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,15 +70,6 @@ class GraphStatistics:
         return dict(self.__dict__)
 
 
-def _degree_histogram(degree: np.ndarray[Any, Any]) -> dict[str, int]:
-    """Nodes per degree, in bins that double: "0", "1", "2-3", "4-7", ..., "1024+"."""
-    histogram = {}
-    for i, low in enumerate(DEGREE_BINS):
-        last = i + 1 == len(DEGREE_BINS)
-        inside = degree >= low if last else (degree >= low) & (degree < DEGREE_BINS[i + 1])
-        if inside.any():
-            single = not last and DEGREE_BINS[i + 1] == low + 1
-            histogram[f"{low}+" if last else f"{low}" if single else f"{low}-{DEGREE_BINS[i + 1] - 1}"] = int(
-                inside.sum()
-            )
-    return histogram
+def _most_frequent_first(ids: NDArray[np.int64], names: Vocabulary) -> dict[str, int]:
+    counts = np.bincount(ids, minlength=len(names))
+    return {names[number]: int(counts[number]) for number in np.argsort(-counts, kind="stable")}

@@ -1,14 +1,26 @@
-"""Names and the integers that stand for them."""
+"""Names and the integers that stand for them: of nodes, of relations, and of the classes that some nodes have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError, UnknownNameError
+
+SPLITS = ("train", "valid", "test")
+
+
+class NodeKind(IntEnum):
+    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
+
+    IRI = 0
+    LITERAL = 1
+    BLANK = 2
 
 
 class Vocabulary(Sequence[str]):
@@ -62,13 +74,11 @@ class Vocabulary(Sequence[str]):
         return int(name)
 
     def ids(self, names: Iterable[str | int]) -> NDArray[np.int64]:
-        """Ids of many names, in their order."""
         if isinstance(names, str):  # its letters would be looked up one by one
             raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
     def get(self, name: str) -> int | None:
-        """The id of a name, or None."""
         return self._ids.get(name)
 
     def take(self, ids: Iterable[int]) -> Vocabulary:
@@ -83,3 +93,63 @@ class Vocabulary(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} names, kind={self.kind!r})"
+
+
+@dataclass(frozen=True, eq=False)
+class NodeLabels:
+    """Class of each labelled node, and its split.
+
+    nodes   int64 [L]  node ids, each at most once
+    classes int64 [L]  class ids
+    names              the class names; one numbering for all splits, so that class 0 is the same class everywhere
+    splits  int8 [L]   index into ("train", "valid", "test")
+    """
+
+    nodes: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    names: Vocabulary
+    splits: NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        for field, dtype in (("nodes", np.int64), ("classes", np.int64), ("splits", np.int8)):
+            array = np.array(getattr(self, field), dtype=dtype)
+            array.setflags(write=False)
+            object.__setattr__(self, field, array)
+        if not len(self.nodes) == len(self.classes) == len(self.splits):
+            raise DataError("labels: nodes, classes and splits differ in length")
+        if len(np.unique(self.nodes)) != len(self.nodes):
+            raise DataError("labels: a node has two classes; this library gives each node one class")
+        if len(self.classes) and not (self.classes.min() >= 0 and self.classes.max() < len(self.names)):
+            raise DataError("labels: a class id has no name")
+        if len(self.splits) and not (self.splits.min() >= 0 and self.splits.max() < len(SPLITS)):
+            raise DataError(f"labels: a split is none of {', '.join(SPLITS)}")
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.names)
+
+    def of(self, split: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(nodes, classes) of one split, or of "all"."""
+        if split == "all":
+            return self.nodes, self.classes
+        if split not in SPLITS:
+            raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
+        chosen = self.splits == SPLITS.index(split)
+        return self.nodes[chosen], self.classes[chosen]
+
+    def counts(self) -> Mapping[str, int]:
+        """Number of labelled nodes in each split that has any."""
+        sizes = {split: int((self.splits == i).sum()) for i, split in enumerate(SPLITS)}
+        return {split: size for split, size in sizes.items() if size}
+
+    def remapped(self, new_id: NDArray[np.int64]) -> NodeLabels:
+        """The same labels after renumbering nodes; `new_id` is -1 for nodes that are gone."""
+        kept = new_id[self.nodes] >= 0
+        return NodeLabels(new_id[self.nodes[kept]], self.classes[kept], self.names, self.splits[kept])
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{split} {count}" for split, count in self.counts().items())
+        return f"NodeLabels({len(self)} nodes, {self.num_classes} classes; {parts})"

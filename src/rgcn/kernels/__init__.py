@@ -1,7 +1,6 @@
 """The few operations message passing is made of; `dispatch` decides which implementation computes them."""
 
 from rgcn.kernels.operations import (
-    FactoredGradient,
     combine_bases,
     gather_sum,
     grouped_product,
@@ -10,6 +9,7 @@ from rgcn.kernels.operations import (
     spread_bases,
     take_rows,
 )
+from rgcn.kernels.reference import FactoredGradient
 
 __all__ = [
     "FactoredGradient",

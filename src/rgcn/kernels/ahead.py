@@ -10,12 +10,13 @@ built. Who wants no pause at all, in an image for servers say, compiles everythi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern
 
 
 def compile_ahead(*kernels: str) -> threading.Thread | None:
@@ -24,42 +25,46 @@ def compile_ahead(*kernels: str) -> threading.Thread | None:
         calls = _tiny_calls()
     except ImportError:
         return None
-    thread = threading.Thread(target=_each, args=([calls[name] for name in kernels],), name="rgcn-compile", daemon=True)
+    thread = threading.Thread(target=_call, args=[calls[name] for name in kernels], name="rgcn-compile", daemon=True)
     thread.start()
     return thread
 
 
-def _each(calls: Iterable[Callable[[], object]]) -> None:
-    for call in calls:
-        call()
+def finish_compiling() -> None:
+    """Wait for what `compile_ahead` has begun, before something that a compiler in the background would disturb."""
+    for thread in threading.enumerate():
+        if thread.name == "rgcn-compile":
+            thread.join()
+
+
+def _call(*functions: Callable[[], object]) -> None:
+    for function in functions:
+        function()
 
 
 def _tiny_calls() -> dict[str, Callable[[], object]]:
     """Each kernel on the smallest input, of the types that training gives it."""
-    from rgcn.kernels import cpu as kernels
+    from rgcn.kernels import cpu
 
     one = torch.zeros(1, dtype=torch.int64)
     pairs = Pairs.of(one, one, one, 1, 1, node_major=True)
     pattern = SparsePattern.from_sorted_rows(one, one, (1, 1))
-    row, table, index = torch.zeros(1, 1), torch.zeros(1, 1, 1), one.int()
-    matrices, value = torch.zeros(1, 1, 1, 1), torch.zeros(1)
-
-    def adam() -> None:
-        tables = (table.clone(), table.clone(), table.clone())
-        kernels.adam_bases(*tables, torch.ones(()), row, row, pairs, 0.1, (0.9, 0.999), 1e-8, 0.0)
-
-    return {
-        "combine_bases": lambda: kernels.combine_bases(row, table, pairs),
-        "spread_bases": lambda: kernels.spread_bases(row, row, pairs),
-        "coefficient_gradient": lambda: kernels.coefficient_gradient(table, row, pairs),
-        "adam_bases": adam,
-        "grouped_product": lambda: kernels.grouped_product(table, matrices, pairs),
-        "grouped_outer": lambda: kernels.grouped_outer(table, table, pairs),
-        "gather_product_sum": lambda: kernels.gather_product_sum(pattern, value, index, row, row),
-        "gather_sum": lambda: kernels.gather_sum(pattern, value, row),
-        "entry_dot": lambda: kernels.entry_dot(index, row, index, row),
+    value, row, table, matrices = (torch.zeros([1] * dimensions) for dimensions in (1, 2, 3, 4))
+    index, step, tables = one.int(), torch.ones(()), [torch.zeros(1, 1, 1) for _ in range(3)]
+    arguments: dict[str, tuple[Any, ...]] = {
+        "combine_bases": (row, table, pairs),
+        "spread_bases": (row, row, pairs),
+        "coefficient_gradient": (table, row, pairs),
+        "adam_bases": (*tables, step, (row, row, pairs), (0.1, (0.9, 0.999), 1e-8, 0.0)),
+        "grouped_product": (table, matrices, pairs),
+        "grouped_outer": (table, table, pairs),
+        "gather_product_sum": (pattern, value, index, row, row),
+        "gather_sum": (pattern, value, row),
+        "entry_dot": (index, row, index, row),
+        "count_ranks": (row, one, one, one, one, one),
     }
+    return {name: partial(getattr(cpu, name), *given) for name, given in arguments.items()}
 
 
 if __name__ == "__main__":
-    _each(_tiny_calls().values())
+    _call(*_tiny_calls().values())

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,22 +23,8 @@ import torch
 from torch import Tensor
 
 from rgcn.kernels import loops, reference
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
-
-__all__ = [
-    "adam_bases",
-    "coefficient_gradient",
-    "combine_bases",
-    "entry_dot",
-    "entry_product",
-    "gather_product_sum",
-    "gather_sum",
-    "grouped_outer",
-    "grouped_product",
-    "own_threads",
-    "spread_bases",
-]
+from rgcn.kernels.reference import AdamSettings, FactoredGradient
+from rgcn.sparse import Pairs, SparsePattern
 
 Array = np.ndarray[Any, Any]
 
@@ -52,157 +38,121 @@ WORTH_A_THREAD = 2_000_000
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
     if pattern.num_entries * x.shape[1] > LARGEST_OWN_SUM or (value is not None and value.dtype != x.dtype):
         return reference.gather_sum(pattern, value, x)
-    host = _pattern_arrays(pattern)
+    host = _host(pattern)
     out = x.new_empty(pattern.num_rows, x.shape[1])
     to = out.numpy()
     values = _ones(to.dtype) if value is None else _array(value)
-    loops.gather_sum(host.pointer, host.column, values, _array(x), to)
+    loops.gather_sum(host.pointer, host.ids, values, _array(x), to)
     return out
 
 
 def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
     if pattern.num_entries == 0:
         return x.new_zeros(pattern.num_rows, x.shape[1])
-    host = _pattern_arrays(pattern)
+    host = _host(pattern)
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
     out = x.new_zeros(pattern.num_rows + PIECES, x.shape[1])
     to = out.numpy()
-    values = _ones(to.dtype) if value is None else _array(value)
-    arrays = (host.pointer, host.column, host.first_row, values, *_arrays(index, left, x), to)
-    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arrays)
-    loops.add_continued(host.cuts, host.pointer, host.first_row, to)
+    values = _ones(to.dtype) if value is None else value
+    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
+    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arguments)
+    loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
     out = left.new_empty(i.numel())
-    work = i.numel() * left.shape[1]
-    _in_pieces(loops.entry_dot, _even(i.numel()), work, *_arrays(i, left, j, right), out.numpy())
+    _in_pieces(loops.entry_dot, _even(i.numel()), i.numel() * left.shape[1], i, left, j, right, out)
     return out
 
 
 def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
     out = left.new_empty(i.numel())
-    arrays = _arrays(i, left, j, middle, k, right)
-    _in_pieces(loops.entry_product, _even(i.numel()), 2 * i.numel() * left.shape[1], *arrays, out.numpy())
+    work = 2 * i.numel() * left.shape[1]
+    _in_pieces(loops.entry_product, _even(i.numel()), work, i, left, j, middle, k, right, out)
     return out
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = bases.new_empty(len(pairs), bases.shape[2])
     work = out.numel() * bases.shape[1]
-    arrays = (*_arrays(coefficients, bases), host.pointer, host.relation, out.numpy())
-    _in_pieces(loops.combine, host.cuts, work, *arrays)
+    _in_pieces(loops.combine, host.cuts, work, coefficients, bases, host.pointer, host.ids, out)
     return out
 
 
 def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1])
     work = out.numel() + rows.numel() * coefficients.shape[1]
-    arrays = (*_arrays(coefficients, rows), host.pointer, host.relation, out.numpy())
-    _in_pieces(loops.spread, host.cuts, work, *arrays)
+    _in_pieces(loops.spread, host.cuts, work, coefficients, rows, host.pointer, host.ids, out)
     return out
 
 
 def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     partial = bases.new_empty(PIECES, pairs.num_relations, bases.shape[1])
     work = rows.numel() * bases.shape[1]
-    arrays = (*_arrays(bases, rows), host.pointer, host.relation, partial.numpy())
-    _in_pieces(loops.coefficients, host.cuts, work, *arrays)
+    _in_pieces(loops.coefficients, host.cuts, work, bases, rows, host.pointer, host.ids, partial)
     return partial.sum(0)
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
     out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
-    arrays = (*_arrays(x, weight), host.pointer, out.numpy())
-    _in_pieces(loops.grouped_product, _even(x.shape[0]), out.numel() * x.shape[2], *arrays)
+    work = out.numel() * x.shape[2]
+    _in_pieces(loops.grouped_product, _even(x.shape[0]), work, x, weight, _host(pairs).pointer, out)
     return out
 
 
 def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
-    host = _pair_arrays(pairs)
+    host = _host(pairs)
     out = x.new_empty(pairs.num_relations, x.shape[1], x.shape[2], gradient.shape[2])
-    arrays = (*_arrays(x, gradient), host.pointer, out.numpy())
-    _in_pieces(loops.grouped_outer, host.cuts, x.numel() * gradient.shape[2], *arrays)
+    work = x.numel() * gradient.shape[2]
+    _in_pieces(loops.grouped_outer, host.cuts, work, x, gradient, host.pointer, out)
     return out
 
 
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
-    """See `reference.adam_bases`."""
-    host = _pair_arrays(pairs)
-    scalars = _adam_scalars(table, step, lr, betas, eps, weight_decay)
-    arrays = (*_arrays(coefficients, rows), host.pointer, host.relation, table.detach().numpy())
+    (coefficients, rows, pairs), (lr, betas, eps, weight_decay) = gradient, settings
+    host, count = _host(pairs), float(step)
+    number = np.float64 if table.dtype == torch.float64 else np.float32
+    rate, correction = float(lr) / (1 - betas[0] ** count), (1 - betas[1] ** count) ** 0.5
+    numbers = map(number, (rate, 1 - betas[0], betas[1], 1 - betas[1], correction, eps, weight_decay))
+    arguments = (coefficients, rows, host.pointer, host.ids, table, first, second, tuple(numbers))
     # Every row is read and written, whether it has pairs or not: the cut is by rows.
-    work = 10 * table.numel()
-    _in_pieces(loops.adam_bases, _even(pairs.num_nodes), work, *arrays, first.numpy(), second.numpy(), *scalars)
+    _in_pieces(loops.adam_bases, _even(pairs.num_nodes), 10 * table.numel(), *arguments)
 
 
-def _adam_scalars(
-    parameter: Tensor, step: Tensor, lr: float | Tensor, betas: tuple[float, float], eps: float, weight_decay: float
-) -> tuple[Any, ...]:
-    count, number = float(step), np.float64 if parameter.dtype == torch.float64 else np.float32
-    return (
-        number(float(lr) / (1 - betas[0] ** count)),
-        number(1 - betas[0]),
-        number(betas[1]),
-        number(1 - betas[1]),
-        number((1 - betas[1] ** count) ** 0.5),
-        number(eps),
-        number(weight_decay),
-    )
+def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+    out = torch.empty(len(row), 5, dtype=torch.int64)
+    work = len(row) * scores.shape[1]
+    _in_pieces(loops.count_ranks, _even(len(row)), work, scores, row, target, begin, end, answers, out)
+    return out
 
 
-# -- from tensors to arrays, once ------------------------------------------------------------------------
+class _Host(NamedTuple):
+    """The memory of pairs or a pattern as arrays, and where the work on them is cut.
 
-
-class _PairArrays(NamedTuple):
-    pointer: Array
-    relation: Array
-    cuts: Array
-
-
-def _pair_arrays(pairs: Pairs) -> _PairArrays:
-    """The pairs' memory as arrays, and cuts of their groups; kept with the pairs, which never change."""
-    known: _PairArrays | None = pairs.__dict__.get("_arrays")
-    if known is None:
-        pointer, relation = _arrays(pairs.pointer, pairs.relation)
-        known = pairs.__dict__["_arrays"] = _PairArrays(pointer, relation, _balanced(pointer))
-    return known
-
-
-class _PatternArrays(NamedTuple):
-    """cuts: of the entries; first_row: the row that each cut lies in."""
+    ids    the pairs' relations, or the entries' columns
+    cuts   of the pairs' groups, or of the entries; begins: the row of a pattern that each cut lies in
+    """
 
     pointer: Array
-    column: Array
+    ids: Array
     cuts: Array
-    first_row: Array
+    begins: Array
 
 
-def _pattern_arrays(pattern: SparsePattern) -> _PatternArrays:
-    """The pattern's memory as arrays; kept with the pattern, which never changes."""
-    known: _PatternArrays | None = pattern.__dict__.get("_arrays")
+def _host(of: Pairs | SparsePattern) -> _Host:
+    """Kept with the pairs or the pattern, which never change."""
+    known: _Host | None = of.__dict__.get("_host")
     if known is None:
-        pointer, column = _arrays(pattern.pointer, pattern.column)
-        cuts = _even(pattern.num_entries)
-        first_row = np.searchsorted(pointer, cuts, side="right") - 1
-        known = pattern.__dict__["_arrays"] = _PatternArrays(pointer, column, cuts, first_row)
+        pointer, ids = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
+        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(ids))
+        begins = np.searchsorted(pointer, cuts, side="right") - 1
+        known = of.__dict__["_host"] = _Host(pointer, ids, cuts, begins)
     return known
 
 
@@ -212,13 +162,9 @@ def _ones(kind: np.dtype[Any]) -> Array:
 
 
 def _array(tensor: Tensor) -> Array:
+    """The tensor's memory as an array, without a copy where it is contiguous."""
     array: Array = tensor.detach().contiguous().numpy()
     return array
-
-
-def _arrays(*tensors: Tensor) -> tuple[Array, ...]:
-    """The tensors' memory as arrays, without a copy where they are contiguous."""
-    return tuple(map(_array, tensors))
 
 
 def _balanced(pointer: Array) -> Array:
@@ -228,13 +174,10 @@ def _balanced(pointer: Array) -> Array:
     return cuts
 
 
-@cache
+@lru_cache(1024)
 def _even(size: int) -> Array:
     """int64 [PIECES + 1]: cuts of 0 .. size into equal parts."""
     return np.arange(PIECES + 1, dtype=np.int64) * size // PIECES
-
-
-# -- threads ----------------------------------------------------------------------------------------------
 
 
 class _Own(threading.local):
@@ -273,6 +216,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 
 def _in_pieces(kernel: Callable[..., None], bounds: Array, work: int, *arguments: Any) -> None:
     """kernel(first, last, bounds, *arguments): the pieces first .. last, on several threads if it is worth it."""
+    arguments = tuple(_array(given) if isinstance(given, Tensor) else given for given in arguments)
     threads = min(_own.threads or torch.get_num_threads(), PIECES)
     if threads < 2 or work < WORTH_A_THREAD:
         kernel(0, PIECES, bounds, *arguments)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -15,32 +17,40 @@ from rgcn.kernels import reference
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
 
-@cache
-def _cpu() -> ModuleType | None:
-    """The numba kernels; None where numba does not run. The results differ by rounding only, the speed by more."""
+plain = False  # whether within `plain_kernels`
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like.
+
+    Call the model once, within, before it is traced: what patterns remember must be made of real numbers.
+    """
+    global plain
+    before, plain = plain, True
     try:
-        from rgcn.kernels import cpu
-    except ImportError:
-        return None
-    return cpu
+        yield
+    finally:
+        plain = before
 
 
 @cache
-def gpu_kernels() -> ModuleType | None:
-    """The Triton kernels; None where Triton does not run."""
+def _module(name: str) -> ModuleType | None:
+    """The kernels in numba ("cpu") or Triton ("gpu"); None where they do not run. Results differ by rounding only."""
     try:
-        from rgcn.kernels import gpu
+        return import_module(f"rgcn.kernels.{name}")
     except ImportError:
         return None
-    return gpu
 
 
 def kernels_for(x: Tensor) -> ModuleType:
     """Who computes the primitives for tensors like `x`."""
+    if plain:
+        return reference
     if x.device.type == "cuda":
-        return gpu_kernels() or reference
+        return _module("gpu") or reference
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        return _cpu() or reference
+        return _module("cpu") or reference
     return reference
 
 
@@ -52,5 +62,5 @@ def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
 
 def own_threads() -> AbstractContextManager[None]:
     """Within, on a CPU, only these kernels run on several threads; see `cpu.own_threads`."""
-    kernels = _cpu()
+    kernels = _module("cpu")
     return nullcontext() if kernels is None else kernels.own_threads()

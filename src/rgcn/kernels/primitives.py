@@ -1,7 +1,7 @@
 """The primitives for numbers of any precision: the one place where types are widened and results rounded.
 
 Below this, kernels take tensors of one type, with values in the order of a pattern's entries. Above it, `operations`
-and `compiled` add the gradients. Two rules hold here:
+adds the gradients. Two rules hold here:
 
 - Half precision (bfloat16, float16) holds results, never sums. On a CPU, which has no kernels for it, the operands are
   widened to float32 and the result is rounded once; on a GPU the kernels read half precision and add in float32.
@@ -18,8 +18,7 @@ from torch import Tensor
 
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for, product_kernels
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -45,11 +44,12 @@ def gather_product_sum(
     return out if wide is x else out.to(x.dtype)
 
 
-def entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """[size]: ⟨left[row], right[column]⟩ of each entry, in the place of its value."""
+def entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None = None) -> Tensor:
+    """⟨left[row], right[column]⟩ of each entry, in the place of its value: like `value`, where there is one."""
+    dtype = torch.promote_types(left.dtype, right.dtype) if value is None else value.dtype
     left, right = _alike(left, right)
     of_entry: Tensor = kernels_for(left).entry_dot(pattern.row, left, pattern.column, right)
-    return pattern.given_back(of_entry, size).to(dtype)
+    return pattern.given_back(of_entry, pattern.num_entries if value is None else value.numel()).to(dtype)
 
 
 def entry_product(
@@ -95,9 +95,6 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs, weight: Tensor) -> 
     with _as_given(x):
         out: Tensor = product_kernels(x, weight).grouped_outer(x, gradient, pairs)
     return out.to(weight.dtype)
-
-
-# -- types ------------------------------------------------------------------------------------------------
 
 
 def _wide(x: Tensor) -> Tensor:

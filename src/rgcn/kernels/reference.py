@@ -10,14 +10,15 @@ entries.
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import Pairs, SparsePattern
 
 # Numbers that a gathered copy may hold at once; longer lists are taken in chunks.
 CHUNK = 2**24
@@ -59,22 +60,19 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
     """out[e] = ⟨left[i[e]], right[j[e]]⟩: the gradient of `gather_sum` with respect to its values. [entries]"""
-    chunk = max(1, CHUNK // max(1, left.shape[1]))
-    parts = [
-        (left.index_select(0, r) * right.index_select(0, c)).sum(-1)
-        for r, c in zip(torch.split(i, chunk), torch.split(j, chunk), strict=True)
-    ]
-    return torch.cat(parts)
+    return _products((i, left), (j, right))
 
 
 def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
     """out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w]. [entries]"""
-    chunk = max(1, CHUNK // max(1, left.shape[1]))
-    parts = [
-        (left.index_select(0, a) * middle.index_select(0, b) * right.index_select(0, c)).sum(-1)
-        for a, b, c in zip(torch.split(i, chunk), torch.split(j, chunk), torch.split(k, chunk), strict=True)
-    ]
-    return torch.cat(parts)
+    return _products((i, left), (j, middle), (k, right))
+
+
+def _products(*factors: tuple[Tensor, Tensor]) -> Tensor:
+    chunk = max(1, CHUNK // max(1, factors[0][1].shape[1]))
+    chunks = zip(*(torch.split(index, chunk) for index, _ in factors), strict=True)
+    rows = ([table.index_select(0, some) for some, (_, table) in zip(part, factors, strict=True)] for part in chunks)
+    return torch.cat([reduce(torch.mul, gathered).sum(-1) for gathered in rows])
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
@@ -139,30 +137,57 @@ def _groups(pairs: Pairs) -> list[tuple[int, tuple[int, int]]]:
     return [(r, (b, e)) for r, (b, e) in enumerate(pairwise(pairs.bounds)) if e > b]
 
 
+class FactoredGradient(NamedTuple):
+    """A gradient G[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p] that nobody has written out yet."""
+
+    coefficients: Tensor
+    rows: Tensor
+    pairs: Pairs
+
+
+class AdamSettings(NamedTuple):
+    lr: float | Tensor
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+
+
 def adam_bases(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    coefficients: Tensor,
-    rows: Tensor,
-    pairs: Pairs,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
-    """One step of Adam on table [n, B, width], in place, for the gradient G = spread_bases(coefficients, rows, pairs).
+    """One step of Adam on table [n, B, width], in place, for the gradient G = spread_bases(*gradient).
 
     g = G + weight_decay · w;  m ← m + (1 − β₁)(g − m);  v ← β₂ v + (1 − β₂) g²
     w ← w − lr / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + eps)
 
     first, second: m and v; step: t of this step, a scalar tensor. Other implementations never write G out.
     """
-    gradient = spread_bases(coefficients, rows, pairs).add_(table.detach(), alpha=weight_decay)
-    first.lerp_(gradient, 1 - betas[0])
-    second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+    lr, betas, eps, weight_decay = settings
+    written = spread_bases(*gradient).add_(table.detach(), alpha=weight_decay)
+    first.lerp_(written, 1 - betas[0])
+    second.mul_(betas[1]).addcmul_(written, written, value=1 - betas[1])
     step = step.to(table.dtype)
     size = lr / (1 - betas[0] ** step)
     root = (second / (1 - betas[1] ** step)).sqrt_().add_(eps)
     table.detach().sub_(first / root * size)
+
+
+def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+    """int64 [c, 5]: scores greater than the triple's own, equal to it (itself among them), how many of either are
+    other known answers, and how many scores are NaN.
+
+    Triple i is scores[row[i], target[i]] of scores [u, N]; its query's known answers are answers[begin[i] : end[i]].
+    """
+    if len(scores) != len(row):
+        scores = scores.index_select(0, row)
+    own, count = scores.gather(1, target[:, None]), end - begin
+    counts = torch.zeros(len(row), 5, dtype=torch.int64, device=row.device)
+    counts[:, 0] = (scores > own).sum(1)
+    counts[:, 1] = (scores == own).sum(1)
+    counts[:, 4] = scores.isnan().sum(1)
+    of = torch.repeat_interleave(count)  # the triple that each known answer is for
+    node = answers[torch.arange(len(of), device=of.device) + (begin - torch.cumsum(count, 0) + count)[of]]
+    other, value, own = node != target[of], scores[of, node], own[of, 0]
+    counts[:, 2].index_add_(0, of, ((value > own) & other).long())
+    counts[:, 3].index_add_(0, of, ((value == own) & other).long())
+    return counts

@@ -2,36 +2,27 @@
 
 opened = open_model("runs/aifb")
 vectors = NodeVectors.of(opened)
-table = NodeTable(vectors, every_node)
-write_table(Path("nodes.parquet"), len(table), table.parts())
-write_map_page(Path("map.html"), make_map(vectors, every_node))
+write_table(Path("nodes.parquet"), len(every_node), node_table(vectors, every_node))
+page = map_page(make_map(vectors, every_node))
 """
 
-from rgcn.look.files import check_ending, write_table
-from rgcn.look.mapping import METHODS, check_method, two_dimensional
+from rgcn.look.map_page import map_page
+from rgcn.look.mapping import check_method, two_dimensional
+from rgcn.look.neighborhoods import same_class_share, trustworthiness
 from rgcn.look.node_map import NodeMap, make_map
-from rgcn.look.page import map_page, write_map_page
-from rgcn.look.quality import same_class_share, trustworthiness
-from rgcn.look.similarity import cosines
-from rgcn.look.tables import NodeTable, relation_table
-from rgcn.look.vectors import NodeVectors, RelationVectors, relation_vectors
+from rgcn.look.vectors import NodeVectors, node_table, relation_table, relation_vectors, write_table
 
 __all__ = [
-    "METHODS",
     "NodeMap",
-    "NodeTable",
     "NodeVectors",
-    "RelationVectors",
-    "check_ending",
     "check_method",
-    "cosines",
     "make_map",
     "map_page",
+    "node_table",
     "relation_table",
     "relation_vectors",
     "same_class_share",
     "trustworthiness",
     "two_dimensional",
-    "write_map_page",
     "write_table",
 ]

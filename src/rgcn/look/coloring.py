@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rgcn.errors import local_name
-from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.look.naming import node_title, relation_title
+from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
+from rgcn.graph.titles import local_name
+from rgcn.look.neighborhoods import Integers
 from rgcn.predict import OpenModel
 
 # Seven colors in three shapes; what is rarer shares one more group.
 MOST_GROUPS = 21
+LONGEST_PATH = 36
 TYPE_RELATIONS = frozenset({"type", "instanceof", "isa", "p31", "kind"})
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -55,23 +53,27 @@ def colorings(
     predicted  [n]: the class that a classifier finds likeliest for each; None: not colored by it
     split      "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
     """
-    graph = opened.graph
-    made = [by_kind(opened, nodes)]
-    if graph.labels is not None and len(graph.labels):
-        made.insert(0 if opened.answers("classes") else 1, by_class(opened, nodes, split == "test"))
+    made, labels = [by_kind(opened, nodes)], opened.graph.labels
+    if labels is not None and len(labels):
+        made.insert(0 if opened.answers("classes") else 1, by_class(opened, nodes, labels, split == "test"))
     if predicted is not None:
-        made.insert(1, by_prediction(opened, predicted))
+        names = [opened.titles.class_(number) for number in range(len(opened.model.classes_))]
+        words = "The class the model finds likeliest, also for nodes that no class was meant for."
+        made.insert(1, _coloring("predicted", "predicted class", words, predicted, names))
     return made
 
 
-def by_class(opened: OpenModel, nodes: Integers, with_test: bool) -> Coloring:
-    labels = opened.graph.labels
-    assert labels is not None
-    hidden = labels.num_classes
-    group = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
-    is_test = labels.splits == SPLITS.index("test")
-    group[labels.nodes] = np.where(is_test & (not with_test), hidden, labels.classes)
-    group = group[nodes]
+def shown_classes(graph: KnowledgeGraph, with_test: bool = False) -> Integers:
+    """[N]: each node's class, -1 without one; test nodes are a class of their own, kept from sight and every choice."""
+    classes = np.full(graph.num_nodes, -1, dtype=np.int64)
+    if graph.labels is not None:
+        hidden = (graph.labels.splits == SPLITS.index("test")) & (not with_test)
+        classes[graph.labels.nodes] = np.where(hidden, graph.labels.num_classes, graph.labels.classes)
+    return classes
+
+
+def by_class(opened: OpenModel, nodes: Integers, labels: NodeLabels, with_test: bool) -> Coloring:
+    group, hidden = shown_classes(opened.graph, with_test)[nodes], labels.num_classes
     words = "The class each labelled node truly has."
     if (group == hidden).any():
         words += " Those of test nodes are kept from sight; --split test shows them."
@@ -80,28 +82,20 @@ def by_class(opened: OpenModel, nodes: Integers, with_test: bool) -> Coloring:
     return _coloring("class", "class", words, group, names, muted)
 
 
-def by_prediction(opened: OpenModel, predicted: Integers) -> Coloring:
-    names = [opened.titles.class_(number) for number in range(len(opened.model.classes_))]
-    words = "The class the model finds likeliest, also for nodes that no class was meant for."
-    return _coloring("predicted", "predicted class", words, predicted, names, {})
-
-
 def by_kind(opened: OpenModel, nodes: Integers) -> Coloring:
     """A node's type where the graph has types; else the part it plays, subject or object of some relation.
 
     Of several it is the part that most nodes share: countries are subjects of many relations, and would fall into as
     many groups if each went by its most frequent one.
     """
-    graph = opened.graph
     role, names = _roles(opened)
-    role = role[nodes]
     kind, type_names = _types(opened, nodes)
-    typed = kind >= 0
+    role, typed = role[nodes], kind >= 0
     group = np.where(typed, kind, np.where(role >= 0, role + len(type_names), -1))
     words = "The part of each node in its triples: of several, the one that most nodes share."
     if typed.any():
         words = "The type of each node; without one, the part it has in its triples."
-    if graph.triple_splits is not None:
+    if opened.graph.triple_splits is not None:
         words += " Training triples only."
     return _coloring("kind", "kind of node", words, group, [*type_names, *names], {-1: "nodes in no triple"})
 
@@ -119,8 +113,9 @@ def _roles(opened: OpenModel) -> tuple[Integers, list[str]]:
     first_node, first = np.unique(node[order], return_index=True)
     role = np.full(graph.num_nodes, -1, dtype=np.int64)
     role[first_node] = part[order][first]
-    titles = [relation_title(opened, number) for number in range(count)]
-    return role, [*(f"subject of {title}" for title in titles), *(f"object of {title}" for title in titles)]
+    return role, [
+        f"{part} of {path_end(opened.titles.relation(r))}" for part in ("subject", "object") for r in range(count)
+    ]
 
 
 def _types(opened: OpenModel, nodes: Integers) -> tuple[Integers, list[str]]:
@@ -130,7 +125,8 @@ def _types(opened: OpenModel, nodes: Integers) -> tuple[Integers, list[str]]:
     """
     graph = opened.graph
     triples = graph.split_triples("train")
-    triples = triples[np.isin(triples[:, 1], _type_relations(graph))]
+    bare = [local_name(name).replace("_", "").replace(" ", "").lower() for name in graph.relations]
+    triples = triples[np.isin(triples[:, 1], [number for number, name in enumerate(bare) if name in TYPE_RELATIONS])]
     place = np.full(graph.num_nodes, -1, dtype=np.int64)
     place[nodes] = np.arange(len(nodes))
     triples = triples[place[triples[:, 0]] >= 0]
@@ -141,20 +137,15 @@ def _types(opened: OpenModel, nodes: Integers) -> tuple[Integers, list[str]]:
     order = np.lexsort((of, -counts[of], kept[of]))
     kind = np.full(len(nodes), -1, dtype=np.int64)
     kind[place[triples[order, 0]]] = of[order]
-    return kind, [node_title(opened, number) for number in types.tolist()]
-
-
-def _type_relations(graph: KnowledgeGraph) -> list[int]:
-    def bare(name: str) -> str:
-        return local_name(name).replace("_", "").replace(" ", "").lower()
-
-    return [number for number, name in enumerate(graph.relations) if bare(name) in TYPE_RELATIONS]
+    # A title may still have the namespace that even a literal may have.
+    return kind, [local_name(opened.titles.of(number)) for number in types.tolist()]
 
 
 def _coloring(
-    key: str, title: str, words: str, group: Integers, names: Sequence[str], muted: dict[int, str]
+    key: str, title: str, words: str, group: Integers, names: Sequence[str], muted: dict[int, str] | None = None
 ) -> Coloring:
     """Groups in order of size; those beyond the palette become one, the muted ones come last."""
+    muted = muted or {}
     numbers, counts = np.unique(group, return_counts=True)
     colored = [i for i in np.argsort(-counts, kind="stable").tolist() if int(numbers[i]) not in muted]
     shown, rest = colored[:MOST_GROUPS], colored[MOST_GROUPS:]
@@ -171,3 +162,18 @@ def _coloring(
             new[i] = len(groups)
             groups.append(Group(called, int(counts[i]), muted=True))
     return Coloring(key, title, words, groups, new[np.searchsorted(numbers, group)])
+
+
+def path_end(path: str) -> str:
+    """What people call a relation: of a long path its last parts.
+
+    >>> path_end("/film/film/genre"), path_end("/music/performance_role/regular_performances./music/group/role")
+    ('/film/film/genre', '…/music/group/role')
+    """
+    if len(path) <= LONGEST_PATH or "/" not in path:
+        return path
+    parts = path.split("/")
+    end = parts.pop()
+    while parts and len(parts[-1]) + len(end) < LONGEST_PATH - 2 and not parts[-1].endswith("."):
+        end = f"{parts.pop()}/{end}"
+    return f"…/{end}" if parts else end

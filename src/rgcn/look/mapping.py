@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
+from rgcn.look.neighborhoods import Floats
 from rgcn.look.tsne import EARLY_STEPS, LATE_STEPS, tsne
 
 METHODS = ("tsne", "umap", "pca")
@@ -18,8 +18,6 @@ UMAP_NEIGHBORS = 15
 # With fewer points there are no neighborhoods to keep: their main directions say all.
 FEWEST = 8
 STEPS = {"tsne": EARLY_STEPS + LATE_STEPS}
-
-Floats = NDArray[np.float32]
 
 
 def two_dimensional(

@@ -7,37 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rgcn.graph import SPLITS
-from rgcn.look.choosing import degrees, is_labelled, nodes_shown
-from rgcn.look.coloring import Coloring, colorings
+from rgcn.graph import KnowledgeGraph
+from rgcn.look.coloring import Coloring, colorings, shown_classes
 from rgcn.look.mapping import FEWEST, two_dimensional
-from rgcn.look.nearest import nearest
-from rgcn.look.quality import same_class_share, trustworthiness
-from rgcn.look.tables import predictions
-from rgcn.look.vectors import NodeVectors
+from rgcn.look.neighborhoods import Floats, Integers, nearest, same_class_share, trustworthiness
+from rgcn.look.vectors import NodeVectors, predictions
 from rgcn.predict import OpenModel
 
 MOST, NEAR, CLASS_NEIGHBORS, TRUST_NEIGHBORS = 5000, 6, 10, 15
 FEWEST_LABELLED = 20
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Quality:
-    """Figures of a map; None where too few nodes carry a class that may be looked at.
-
-    trustworthiness   whether the 15 nearest on the map are near by their vectors: 1 is always, 0.5 about by chance
-    same_class        of the 10 nearest labelled nodes on the map, the mean share of the same class (train and valid)
-    same_class_whole  the same by vectors: what the map could show at best
-    """
-
-    trustworthiness: float
-    same_class: float | None = None
-    same_class_whole: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +30,10 @@ class NodeMap:
     near         int64 [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
     degree       int64 [n]: training triples of each
     predicted, probability  [n]: what a classifier says; None for link prediction
+    trustworthiness         whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance
+    same_class              of the 10 nearest labelled nodes on the map, the mean share of the same class (train and
+                            valid); None where too few nodes carry a class that may be looked at
+    same_class_whole        the same by vectors: what the map could show at best
     """
 
     opened: OpenModel
@@ -64,20 +47,18 @@ class NodeMap:
     near: Integers
     degree: Integers
     colorings: list[Coloring]
-    quality: Quality
     predicted: Integers | None
     probability: Floats | None
+    trustworthiness: float
+    same_class: float | None = None
+    same_class_whole: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        quality = {key: None if value is None else round(value, 4) for key, value in vars(self.quality).items()}
-        return {
-            "method": self.method,
-            "seed": self.seed,
-            "nodes": len(self.nodes),
-            "candidates": self.candidates,
-            **quality,
-        }
+        quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
+        counts = {"nodes": len(self.nodes), "candidates": self.candidates}
+        rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}
+        return {"method": self.method, "seed": self.seed, **counts, **rounded}
 
 
 def make_map(
@@ -103,6 +84,10 @@ def make_map(
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
     predicted, _, probability = predictions(opened, nodes) if opened.answers("classes") else (None, None, None)
+    labels, classes = opened.graph.labels, shown_classes(opened.graph)
+    rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < (0 if labels is None else labels.num_classes)))
+    judged = (places, numbers) if len(rows) >= FEWEST_LABELLED else ()  # outside the test split: figures guide choices
+    same_class = [same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS) for points in judged]
     return NodeMap(
         opened,
         vectors,
@@ -110,32 +95,39 @@ def make_map(
         seed,
         nodes,
         len(candidates),
-        int(is_labelled(opened.graph)[candidates].sum()),
+        int((classes[candidates] >= 0).sum()),
         places,
         nearest(numbers, NEAR).numbers,
-        degrees(opened.graph)[nodes],
+        opened.graph.degrees("train")[nodes],
         colorings(opened, nodes, predicted, split),
-        _quality(opened, nodes, numbers, places),
         predicted,
         probability,
+        trustworthiness(numbers, places, TRUST_NEIGHBORS),
+        *same_class,
     )
 
 
-def _quality(opened: OpenModel, nodes: Integers, vectors: Floats, places: Floats) -> Quality:
-    trust = trustworthiness(vectors, places, TRUST_NEIGHBORS)
-    rows, classes = visible_labels(opened, nodes)
-    if len(rows) < FEWEST_LABELLED:
-        return Quality(trust)
-    shares = (same_class_share(points[rows], classes, CLASS_NEIGHBORS) for points in (places, vectors))
-    return Quality(trust, *shares)
+def nodes_shown(graph: KnowledgeGraph, candidates: Integers, most: int, seed: int = 0) -> Integers:
+    """At most `most` of the candidates: those with a label, then those in the most triples.
+
+    Where the labelled ones alone are too many, as many are drawn of each class, or all it has; `seed` decides which.
+
+    >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c"), ("b", "likes", "d")])
+    >>> [kg.nodes[i] for i in nodes_shown(kg, np.arange(4), 2)]
+    ['b', 'a']
+    """
+    classes = shown_classes(graph)
+    labelled = classes[candidates] >= 0
+    if labelled.sum() > most:
+        candidates, labelled = _drawn(candidates[labelled], classes, most, seed), np.ones(most, dtype=bool)
+    order = np.lexsort((candidates, -graph.degrees("train")[candidates], ~labelled))
+    return np.asarray(candidates[order][:most])
 
 
-def visible_labels(opened: OpenModel, nodes: Integers) -> tuple[Integers, Integers]:
-    """Positions and classes of nodes with a label outside the test split: figures may guide choices."""
-    labels = opened.graph.labels
-    known = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
-    if labels is not None:
-        visible = labels.splits != SPLITS.index("test")
-        known[labels.nodes[visible]] = labels.classes[visible]
-    rows = np.flatnonzero(known[nodes] >= 0)
-    return rows, known[nodes[rows]]
+def _drawn(labelled: Integers, classes: Integers, most: int, seed: int) -> Integers:
+    """The classes take turns, each giving one of its nodes at random, until there are `most`."""
+    shuffled = np.random.default_rng(seed).permutation(np.sort(labelled))
+    by_class = np.argsort(classes[shuffled], kind="stable")
+    _, first, size = np.unique(classes[shuffled][by_class], return_index=True, return_counts=True)
+    turn = np.arange(len(shuffled)) - np.repeat(first, size)
+    return shuffled[by_class][np.argsort(turn, kind="stable")[:most]]

@@ -3,7 +3,7 @@
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Diagonal, Full
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.node_network import RelationalEncoder
+from rgcn.nn.relational_encoder import RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 
 __all__ = [

@@ -1,16 +1,25 @@
-"""How the states of nodes become a number for each class."""
+"""How the states of nodes become a number for each class: heads, and the network of node classification."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.nn.description import introduced
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.config.knobs import introduced
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.relational_encoder import Over, RelationalEncoder
+from rgcn.nn.relational_graph_conv import RelationalGraphConv
+
+if TYPE_CHECKING:
+    from rgcn.config import NodeModelConfig
+    from rgcn.graph import KnowledgeGraph
 
 
 class Head(nn.Module, ABC):
@@ -27,9 +36,9 @@ class Head(nn.Module, ABC):
         return hidden
 
     @classmethod
-    @abstractmethod
     def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
         """A head with fresh weights; options: the settings' own, for heads from outside."""
+        return cls(hidden, num_classes, generator)
 
     @abstractmethod
     def forward(self, states: Tensor) -> Tensor: ...
@@ -45,13 +54,12 @@ class ConvolutionHead(Head):
 
     activated = False
 
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
     @staticmethod
     def width(hidden: int, num_classes: int) -> int:
         return num_classes
-
-    @classmethod
-    def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        return cls()
 
     def forward(self, states: Tensor) -> Tensor:
         return states
@@ -70,9 +78,49 @@ class LinearHead(Head):
         self.weight = nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator))
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
-    @classmethod
-    def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        return cls(hidden, num_classes, generator)
-
     def forward(self, states: Tensor) -> Tensor:
         return nn.functional.linear(states, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What a network of node classification is built for.
+
+    model      its settings
+    graph      with labels; its classes are what the network tells apart
+    adjacency  the operator of the graph
+    training   what the loss can reach. Rows outside it are kept out of the parameters; None where something decays
+               them, so that all must be parameters
+    generator  where initial weights come from
+    """
+
+    model: NodeModelConfig
+    graph: KnowledgeGraph
+    adjacency: RelationalAdjacency
+    training: ReceptiveField | None
+    generator: torch.Generator
+
+    @property
+    def num_classes(self) -> int:
+        assert self.graph.labels is not None
+        return self.graph.labels.num_classes
+
+
+class NodeNetwork(RelationalEncoder):
+    """An encoder with a head: over a field or a graph → [nodes, classes].
+
+    The last convolution is not activated where it speaks for the classes itself; before any other head it is.
+    """
+
+    def __init__(
+        self,
+        source: EmbeddingInput | FeatureInput | None,
+        layers: Sequence[RelationalGraphConv],
+        dropout: float,
+        head: Head,
+    ) -> None:
+        super().__init__(source, layers, dropout, activated=head.activated)
+        self.head = head
+
+    def forward(self, over: Over) -> Tensor:
+        return self.head(super().forward(over))  # type: ignore[no-any-return]

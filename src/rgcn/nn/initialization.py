@@ -61,15 +61,14 @@ class Initializer:
     def std(self, shape: Sequence[int]) -> float:
         """Standard deviation for a weight of this shape; the last two dimensions are [in, out]."""
         fan_in, fan_out = self._fans(shape)
-        if self.scheme == "normal":
-            return self.gain
-        if self.scheme == "zeros":
-            return 0.0
-        if self.scheme.startswith("glorot"):
+        kind = self.scheme.partition("-")[0]
+        if kind == "glorot":
             return self.gain * math.sqrt(2.0 / (fan_in + fan_out))
-        if self.scheme.startswith("kaiming"):
+        if kind == "kaiming":
             return self.gain / math.sqrt(fan_in)
-        return self.gain * 3.0 / math.sqrt(fan_in + fan_out)
+        if kind == "schlichtkrull":
+            return self.gain * 3.0 / math.sqrt(fan_in + fan_out)
+        return self.gain if kind == "normal" else 0.0
 
     def _fans(self, shape: Sequence[int]) -> tuple[int, int]:
         if not isinstance(self.fans, str):

@@ -1,25 +1,66 @@
-"""What nodes bring to the first convolution: nothing but themselves, a learned vector, or given features."""
+"""What nodes bring to the first convolution: rows that are learned, or given features; one-hot nodes bring nothing."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from rgcn.kernels import take_rows
+from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
 from rgcn.sparse import SparsePattern
 
 
-class OneHotInput(nn.Module):
-    """Nodes without features: the first layer looks rows up."""
+class RowTable(nn.Module):
+    """Rows [rows, ...] held in two parts: `trained`, a parameter, and `still`, rows no loss ever reaches.
 
-    def forward(self, nodes: Tensor) -> Tensor | None:
-        return None
+    A row that no training edge touches gets no gradient, and Adam leaves such a row where it began (unless something
+    decays it). Holding those rows apart spares the optimizer reading and writing them in every step, and changes no
+    value. `position` says where each row is: in the trained part, or after it.
+    """
+
+    position: Tensor
+    still: Tensor
+    factored_gradients: list[FactoredGradient] | None = None
+    """Where an optimizer takes this table's gradients as factors (see `rgcn.optim`); None: they are written out."""
+
+    def __init__(self, values: Tensor, trained: Tensor | None = None) -> None:
+        """values [rows, ...]: the initial rows; trained bool [rows]: those a loss can reach (None: all)."""
+        super().__init__()
+        reached = torch.ones(len(values), dtype=torch.bool) if trained is None else trained.cpu()
+        # All of them, as a rule: then no copy, which for a large table is most of the memory there is.
+        self.trained = nn.Parameter(values.contiguous() if bool(reached.all()) else values[reached])
+        self.register_buffer("still", values[~reached].contiguous())
+        position = torch.empty(len(values), dtype=torch.int64)
+        position[reached] = torch.arange(int(reached.sum()))
+        position[~reached] = torch.arange(int(reached.sum()), len(values))
+        self.register_buffer("position", position)
+
+    def __len__(self) -> int:
+        return self.position.numel()
+
+    @property
+    def all_trained(self) -> bool:
+        """Whether every row is a parameter; the trained part then holds them in the order they were given."""
+        return self.still.shape[0] == 0
+
+    def table_for(self, positions: Tensor) -> Tensor:
+        """The rows, in the order of `position`, up to the last one that `positions` needs."""
+        # Where all are trained there is nothing to look up, and on a GPU nothing to wait for.
+        if self.all_trained or positions.numel() == 0 or int(positions.max()) < len(self.trained):
+            return self.trained
+        return self.whole()
+
+    def whole(self) -> Tensor:
+        """Both parts, in the order of `position`."""
+        return self.trained if self.all_trained else torch.cat([self.trained, self.still])
+
+    def values(self) -> Tensor:
+        """All rows, in the order they were given."""
+        return self.trained if self.all_trained else self.whole()[self.position]
 
 
 class EmbeddingInput(nn.Module):
-    """A learned vector for each node: E [nodes, width]; nodes [n] → [n, width].
+    """A learned vector for each node: E [nodes, width]; nodes [n] (None: all, in order) → [n, width].
 
     activated: add a bias and pass through ReLU, as the original link predictor does.
     """
@@ -34,14 +75,19 @@ class EmbeddingInput(nn.Module):
         activated: bool = False,
     ) -> None:
         super().__init__()
+        self.width = width
         self.rows = RowTable(init.draw((num_nodes, width), generator), trained)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
 
-    def forward(self, nodes: Tensor) -> Tensor:
-        within, rows = self._where(nodes)
-        table = self.rows.trained if within else self.rows.whole()
-        return self._activated(table if rows is None else take_rows(table, rows))
+    def forward(self, nodes: Tensor | None = None) -> Tensor:
+        if nodes is None:
+            rows = self.rows.values()
+        else:
+            within, pattern = self._where(nodes)
+            table = self.rows.trained if within else self.rows.whole()
+            rows = table if pattern is None else take_rows(table, pattern)
+        return rows if self.bias is None else torch.relu(rows + self.bias)
 
     def _where(self, nodes: Tensor) -> tuple[bool, SparsePattern | None]:
         """Whether the trained rows suffice, and which rows the nodes take, None for all in order.
@@ -58,22 +104,16 @@ class EmbeddingInput(nn.Module):
             self._last = last = nodes, size == len(self.rows.trained), rows
         return last[1:]
 
-    def all_nodes(self) -> Tensor:
-        """[nodes, width]: every node in order, without a lookup where all rows are trained."""
-        return self._activated(self.rows.trained if self.rows.all_trained else self.rows.values())
-
-    def _activated(self, rows: Tensor) -> Tensor:
-        return rows if self.bias is None else torch.relu(rows + self.bias)
-
 
 class FeatureInput(nn.Module):
-    """Given features X [nodes, width], not learned; nodes [n] → [n, width]."""
+    """Given features X [nodes, width], not learned; nodes [n] (None: all, in order) → [n, width]."""
 
     features: Tensor
 
     def __init__(self, features: Tensor) -> None:
         super().__init__()
+        self.width = features.shape[1]
         self.register_buffer("features", features)
 
-    def forward(self, nodes: Tensor) -> Tensor:
-        return self.features.index_select(0, nodes)
+    def forward(self, nodes: Tensor | None = None) -> Tensor:
+        return self.features if nodes is None else self.features.index_select(0, nodes)

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig, LinkTrainingConfig
-    from rgcn.nn.encoders import VectorEncoder
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,11 @@ class LinkNetwork(nn.Module, ABC):
     num_layers: int
     one_hot: bool = False
     recordable: bool = True
+    source: EmbeddingInput | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self._scorer: Scorer | None = None
-
-    @property
-    def source(self) -> EmbeddingInput | None:
-        return None
 
     @abstractmethod
     def score_batch(
@@ -119,7 +116,7 @@ class VectorNetwork(LinkNetwork):
     only_asked  compute the nodes of a batch alone, not all: for the few steps that fit new nodes into a large graph
     """
 
-    def __init__(self, encoder: VectorEncoder, decoder: Decoder) -> None:
+    def __init__(self, encoder: RelationalEncoder, decoder: Decoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.num_layers, self.one_hot = encoder.num_layers, encoder.one_hot
@@ -128,32 +125,30 @@ class VectorNetwork(LinkNetwork):
         self.only_asked = False
 
     @property
-    def source(self) -> EmbeddingInput | None:
-        return self.encoder.source
+    def source(self) -> EmbeddingInput | None:  # type: ignore[override]
+        source = self.encoder.source
+        return source if isinstance(source, EmbeddingInput) else None
 
-    def encode(self, adjacency: RelationalAdjacency | None) -> Tensor:
-        """[N, d']: every node's vector, ready for the decoder."""
-        return self.decoder.prepare(self.encoder(adjacency))
+    def encode(self, over: Over) -> Tensor:
+        """[N, d']: vectors of every node, or of those a receptive field gives, ready for the decoder."""
+        nodes = over.outputs if isinstance(over, ReceptiveField) else None
+        return self.decoder.prepare(self.encoder(over), nodes)
 
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
     ) -> BatchScores:
         if self.only_asked and adjacency is not None:
             nodes, positives, negatives = _renumbered(positives, negatives)
-            vectors = self._at(ReceptiveField.of(adjacency, nodes, self.num_layers), nodes)
+            over: Over = ReceptiveField.of(adjacency, nodes, self.num_layers)
         else:
-            vectors = self.encode(adjacency)
-        return self.decoder.score_batch(vectors, positives, negatives)
-
-    def _at(self, field: ReceptiveField, nodes: Tensor) -> Tensor:
-        """[nodes, d']: the nodes whose receptive field this is, as the decoder reads them."""
-        return self.decoder.prepare(self.encoder.at(field, nodes), nodes)
+            over = adjacency
+        return self.decoder.score_batch(self.encode(over), positives, negatives)
 
     def score_heard(self, heard: Heard) -> Tensor:
-        return self._scored(heard, self._at(heard.field, heard.asked))
+        return self._scored(heard, self.encode(heard.field))
 
     def score_unheard(self, heard: Heard) -> Tensor:
-        nodes, width = self._at(heard.field, heard.asked), self.decoder.width
+        nodes, width = self.encode(heard.field), self.decoder.width
         vectors = self.encoder.without_own(nodes[:, :width], heard.asked)
         return self._scored(heard, torch.cat([vectors, torch.zeros_like(nodes[:, width:])], dim=1))
 

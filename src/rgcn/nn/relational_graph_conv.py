@@ -8,20 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.kernels.compiled import object_at
-from rgcn.nn.decompositions import (
-    Basis,
-    Decomposition,
-    Full,
-    OneHotSpace,
-    OneHotWeights,
-    RelationWeights,
-    WeightShape,
-)
-from rgcn.nn.decompositions.base import Evaluation, SelfLoopRows
+from rgcn.nn.decompositions import Basis, Decomposition, Full
+from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
 from rgcn.nn.initialization import Initializer
 
 
@@ -29,17 +20,16 @@ class RelationalGraphConv(nn.Module):
     """H = Σ_r A_r X W_r + b, over relations, their inverses and the self-loop.
 
     Args:
-        in_features: numbers a node brings. For one-hot nodes use `RelationalGraphConv.one_hot`.
-        out_features: numbers a node leaves with.
+        in_features, out_features: numbers a node brings and leaves with. For one-hot nodes use `one_hot`.
         num_relations: R, the relations of the graph itself.
         decomposition: how the W_r are written: `Full()`, `Basis(b)`, `BlockDiagonal(b)` or `Diagonal()`.
         inverse, self_loops: whether the adjacency has these edges; R⁺ = 2R + 1 with both.
-        bias: whether to add b.
-        init: how the weights begin; biases begin at zero.
+        bias, init: whether to add b, which begins at zero; how the weights begin.
         self_loop_dropout: share of the self-loop's message dropped while training, number by number, as the original
             link predictor does; needs a decomposition that sets the self-loop apart.
         evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.
         generator: source of randomness; None: a new one from PyTorch's current seed.
+        space: the pairs a one-hot layer looks up, which `one_hot` finds.
 
     `torch.compile` makes one graph of it, forward and backward, for each adjacency it meets: for adjacencies that last.
     Under `torch.autocast` it gives what a linear layer would: narrow outputs, float32 gradients.
@@ -68,20 +58,40 @@ class RelationalGraphConv(nn.Module):
         self_loop_dropout: float = 0.0,
         evaluation: Evaluation = "auto",
         generator: torch.Generator | None = None,
+        space: OneHotSpace | None = None,
     ) -> None:
         super().__init__()
-        self._set_up(in_features, out_features, num_relations, inverse, self_loops, evaluation)
-        decomposition, init, generator = _defaults(decomposition, init, generator)
+        for name, value in (("out_features", out_features), ("in_features", in_features)):
+            if value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
+        if evaluation not in get_args(Evaluation):
+            raise ConfigError(f"unknown evaluation {evaluation!r}; there are {', '.join(get_args(Evaluation))}")
+        decomposition, init = decomposition or Full(), init or Initializer()
         if isinstance(decomposition, Basis) and decomposition.separate_inverse and not inverse:
             raise ConfigError("separate bases for inverses need inverses: inverse=True")
         apart = decomposition.self_loop_apart and self_loops
         if self_loop_dropout and not apart:
             raise ConfigError("self_loop_dropout needs a self-loop outside the decomposition: self_loop_apart=True")
-        self.self_loop_dropout = self_loop_dropout
-        shape = WeightShape(self.num_edge_relations - apart, in_features, out_features)
-        self.weights: RelationWeights | OneHotWeights = decomposition.weights(shape, init, generator)
-        self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
+        if generator is None:
+            generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+        self.in_features, self.out_features, self.num_relations = in_features, out_features, num_relations
+        self.inverse, self.self_loops, self.self_loop_dropout = inverse, self_loops, self_loop_dropout
+        self.num_edge_relations = num_relations * (1 + inverse) + self_loops
+        self.evaluation: Evaluation = evaluation
+        self.weights: RelationWeights | OneHotWeights
+        self.self_loop: nn.Parameter | None = None
         self.self_loop_rows: SelfLoopRows | None = None
+        if space is None:
+            shape = (self.num_edge_relations - apart, in_features, out_features)
+            self.weights = decomposition.weights(shape, init, generator)
+            self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
+        else:
+            loop = self.num_edge_relations - 1
+            rest = space.without_relation(loop) if apart else space
+            self.weights = decomposition.one_hot_weights(rest, out_features, init, generator)
+            if apart:
+                values = init.draw((in_features, out_features), generator)
+                self.self_loop_rows = SelfLoopRows(values, space.reached_nodes(loop))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     @classmethod
@@ -107,43 +117,19 @@ class RelationalGraphConv(nn.Module):
         >>> RelationalGraphConv.one_hot(adjacency, 4)(None, adjacency).shape
         torch.Size([3, 4])
         """
-        layer = cls.__new__(cls)
-        nn.Module.__init__(layer)
         structure = adjacency.structure
-        layer._set_up(
+        return cls(
             adjacency.num_sources,
             out_features,
             structure.num_data_relations,
-            structure.has_inverse,
-            structure.has_self_loops,
-            "auto",
+            decomposition=decomposition,
+            inverse=structure.has_inverse,
+            self_loops=structure.has_self_loops,
+            bias=bias,
+            init=init,
+            generator=generator,
+            space=OneHotSpace.of(adjacency, training),
         )
-        decomposition, init, generator = _defaults(decomposition, init, generator)
-        space = OneHotSpace.of(adjacency, training)
-        layer.self_loop, layer.self_loop_rows, layer.self_loop_dropout = None, None, 0.0
-        apart = decomposition.self_loop_apart and structure.has_self_loops
-        rest = space.without_relation(structure.num_relations - 1) if apart else space
-        layer.weights = decomposition.one_hot_weights(rest, out_features, init, generator)
-        if apart:
-            loops = space.relation == structure.num_relations - 1
-            reached = torch.zeros(space.num_nodes, dtype=torch.bool)
-            reached[space.node[loops & space.reached]] = True
-            layer.self_loop_rows = SelfLoopRows(init.draw((space.num_nodes, out_features), generator), reached)
-        layer.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
-        return layer
-
-    def _set_up(
-        self, in_features: int, out_features: int, num_relations: int, inverse: bool, self_loops: bool, evaluation: str
-    ) -> None:
-        for name, value in (("out_features", out_features), ("in_features", in_features)):
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}")
-        if evaluation not in get_args(Evaluation):
-            raise ConfigError(f"unknown evaluation {evaluation!r}; there are {', '.join(get_args(Evaluation))}")
-        self.in_features, self.out_features, self.num_relations = in_features, out_features, num_relations
-        self.inverse, self.self_loops = inverse, self_loops
-        self.num_edge_relations = num_relations * (1 + inverse) + self_loops
-        self.evaluation: Evaluation = evaluation  # type: ignore[assignment]
 
     @property
     def is_one_hot(self) -> bool:
@@ -165,35 +151,20 @@ class RelationalGraphConv(nn.Module):
             return out if out.dtype == torch.float64 else out.to(kind)
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
-        if torch.compiler.is_compiling() and self._self_loop_is_apart:
-            _set_self_loops_apart(id(adjacency.structure))
-        if isinstance(self.weights, OneHotWeights):
-            out = self._one_hot(adjacency, self.weights, nodes)
-        else:
-            assert x is not None
-            out = self._with_features(x, adjacency, self.weights)
+        rest, own = adjacency, None
+        if self.self_loop is not None or self.self_loop_rows is not None:
+            if torch.compiler.is_compiling():
+                adjacency.structure.set_self_loops_apart()
+            rest, pattern, value = adjacency.split_self_loops()
+            if self.self_loop_rows is not None:
+                own = self.self_loop_rows(adjacency, nodes)
+            elif x is not None and self.self_loop is not None:
+                complete = adjacency.structure.self_loops_apart.complete
+                scaled = x * value.to(x.dtype).unsqueeze(1) if complete else gather_sum(pattern, value, x)
+                own = F.dropout(scaled @ self.self_loop.to(x.dtype), self.self_loop_dropout, self.training)
+        out: Tensor = self.weights(rest, nodes) if x is None else self.weights(x, rest, self.evaluation)
+        out = out if own is None else out + own
         return out if self.bias is None else out + self.bias.to(out.dtype)
-
-    @property
-    def _self_loop_is_apart(self) -> bool:
-        return self.self_loop is not None or self.self_loop_rows is not None
-
-    def _with_features(self, x: Tensor, adjacency: RelationalAdjacency, weights: RelationWeights) -> Tensor:
-        if self.self_loop is None:
-            return weights(x, adjacency, self.evaluation)  # type: ignore[no-any-return]
-        rest, pattern, value = adjacency.split_self_loops()
-        complete = adjacency.structure.self_loops_apart.complete
-        scaled = x * value.to(x.dtype).unsqueeze(1) if complete else gather_sum(pattern, value, x)
-        own = scaled @ self.self_loop.to(x.dtype)
-        if self.self_loop_dropout:
-            own = F.dropout(own, self.self_loop_dropout, self.training)
-        return weights(x, rest, self.evaluation) + own  # type: ignore[no-any-return]
-
-    def _one_hot(self, adjacency: RelationalAdjacency, weights: OneHotWeights, nodes: Tensor | None) -> Tensor:
-        if self.self_loop_rows is None:
-            return weights(adjacency, nodes)  # type: ignore[no-any-return]
-        rest, _, _ = adjacency.split_self_loops()
-        return weights(rest, nodes) + self.self_loop_rows(adjacency, nodes)  # type: ignore[no-any-return]
 
     def _check(self, x: Tensor | None, adjacency: RelationalAdjacency) -> None:
         if adjacency.num_relations != self.num_edge_relations:
@@ -220,17 +191,3 @@ class RelationalGraphConv(nn.Module):
     def extra_repr(self) -> str:
         source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
         return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _set_self_loops_apart(structure_id: int) -> bool:
-    """Called when a graph is traced, for real: the compiler finds the result in the structure, and cannot make it."""
-    return object_at(structure_id, EdgeStructure).self_loops_apart is not None
-
-
-def _defaults(
-    decomposition: Decomposition | None, init: Initializer | None, generator: torch.Generator | None
-) -> tuple[Decomposition, Initializer, torch.Generator]:
-    if generator is None:
-        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
-    return decomposition or Full(), init or Initializer(), generator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 
 SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
@@ -42,6 +43,14 @@ def compact(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g}{letter}"
     return f"{value:.4g}"
+
+
+def split_sizes(sizes: Mapping[str, int]) -> str:
+    """
+    >>> split_sizes({"train": 4000, "valid": 0, "test": 12})
+    'training 4,000, test 12'
+    """
+    return ", ".join(f"{SPLIT_WORDS[split]} {size:,}" for split, size in sizes.items() if size) or "none"
 
 
 def moment(written: object) -> str:

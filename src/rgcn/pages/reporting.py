@@ -5,22 +5,23 @@ Nothing has to be brought: a task without a `Reporting` of its own has the figur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from rgcn.graph import KnowledgeGraph
-from rgcn.pages.curves import LOSS, Panel
-from rgcn.pages.figures import SPLIT_WORDS
-from rgcn.pages.markdown import table
-from rgcn.pages.markup import Html
-from rgcn.pages.page import Section, Tile
+from rgcn.pages.charts import Mark, Series, line_chart
+from rgcn.pages.figures import SPLIT_WORDS, compact, decimal
+from rgcn.pages.layout import PageSection, Tile
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.task import Metric, Task
 
 OnProgress = Callable[[int, int], None]
 Figures = Mapping[str, Mapping[str, Any]]
 
+LOSS = Metric("loss", "loss", higher=False)
 COMMANDS = {
     "classes": ("rgcn predict RUN --nodes names.txt --out classes.csv", "rgcn explain RUN NODE"),
     "links": (
@@ -28,6 +29,49 @@ COMMANDS = {
         "rgcn complete RUN --relation RELATION --out missing.nt",
     ),
 }
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a training: a figure, and the columns of the reports that hold it, with what each is of."""
+
+    metric: Metric
+    columns: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, metric: Metric, reported: Collection[str]) -> Panel:
+        """
+        >>> Panel.of(LOSS, ["loss", "valid_mrr"]).columns
+        (('loss', 'training'),)
+        """
+        trained = "loss" if metric == LOSS else f"train_{metric.name}"
+        both = (trained, "training"), (f"valid_{metric.name}", "validation")
+        return cls(metric, tuple(column for column in both if column[0] in reported))
+
+    @property
+    def title(self) -> str:
+        name = self.metric.title[:1].upper() + self.metric.title[1:]
+        return f"Validation {self.metric.title}" if [of for _, of in self.columns] == ["validation"] else name
+
+    @property
+    def y_format(self) -> Callable[[float], str]:
+        return "{:.0%}".format if self.metric.share else compact
+
+    @property
+    def value_format(self) -> Callable[[float], str]:
+        return self.metric.words if self.metric.share else decimal
+
+    def chart(self, title: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Markup:
+        return line_chart(
+            series,
+            title=title,
+            x_label="epoch",
+            y_label=self.metric.title,
+            marks=marks,
+            y_range=(0.0, 1.0) if self.metric.share else (0.0 if self.metric.higher else None, None),
+            y_format=self.y_format,
+            value_format=self.value_format,
+        )
 
 
 @dataclass(frozen=True)
@@ -43,8 +87,8 @@ class Measured:
     split: str
     values: Mapping[str, Any]
     tiles: Sequence[Tile]
-    sections: Sequence[Section] = field(default_factory=list)
-    cautions: Sequence[str] = field(default_factory=list)
+    sections: Sequence[PageSection] = ()
+    cautions: Sequence[str] = ()
 
 
 class Reporting:
@@ -87,7 +131,7 @@ class Reporting:
         every = {"triples": statistics.triples_per_split, "labelled nodes": statistics.labels_per_split}
         return {what: sizes for what, sizes in every.items() if sizes}
 
-    def data_parts(self, graph: KnowledgeGraph) -> list[Html]:
+    def data_parts(self, graph: KnowledgeGraph) -> list[Markup]:
         """What a page shows of the data beside counts and relations."""
         return []
 
@@ -103,7 +147,7 @@ class Reporting:
 
     def results(self, figures: Figures, graph: KnowledgeGraph | None) -> list[str]:
         """The figures a run wrote down, {split: {metric: value}}, as paragraphs."""
-        return [table(*self.figure_rows(figures))]
+        return [markdown_table(*self.figure_rows(figures))]
 
     def figure_rows(self, figures: Figures) -> tuple[list[str], list[list[str]]]:
         """The same as a head and rows, a split each."""
@@ -121,3 +165,9 @@ class Reporting:
     def commands(self) -> list[str]:
         """How a model is asked; RUN is its folder."""
         return [command for kind in self.task.answers for command in COMMANDS.get(kind, ())]
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column holds words, and the others figures."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,27 +1,29 @@
-"""Tables as cells of text, and as Markdown."""
+"""Tables as cells of text, and a report of them as Markdown, as HTML and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rgcn.paper.comparison import Kind, Report, Row, Table
+from rgcn.pages.layout import page, parts
+from rgcn.paper.judging import Kind, PaperReport, PaperRow, PaperTable
 from rgcn.paper.published import Figure
 from rgcn.words import count, duration
 
 COLUMNS = ("what", "of", "published", "ours", "runs", "time", "verdict")
 NUMBERS = ("ours", "runs", "time")  # set to the right
+GOOD = ("agrees", "equal", "within")
+BAD = ("below", "differs", "outside")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: its cells by column, and whether a new subject begins here."""
+    """A line of a table: its cells by column, and the verdict without the number of a note."""
 
     cells: dict[str, str]
     verdict: str
-    begins: bool
 
 
 @dataclass(frozen=True)
@@ -33,31 +35,28 @@ class Laid:
     footnotes: list[str]
 
 
-def lay_out(table: Table) -> Laid:
+def lay_out(table: PaperTable) -> Laid:
     """Lines with cells as text; a row with several published figures takes as many lines, ours on the first.
 
     What all rows have in common is not a column of its own, and a note that several rows share is numbered once.
     """
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
     lines: list[Line] = []
-    before = None
-    shown_detail = ""
+    before, shown_detail = None, ""
     for row in table.rows:
-        begins = row.subject != before
-        before = row.subject
         subject = row.subject
-        if not begins:
+        if subject == before:
             subject = row.detail if row.detail != shown_detail else ""
             shown_detail = row.detail
-        mark = f" [{notes.index(row.note) + 1}]" if row.note else ""
-        lines += _lines(row, subject, begins, mark)
+        before = row.subject
+        lines += _lines(row, subject, f" [{notes.index(row.note) + 1}]" if row.note else "")
     filled = {column for line in lines for column, text in line.cells.items() if text}
     if len({row.quantity for row in table.rows}) == 1:
         filled.discard("of")
     return Laid(tuple(c for c in COLUMNS if c in filled), lines, [f"[{i}] {n}" for i, n in enumerate(notes, 1)])
 
 
-def _lines(row: Row, subject: str, begins: bool, mark: str) -> Iterator[Line]:
+def _lines(row: PaperRow, subject: str, mark: str) -> Iterator[Line]:
     ours = "" if row.ours is None else figure_text(row.ours, row.error, row.kind, row.digits)
     if row.extrapolated:
         ours = f"≈ {ours}"
@@ -69,12 +68,12 @@ def _lines(row: Row, subject: str, begins: bool, mark: str) -> Iterator[Line]:
         "time": "" if row.seconds is None else duration(row.seconds),
     }
     if not row.published:
-        yield Line({**first, "published": "", "verdict": mark.strip()}, "", begins)
+        yield Line({**first, "published": "", "verdict": mark.strip()}, "")
     for number, judged in enumerate(row.published):
         cells = first if number == 0 else dict.fromkeys(first, "")
         published = f"{judged.figure.by} {published_text(judged.figure, row.kind, row.digits)}".strip()
         verdict = (judged.verdict + (mark if number == 0 else "")).strip()
-        yield Line({**cells, "published": published, "verdict": verdict}, judged.verdict, begins and number == 0)
+        yield Line({**cells, "published": published, "verdict": verdict}, judged.verdict)
 
 
 def published_text(figure: Figure, kind: Kind, digits: int) -> str:
@@ -87,10 +86,7 @@ def published_text(figure: Figure, kind: Kind, digits: int) -> str:
 
 
 def figure_text(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
-    """
-    >>> figure_text(12068804, None, "count", 0), figure_text(144420, None, "time", 0)
-    ('12,068,804', '40 h 7 min')
-    """
+    """12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
     if value is None:
         return ""
     if kind == "time":
@@ -103,20 +99,20 @@ def headings(laid: Laid) -> list[str]:
     return ["" if column in ("what", "of") else column for column in laid.columns]
 
 
-def title(table: Table) -> str:
+def title(table: PaperTable) -> str:
     """The table's title, with the quantity where all rows share it and a warning where settings were changed."""
     quantities = {row.quantity for row in table.rows}
     words = table.title + (f": {quantities.pop()}" if len(quantities) == 1 else "")
     return words + (f" (CHANGED by --set {' '.join(table.changed)})" if table.changed else "")
 
 
-def below(table: Table, laid: Laid) -> list[str]:
-    """What is said under a table: the rule, the notes, the footnotes."""
+def below(table: PaperTable) -> list[str]:
+    """What is said under a table and the notes of its rows."""
     changed = ["Settings were changed: this is a trial, not a reproduction."] if table.changed else []
-    return [*changed, table.rule, *table.notes, *laid.footnotes]
+    return [*changed, table.rule, *table.notes]
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: PaperTable) -> str:
     """The table alone, with the notes of its rows under it."""
     laid = lay_out(table)
     align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
@@ -127,22 +123,34 @@ def markdown_table(table: Table) -> str:
     return "\n".join(lines) + "\n" + notes
 
 
-def markdown(report: Report) -> str:
-    """The whole report as a page."""
-    parts = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
+def markdown(report: PaperReport) -> str:
+    text = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
     for table in report.tables:
-        parts += [f"## {title(table)}\n", markdown_table(table)]
-        said = below(table, Laid((), [], []))
-        parts.append("\n".join(f"{line}\n" for line in said))
-    return "\n".join(parts)
+        text += [f"## {title(table)}\n", markdown_table(table), "\n".join(f"{line}\n" for line in below(table))]
+    return "\n".join(text)
+
+
+def html_page(report: PaperReport) -> str:
+    """The whole report as one HTML file, in the frame all our pages share."""
+    laid = [(table, lay_out(table)) for table in report.tables]
+    tables = [(title(table), headings(made), made, [*below(table), *made.footnotes]) for table, made in laid]
+    content = parts("reproduction.html", tables=tables, numbers=NUMBERS, mood=mood)
+    return page("The paper's figures beside ours", content, footer=about_text(report.about))
+
+
+def mood(verdict: str) -> str:
+    """How a verdict is colored: good, bad, or quiet where nothing is wrong and nothing is the same.
+
+    >>> mood("agrees"), mood("+0.1%, within 2%"), mood("below"), mood("above"), mood("90 × faster")
+    ('good', 'good', 'bad', 'quiet', 'quiet')
+    """
+    if any(word in verdict for word in GOOD):
+        return "good"
+    return "bad" if any(word in verdict for word in BAD) else "quiet"
 
 
 def about_text(about: dict[str, Any]) -> str:
-    """The command, the day and the machine in a line.
-
-    >>> about_text({"command": "rgcn reproduce all", "date": "2026-11-15", "machine": {"cpu": "A", "cores": 2}})
-    'rgcn reproduce all; 2026-11-15; A, 2 cores'
-    """
+    """The command, the day and the machine in a line."""
     machine = about.get("machine", {})
     cores = machine.get("cores")
     parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")
@@ -150,21 +158,9 @@ def about_text(about: dict[str, Any]) -> str:
     return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)
 
 
-def json_text(report: Report) -> str:
+def json_text(report: PaperReport) -> str:
     return json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def groups(laid: Laid) -> Iterator[Sequence[Line]]:
-    """The lines of each subject together."""
-    group: list[Line] = []
-    for line in laid.lines:
-        if line.begins and group:
-            yield group
-            group = []
-        group.append(line)
-    if group:
-        yield group

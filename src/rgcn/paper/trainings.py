@@ -1,29 +1,100 @@
-"""The paper's tables of results: node classification and link prediction."""
+"""The paper's tables of results, node classification and link prediction: which are asked for, trained, and shown."""
 
 from __future__ import annotations
 
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rgcn.data.registry import get
-from rgcn.errors import DataError, RgcnError
-from rgcn.paper.availability import reason
-from rgcn.paper.comparison import RULE, Row, Table, judge, without_figure
-from rgcn.paper.published import ACCURACY, LINK, METRICS, NODE, RANKING, TITLES, Figure
+from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError
+from rgcn.paper import LINK, NODE
+from rgcn.paper.judging import RULE, PaperRow, PaperTable, judge, reason
+from rgcn.paper.published import ACCURACY, METRICS, RANKING, TITLES, Figure
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.series import SeriesListener, run_series
-from rgcn.runs.spread import Spread, summarize
-from rgcn.runs.workers import Workers, workers
+from rgcn.runs.run_record import Spread, summarize
+from rgcn.runs.series import SeriesListener, run_series, training_team
 
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}
 DEFAULT_RUNS, LONG_RUNS = 10, {"rgcn/lp-wn18": 1, "c-rgcn/lp-wn18": 1}
-METRIC_TITLES = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10"}
+METRIC_TITLES = dict(zip(METRICS, ("MRR", "Hits@1", "Hits@3", "Hits@10"), strict=True))
+TABLES = {  # their titles, and what is to be said of them
+    NODE: ("Node classification", "The configurations are those of the paper. ± is the standard error over the runs."),
+    LINK: (
+        "Link prediction, filtered, test split",
+        "The configurations differ from the paper's description (docs/reproduction.md).",
+    ),
+}
+
+
+def configurations(
+    task: str,
+    names: Iterable[str] | None = None,
+    datasets: Iterable[str] | None = None,
+    models: Iterable[str] | None = None,
+) -> list[str]:
+    """The shipped configurations of a task that belong to the named data sets and models; all where none is named.
+
+    >>> configurations(next(iter(CONFIGURATIONS)), ["e-rgcn"], ["aifb"])
+    ['e-rgcn/nc-aifb']
+    """
+    pairs = {name: _dataset_and_model(name) for name in CONFIGURATIONS[task]}
+    known = [list(dict.fromkeys(part)) for part in zip(*pairs.values(), strict=True)]
+    wanted = sorted_out(names, datasets, models, *known)
+    chosen = [name for name, pair in pairs.items() if all(not w or p in w for p, w in zip(pair, wanted, strict=True))]
+    if not chosen:
+        raise ConfigError(f"the paper has no figure of {' on '.join(' and '.join(w) for w in reversed(wanted) if w)}")
+    return chosen
+
+
+def sorted_out(
+    names: Iterable[str] | None,
+    datasets: Iterable[str] | None,
+    models: Iterable[str] | None,
+    known_datasets: Sequence[str],
+    known_models: Sequence[str] = (),
+) -> tuple[list[str], list[str]]:
+    """Data sets and models that were asked for.
+
+    An option takes one value, so that of `--datasets aifb mutag` the second arrives as a bare name, and what it names
+    tells where it belongs.
+
+    >>> sorted_out(["mutag"], ["aifb"], None, ["aifb", "mutag"], ["rgcn"])
+    (['aifb', 'mutag'], [])
+    """
+    everything = (*known_datasets, *known_models)
+    found: tuple[list[str], list[str]] = ([], [])
+    for kind, given, allowed in (
+        ("data set", datasets, known_datasets),
+        ("model", models, known_models),
+        ("name" if known_models else "data set", names, everything),
+    ):
+        for name in (part.strip().lower() for text in given or () for part in text.split(",")):
+            if not name:
+                raise ConfigError(f"a {kind} without a name; there are {', '.join(allowed)}")
+            if name not in allowed:
+                raise UnknownNameError(kind, name, allowed)
+            found[name in known_models].append(name)
+    return found
+
+
+def _dataset_and_model(name: str) -> tuple[str, str]:
+    model, _, rest = name.partition("/")
+    return rest[3:], model  # without nc- or lp-
+
+
+def subject(name: str) -> str:
+    """What a row about a configuration is called.
+
+    >>> subject("e-rgcn/nc-aifb"), subject("rgcn/lp-fb-toy")
+    ('AIFB, e-RGCN', 'FB-Toy, RGCN')
+    """
+    return ", ".join(TITLES[part] for part in _dataset_and_model(name))
 
 
 @dataclass(frozen=True)
@@ -42,7 +113,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """How to run the trainings.
 
     runs     None: ten, and one of the long ones on WN18
@@ -66,9 +137,7 @@ class Plan:
     def folder_of(self, name: str) -> Path:
         """Runs with other settings are kept apart, so that no trial is taken for a reproduction.
 
-        >>> Plan(Path("runs")).folder_of("rgcn/nc-aifb").name
-        'rgcn-nc-aifb'
-        >>> Plan(Path("runs"), changes=["training.epochs=2"]).folder_of("rgcn/nc-aifb").name
+        >>> ReproductionPlan(Path("runs"), changes=["training.epochs=2"]).folder_of("rgcn/nc-aifb").name
         'rgcn-nc-aifb+training.epochs=2'
         """
         others = [*self.changes, *([] if self.device is None else [f"device={self.device}"])]
@@ -78,132 +147,66 @@ class Plan:
         return self.folder / (name.replace("/", "-") + tail)
 
 
-@dataclass
-class Trainings:
+class Trainings(NamedTuple):
     """What the trainings of some configurations gave: figures or, where the data are not to be had, a reason."""
 
-    outcomes: dict[str, Trained | str] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
+    outcomes: dict[str, Trained | str]
+    failures: list[str]
 
 
-def run_trainings(names: Iterable[str], plan: Plan, listener: SeriesListener | None = None) -> Trainings:
+def run_trainings(names: Iterable[str], plan: ReproductionPlan, listener: SeriesListener | None = None) -> Trainings:
     """Train every configuration with its seeds; each test split is read once a run, at the end."""
-    trainings, hears = Trainings(), listener or SeriesListener()
-    chosen = list(names)
-    if plan.fresh:
-        _refuse_old(chosen, plan)
-    with workers(plan.jobs) as pool:
-        for name in chosen:
-            _train(name, plan, pool, hears, trainings)
+    trainings, chosen = Trainings({}, []), list(names)
+    folders = [plan.folder_of(name) for name in chosen]
+    old = [str(path) for path in folders if any(RunFolder(seed).exists() for seed in path.glob("seed-*"))]
+    if plan.fresh and old:
+        raise DataError(f"--fresh, but there are runs in {', '.join(old)}: choose another --out, or remove them")
+    hears = listener or SeriesListener()
+    overrides = {"seed": plan.seed} | ({} if plan.device is None else {"training.device": plan.device})
+    with training_team(plan.jobs) as team:
+        for name, folder in zip(chosen, folders, strict=True):
+            config = load_configuration(name, plan.changes, overrides)
+            try:
+                get(config.data.title, mirror=plan.mirror)
+            except RgcnError as error:
+                trainings.outcomes[name] = why = reason(error)
+                hears.absent(name, why)
+                continue
+            runs = plan.runs_of(name)
+            hears.begin(name, runs, config.training.epochs)
+            series = run_series(config, runs, folder=folder, mirror=plan.mirror, listener=hears, team=team)
+            failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
+            trainings.failures.extend(failed)
+            note = f"{len(failed)} of {runs} runs failed" if failed else ""
+            trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
     return trainings
 
 
-def _train(name: str, plan: Plan, pool: Workers, listener: SeriesListener, trainings: Trainings) -> None:
-    overrides: dict[str, Any] = {"seed": plan.seed}
-    if plan.device is not None:
-        overrides["training.device"] = plan.device
-    config = load_configuration(name, plan.changes, overrides)
-    assert config.data.dataset is not None
-    try:
-        get(config.data.dataset, mirror=plan.mirror)
-    except RgcnError as error:
-        trainings.outcomes[name] = reason(error)
-        listener.absent(name, str(trainings.outcomes[name]))
-        return
-    runs = plan.runs_of(name)
-    listener.begin(name, runs, config.training.epochs)
-    series = run_series(
-        config,
-        runs,
-        folder=plan.folder_of(name),
-        mirror=plan.mirror,
-        pool=pool,
-        on_run=listener.ran,
-        on_epoch=listener.epoch,
-    )
-    failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
-    trainings.failures += failed
-    note = f"{len(failed)} of {runs} runs failed" if failed else ""
-    trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
+def training_table(task: str, outcomes: Mapping[str, Trained | str], changed: Sequence[str] = ()) -> PaperTable:
+    """Accuracies beside those of the paper's Table 2, or MRR and hits beside those of its Tables 5 and 6."""
+    title, note = TABLES[task]
+    rows = [row for name in CONFIGURATIONS[task] if name in outcomes for row in _rows(name, outcomes[name])]
+    return PaperTable(task, title, rows, rule=RULE, notes=() if changed else (note,), changed=tuple(changed))
 
 
-def _refuse_old(names: Sequence[str], plan: Plan) -> None:
-    old = [
-        plan.folder_of(name)
-        for name in names
-        if any(RunFolder(p).exists() for p in plan.folder_of(name).glob("seed-*"))
-    ]
-    if old:
-        raise DataError(
-            f"--fresh, but there are runs in {', '.join(map(str, old))}: choose another --out, or remove them"
-        )
-
-
-# -- tables ------------------------------------------------------------------------------------------------
-
-
-def node_table(outcomes: Mapping[str, Trained | str], changed: Sequence[str] = ()) -> Table:
-    """Accuracies beside those of the paper's Table 2."""
+def _rows(name: str, outcome: Trained | str) -> list[PaperRow]:
+    if name in ACCURACY:
+        accuracy = PaperRow(subject(name), "test accuracy, %", kind="percent", digits=2)
+        return [_filled(accuracy, outcome, "accuracy", ACCURACY[name], scale=100.0)]
     rows = []
-    for name in CONFIGURATIONS[NODE]:
-        if name in outcomes:
-            row = Row(subject(name), "test accuracy, %", kind="percent", digits=2)
-            rows.append(_filled(row, outcomes[name], "accuracy", ACCURACY[name], scale=100.0))
-    return Table(
-        NODE,
-        "Node classification",
-        rows,
-        rule=RULE,
-        notes=() if changed else ("The configurations are those of the paper. ± is the standard error over the runs.",),
-        changed=tuple(changed),
-    )
+    for metric, title in METRIC_TITLES.items():
+        figures = [published[metric] for published in RANKING[name]]
+        rows.append(_filled(PaperRow(subject(name), title), outcome, metric, figures))
+    return [rows[0], *(replace(row, runs=None, seconds=None) for row in rows[1:])]
 
 
-def link_table(outcomes: Mapping[str, Trained | str], changed: Sequence[str] = ()) -> Table:
-    """MRR and hits beside those of the paper's Tables 5 and 6."""
-    rows = []
-    for name in CONFIGURATIONS[LINK]:
-        for metric in METRICS if name in outcomes else ():
-            figures = [published[metric] for published in RANKING[name]]
-            row = _filled(Row(subject(name), METRIC_TITLES[metric]), outcomes[name], metric, figures)
-            rows.append(row if metric == METRICS[0] else replace(row, runs=None, seconds=None))
-    return Table(
-        LINK,
-        "Link prediction, filtered, test split",
-        rows,
-        rule=RULE,
-        notes=() if changed else ("The configurations differ from the paper's description (docs/reproduction.md).",),
-        changed=tuple(changed),
-    )
-
-
-def training_table(task: str, outcomes: Mapping[str, Trained | str], changed: Sequence[str] = ()) -> Table:
-    """The table of a task."""
-    return (node_table if task == NODE else link_table)(outcomes, changed)
-
-
-def subject(name: str) -> str:
-    """What a row about a configuration is called.
-
-    >>> subject("e-rgcn/nc-aifb"), subject("rgcn/lp-fb-toy")
-    ('AIFB, e-RGCN', 'FB-Toy, RGCN')
-    """
-    model, _, rest = name.partition("/")
-    return f"{TITLES[rest[3:]]}, {TITLES[model]}"
-
-
-def _filled(row: Row, outcome: Trained | str, metric: str, figures: Sequence[Figure], scale: float = 1.0) -> Row:
+def _filled(
+    row: PaperRow, outcome: Trained | str, metric: str, figures: Sequence[Figure], scale: float = 1.0
+) -> PaperRow:
     if isinstance(outcome, str):
-        return without_figure(row, figures, outcome)
+        return row.without_figure(figures, outcome)
     spread = outcome.metrics[metric]
-    ours = scale * spread.mean
-    error = None if spread.standard_error is None else scale * spread.standard_error
-    return replace(
-        row,
-        published=tuple(judge(figure, ours, error) for figure in figures),
-        ours=ours,
-        error=error,
-        runs=spread.runs,
-        seconds=outcome.seconds,
-        note=outcome.note,
-    )
+    ours, error = scale * spread.mean, None if spread.standard_error is None else scale * spread.standard_error
+    judged = tuple(judge(figure, ours, error) for figure in figures)
+    row = replace(row, published=judged, ours=ours, error=error)
+    return replace(row, runs=spread.runs, seconds=outcome.seconds, note=outcome.note)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from rgcn.answers.calibration import Calibration
+from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.lookup import NameLookup
-from rgcn.graph.titles import Titles
+from rgcn.graph.titles import NameLookup, Titles
+from rgcn.runs.assembly import load_trained, refuse_changed_data
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.freshness import refuse_changed_data
-from rgcn.runs.trained import load_trained
 from rgcn.tasks.estimator import Estimator, cannot_answer
 from rgcn.tasks.storage import load_model
 from rgcn.tasks.task import Task
@@ -22,33 +27,26 @@ from rgcn.tasks.task import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rgcn.answers.calibration import Calibration
     from rgcn.config import RunConfig
     from rgcn.scoring import Scorer
 
 KINDS = ("iri", "literal", "blank")
+CALIBRATION_FILE = "calibration.json"
+CALIBRATION_VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
-    """A model, the graph it knows, and the names people use for what is in it.
+    """A model, the graph it knows, and the names people use for what is in it."""
 
-    path       folder of the run, or of a saved model
-    name       the folder's name
-    about      what run.json says; empty for a model saved outside a run
-    result     the run's figures, once it is finished
-    config     the run's configuration
-    new_nodes  nodes that were added after training (`unseen.with_new_triples`)
-    """
-
-    path: Path
-    name: str
+    path: Path  # folder of the run, or of a saved model
+    name: str  # the folder's name
     model: Estimator
     titles: Titles
-    about: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] | None = None
-    config: RunConfig | None = None
-    new_nodes: tuple[int, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)  # what run.json says; empty for a model saved outside a run
+    result: dict[str, Any] | None = None  # the run's figures, once it is finished
+    config: RunConfig | None = None  # the run's
+    new_nodes: tuple[int, ...] = ()  # added after training (`unseen.with_new_triples`)
 
     @property
     def graph(self) -> KnowledgeGraph:
@@ -67,7 +65,7 @@ class OpenModel:
         if not self.answers(kind):
             raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
 
-    # -- what answers are made of (`rgcn.answers.model`) ---------------------------------------------------
+    # -- what answers are made of (`AnsweringModel`) -------------------------------------------------------
 
     @property
     def graph_(self) -> KnowledgeGraph:
@@ -123,8 +121,6 @@ class OpenModel:
     @cached_property
     def calibration(self) -> Calibration:
         """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
-        from rgcn.predict.kept_calibration import calibration_of
-
         return calibration_of(self.model, self.path)
 
 
@@ -164,7 +160,31 @@ def open_model(
 
 def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> Titles:
     """Readable names: those of the data set, where it has some."""
-    from rgcn.data.naming import names_outside
+    from rgcn.data.wordnet import names_outside
 
     outside = names_outside(dataset or graph.name, graph, mirror)
     return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
+
+
+def calibration_of(model: Estimator, folder: Path) -> Calibration:
+    """The calibration of a model: from its folder, or fitted and kept there where the folder can be written.
+
+    It is used again while weights and graph are the same.
+    """
+    digest = sha256(f"{CALIBRATION_VERSION} {model.graph_.fingerprint}".encode())
+    for name, tensor in sorted(model.network_.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    key, path, found = digest.hexdigest(), folder / CALIBRATION_FILE, None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found = Calibration.from_dict(values) if values.get("of") == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or a damaged one
+        pass
+    if found is None:
+        found = model.calibration_
+        if folder.is_dir():  # a model that was never saved has no folder to keep it in
+            with suppress(OSError):  # a folder that may only be read is none the worse
+                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+    model.calibration_ = found
+    return found

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from rgcn.data import read
-from rgcn.data.feature_files import with_feature_file
+from rgcn.data.node_tables import with_feature_file
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
-from rgcn.graph.interop.rdf import BASE
+from rgcn.graph.interop.rdf_terms import BASE
 from rgcn.known import KnownTriples
 from rgcn.predict.opened import OpenModel
 from rgcn.tasks.extending import extended
@@ -38,9 +38,7 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
     why_not = opened.model.cannot_extend()
     if why_not is not None:
         raise DataError(f"{opened.path} cannot answer for new nodes: {why_not}")
-    graph = joined(opened.graph, read(path), str(path))
-    if graph.features is not None:
-        graph = _with_features(graph, opened.graph.num_nodes, features)
+    graph = _with_features(joined(opened.graph, read(path), str(path)), opened.graph.num_nodes, features)
     larger = replace(
         opened,
         model=extended(opened.model, graph),
@@ -70,29 +68,27 @@ def joined(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -> Knowledge
         node_ids[node] = _node_id(new, node, nodes)
     relation_ids = _relation_ids(known.relations, new.relations, np.unique(told[:, 1]), source)
     triples = np.stack([node_ids[told[:, 0]], relation_ids[told[:, 1]], node_ids[told[:, 2]]], axis=1)
-    triples = _not_known(triples, known.split_triples("train"), len(nodes), known.num_relations)
+    triples = triples[np.sort(np.unique(triples, axis=0, return_index=True)[1])]  # each once, in their order
+    sizes = {"num_nodes": len(nodes), "num_relations": known.num_relations}
+    index = KnownTriples.of(torch.tensor(known.split_triples("train")), **sizes)
+    triples = triples[~index.contains(torch.from_numpy(triples)).numpy()]
     if not len(triples):
         raise DataError(f"{source}: nothing new in it; the model knows all of its triples")
-    grown = len(nodes) - known.num_nodes
+    grown, kinds = len(nodes) - known.num_nodes, None
+    if known.node_kinds is not None or new.node_kinds is not None:
+        kinds = np.zeros(len(nodes), dtype=np.uint8)
+        if new.node_kinds is not None:
+            kinds[node_ids[node_ids >= 0]] = new.node_kinds[node_ids >= 0]
+        kinds[: known.num_nodes] = 0 if known.node_kinds is None else known.node_kinds
     return replace(
         known,
         triples=np.concatenate([known.triples, triples]),
         nodes=Vocabulary(nodes, kind="node"),
-        node_kinds=_kinds(known, new, node_ids, grown),
+        node_kinds=kinds,
         triple_splits=_grown(known.triple_splits, len(triples), 0),
         edge_weights=_grown(known.edge_weights, len(triples), 1),
-        features=None if known.features is None else np.pad(known.features, ((0, grown), (0, 0))),
+        features=_grown(known.features, grown, 0),
     )
-
-
-def _not_known(
-    triples: NDArray[np.int64], known: NDArray[np.int64], num_nodes: int, num_relations: int
-) -> NDArray[np.int64]:
-    """Those of the triples that are not among the known, each once, in their order."""
-    _, first = np.unique(triples, axis=0, return_index=True)
-    distinct = triples[np.sort(first)]
-    index = KnownTriples.of(torch.tensor(known), num_nodes=num_nodes, num_relations=num_relations)
-    return np.asarray(distinct[~index.contains(torch.from_numpy(distinct)).numpy()])
 
 
 def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
@@ -114,15 +110,13 @@ def _plain(name: str, kind: str) -> str:
 
 def _relation_ids(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], source: str) -> NDArray[np.int64]:
     """The known id of each relation that is used; -1 for the others."""
-    found = np.full(len(new), -1, dtype=np.int64)
-    unknown = []
+    found, unknown = np.full(len(new), -1, dtype=np.int64), []
     for number in used.tolist():
-        name = new[number]
-        place = known.get(name) if name in known else known.get(_plain(name, "relation"))
-        if place is None:
-            unknown.append(name)
+        name = new[number] if new[number] in known else _plain(new[number], "relation")
+        if name in known:
+            found[number] = known[name]
         else:
-            found[number] = place
+            unknown.append(new[number])
     if unknown:
         first = UnknownNameError("relation", unknown[0], known)
         more = f" ({len(unknown)} relations are unknown)" if len(unknown) > 1 else ""
@@ -133,44 +127,29 @@ def _relation_ids(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], s
     return found
 
 
-def _kinds(
-    known: KnowledgeGraph, new: KnowledgeGraph, node_ids: NDArray[np.int64], grown: int
-) -> NDArray[np.uint8] | None:
-    if known.node_kinds is None and new.node_kinds is None:
-        return None
-    kinds = np.zeros(known.num_nodes + grown, dtype=np.uint8)
-    if new.node_kinds is not None:
-        kinds[node_ids[node_ids >= 0]] = new.node_kinds[node_ids >= 0]
-    if known.node_kinds is not None:
-        kinds[: known.num_nodes] = known.node_kinds
-    return kinds
-
-
 def _grown(array: NDArray[Number] | None, by: int, value: int) -> NDArray[Number] | None:
-    return None if array is None else np.concatenate([array, np.full(by, value, dtype=array.dtype)])
+    """With so many more rows of a value."""
+    return None if array is None else np.concatenate([array, np.full((by, *array.shape[1:]), value, array.dtype)])
 
 
 def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | None) -> KnowledgeGraph:
     """Known features as they are, new ones from the table."""
-    new = graph.nodes[first_new:]
-    if not new:
+    new, features = graph.nodes[first_new:], graph.features
+    if not new or features is None:
         return graph
     if path is None:
         raise DataError(
             f"the model reads features, and {_some(new)} {'have' if len(new) > 1 else 'has'} none: give a table of "
             "them with --with-features (name, then numbers)"
         )
-    given = with_feature_file(replace(graph, features=None), path)
-    assert graph.features is not None
-    assert given.features is not None
-    without = [name for node, name in enumerate(new, first_new) if not given.features[node].any()]
+    given = with_feature_file(replace(graph, features=None), path).features
+    assert given is not None
+    without = [name for node, name in enumerate(new, first_new) if not given[node].any()]
     if without:
         warnings.warn(f"{path}: no features, or only zeros, for {_some(tuple(without))}", stacklevel=2)
-    if given.features.shape[1] != graph.features.shape[1]:
-        raise DataError(
-            f"{path}: {given.features.shape[1]} features a node, where the model reads {graph.features.shape[1]}"
-        )
-    return replace(graph, features=np.concatenate([graph.features[:first_new], given.features[first_new:]]))
+    if given.shape[1] != features.shape[1]:
+        raise DataError(f"{path}: {given.shape[1]} features a node, where the model reads {features.shape[1]}")
+    return replace(graph, features=np.concatenate([features[:first_new], given[first_new:]]))
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -5,40 +5,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from rgcn.runs.assembly import evaluate as evaluate
+    from rgcn.runs.assembly import load_data as load_data
+    from rgcn.runs.configuration import dump_configuration as dump_configuration
+    from rgcn.runs.configuration import load_configuration as load_configuration
+    from rgcn.runs.configuration import shipped_configurations as shipped_configurations
+    from rgcn.runs.folder import RunFolder as RunFolder
+    from rgcn.runs.training import RunResult as RunResult
+    from rgcn.runs.training import resume as resume
+    from rgcn.runs.training import train as train
+
 # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
 _FILES = {
-    "RunFolder": "folder",
-    "RunResult": "result",
-    "dump_configuration": "configuration",
-    "load_configuration": "configuration",
-    "load_data": "assembly",
-    "resume": "training",
-    "shipped_configurations": "configuration",
-    "train": "training",
+    "assembly": ("evaluate", "load_data"),
+    "configuration": ("dump_configuration", "load_configuration", "shipped_configurations"),
+    "folder": ("RunFolder",),
+    "training": ("RunResult", "resume", "train"),
 }
-
-if TYPE_CHECKING:
-    from rgcn.runs.assembly import load_data
-    from rgcn.runs.configuration import dump_configuration, load_configuration, shipped_configurations
-    from rgcn.runs.folder import RunFolder
-    from rgcn.runs.result import RunResult
-    from rgcn.runs.training import resume, train
-
-__all__ = [
-    "RunFolder",
-    "RunResult",
-    "dump_configuration",
-    "load_configuration",
-    "load_data",
-    "resume",
-    "shipped_configurations",
-    "train",
-]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module 'rgcn.runs' has no attribute {name!r}")
-    value = getattr(import_module(f"rgcn.runs.{_FILES[name]}"), name)
-    globals()[name] = value
-    return value
+    for file, names in _FILES.items():
+        if name in names:
+            return getattr(import_module(f"rgcn.runs.{file}"), name)
+    raise AttributeError(f"module 'rgcn.runs' has no attribute {name!r}")

@@ -1,15 +1,19 @@
-"""What a configuration stands for: its data and its model."""
+"""What a configuration stands for, its data and its model; and a run's own, which may have changed or be unfinished."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rgcn.axis_tables import READERS
 from rgcn.config import DataConfig, RunConfig
+from rgcn.data.catalog import CATALOG
 from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph
-from rgcn.runs.folder import RunFolder
+from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.runs.checkpoints import Checkpoints
+from rgcn.runs.folder import RunFolder, stamps_of
 from rgcn.tasks.estimator import Estimator
+from rgcn.tasks.storage import load_model
 from rgcn.tasks.task import task_of
 
 
@@ -27,16 +31,78 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
 
 
 def make_model(config: RunConfig) -> Estimator:
-    """An unfitted model with the configuration's settings."""
     return task_of(config.task).estimator_class.from_settings(config.settings())
 
 
-def refuse_other_data(run: RunFolder, graph: KnowledgeGraph) -> None:
+def refuse_other_data(
+    run: RunFolder, graph: KnowledgeGraph, advice: str = "bring back the data, or train anew"
+) -> None:
     """A model is worth nothing on data that changed under it."""
-    expected = run.about()["data"]
-    if graph.fingerprint != expected["fingerprint"]:
+    then = run.about()["data"]
+    if graph.fingerprint != then["fingerprint"]:
         raise DataError(
-            f"the data have changed since {run.path} began: then {expected['nodes']:,} nodes and "
-            f"{expected['triples']:,} triples, now {graph.num_nodes:,} and {len(graph):,} (fingerprints differ); "
-            "bring back the data, or train anew"
+            f"{run.path}: its data have changed since it was trained: the graph had {then['nodes']:,} nodes and "
+            f"{then['triples']:,} triples, now it has {graph.num_nodes:,} and {len(graph):,} (fingerprints differ); "
+            f"{advice}"
         )
+
+
+def refuse_changed_data(run: RunFolder) -> None:
+    """Raise where the run's data are there, and are other data now.
+
+    Files that look untouched (size and time of change) are taken to be so; others are read again, and what they hold
+    is compared. Data sets of the registry are checked whenever they are read and need no second look. Data that are
+    gone cannot contradict: the model has its copy of the graph.
+    """
+    data, stamps = run.config().data, run.about()["data"].get("files")
+    if (stamps and stamps == stamps_of(data)) or not _can_be_read(data):
+        return
+    advice = "put them back, train anew, or ask the model about the graph it knew with --accept-changed-data"
+    try:
+        now = load_data(data)
+    except DataError as error:
+        raise DataError(
+            f"{run.path}: its data have changed since it was trained, and can no longer be read: {error}; {advice}"
+        ) from error
+    refuse_other_data(run, now, advice)
+
+
+def _can_be_read(data: DataConfig) -> bool:
+    if data.dataset is not None:
+        known = CATALOG.get(data.dataset.lower())
+        return known is not None and known.embedded
+    return all(Path(source).exists() for source in data.source_paths())
+
+
+def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto") -> Estimator:
+    """A run's model: the saved one, or for a run that is not finished the best weights of its newest checkpoint."""
+    run.check()
+    if run.result() is not None:
+        return load_model(run.path / "model", device=device)
+    state = Checkpoints(run.path / "checkpoints").newest()
+    if state is None:
+        raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to look at")
+    config = run.config()
+    graph = load_data(config.data, mirror)
+    refuse_other_data(run, graph)
+    training = config.training.model_copy(update={"device": device})
+    model = make_model(config.model_copy(update={"training": training})).prepare(graph)
+    # Weights only: a run that is under way on a GPU may be looked at on another machine.
+    model.network_.load_state_dict(state.part("best") or state.part("network"))
+    model.network_.eval()
+    return model
+
+
+def evaluate(run: RunFolder, split: str | None = None, mirror: Path | None = None) -> dict[str, Any]:
+    """Metrics of a run's model on one split; as the task has them.
+
+    split: by default the test split, or validation while the run is not finished: the test split is for the end.
+    """
+    if split is not None and split not in SPLITS:
+        raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
+    if split is None:
+        split = "valid" if run.result() is None else "test"
+    model = load_trained(run, mirror)
+    about = run.about()
+    head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
+    return {**head, "split": split, "metrics": model.evaluate(split=split)}

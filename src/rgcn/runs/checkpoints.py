@@ -13,10 +13,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rgcn.data.atomic import replace_atomically, write_atomically
+from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
+from rgcn.data.sources import sha256_of
 from rgcn.errors import DataError
 from rgcn.tasks.fitting import TrainingState
 
@@ -47,10 +50,15 @@ class Checkpoints:
             about["check"] = _digest_of_values(about)
             write_atomically(self.folder / f"step-{step:09d}.json", json.dumps(about, indent=1) + "\n")
         except OSError as error:
+            steps = self.steps()
+            intact = f"the one at step {steps[0]} is intact" if steps else "there is none before it"
             raise DataError(
-                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}. {self._last_good()}"
+                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {intact}: make room, then "
+                "resume the run"
             ) from error
-        self._forget_after(step)
+        for path in self._files():
+            if _step(path) > step:  # passed over as damaged: those steps are taken anew, and it must not be met again
+                path.unlink(missing_ok=True)
         self._forget_old()
 
     def newest(self) -> TrainingState | None:
@@ -58,8 +66,7 @@ class Checkpoints:
         for _ in range(ATTEMPTS):
             before = self._files()
             for path in before:
-                state = self._read_or_warn(path)
-                if state is not None:
+                if (state := self._read_or_warn(path)) is not None:
                     return state
             if self._files() == before:
                 break  # else a training that goes on meanwhile has replaced what we were reading
@@ -71,12 +78,6 @@ class Checkpoints:
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.json"), key=_step, reverse=True)
-
-    def _forget_after(self, step: int) -> None:
-        """What lies ahead was passed over as damaged: those steps are taken anew, and it must not be met again."""
-        for path in self._files():
-            if _step(path) > step:
-                path.unlink(missing_ok=True)
 
     def _keep_best(self, weights: dict[str, Tensor], found_at: int, step: int) -> dict[str, str]:
         """The file of the best weights: they change rarely, so that most checkpoints find it already written."""
@@ -90,34 +91,26 @@ class Checkpoints:
         return self._write(name, weights)
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
-        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        digest = ""
+        about = {"name": name}
 
         def write(temporary: Path) -> None:
-            nonlocal digest
             try:
-                save_file(whole, temporary)
+                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary)
             except SafetensorError as error:  # what it says of a full disk
                 raise OSError(f"{error}") from error
-            digest = _sha256(temporary)
+            about["sha256"] = sha256_of(temporary)
 
         replace_atomically(self.folder / name, write)
-        return {"name": name, "sha256": digest}
+        return about
 
     def _read_or_warn(self, path: Path) -> TrainingState | None:
         try:
             return self._read(path)
-        except (DataError, OSError) as error:
+        except (DataError, OSError, SafetensorError) as error:
             warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
             return None
 
     def _read(self, path: Path) -> TrainingState:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         about = read_json(path, "rgcn-checkpoint", FORMAT_VERSION)
         if about.get("check") != _digest_of_values(about):
             raise DataError(f"{path.name} was changed or damaged")
@@ -126,32 +119,21 @@ class Checkpoints:
             target = self.folder / Path(file["name"]).name
             if not target.exists():
                 raise DataError(f"{target.name} is missing")
-            if _sha256(target) != file["sha256"]:
+            if sha256_of(target) != file["sha256"]:
                 raise DataError(f"{target.name} was changed or damaged")
-            try:
-                tensors |= load_file(target)
-            except SafetensorError as error:
-                raise DataError(f"{target.name}: {error}") from error
+            tensors |= load_file(target)
         return TrainingState(tensors, about["values"])
 
     def _forget_old(self) -> None:
         kept: set[str] = set()
         for number, path in enumerate(self._files()):
-            names = {file["name"] for file in _files_of(path).values()}
             if number < self.keep_last:
-                kept |= names
-                continue
-            path.unlink(missing_ok=True)  # first, so that what is left without its other half is never used
-            (self.folder / f"{path.stem}.safetensors").unlink(missing_ok=True)
+                kept |= {file["name"] for file in _files_of(path).values()}
+            else:
+                path.unlink(missing_ok=True)  # first, so that what is left without its other half is never used
         for path in [*self.folder.glob("best-*.safetensors"), *self.folder.glob("step-*.safetensors")]:
             if path.name not in kept:
                 path.unlink(missing_ok=True)
-
-    def _last_good(self) -> str:
-        steps = self.steps()
-        if not steps:
-            return "There is none before it: a resumed run would begin again."
-        return f"The one at step {steps[0]} is intact: make room, then resume the run."
 
 
 def _step(path: Path) -> int:
@@ -166,14 +148,6 @@ def _files_of(path: Path) -> dict[str, dict[str, str]]:
         return files
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def _digest_of_values(about: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -14,13 +14,15 @@ import yaml
 
 from rgcn.axis_tables import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
-from rgcn.config_choices import choices
-from rgcn.config_section import Origin, Problem, Section, listed, origin_of
+from rgcn.config.knobs import choices
+from rgcn.config.section import Origin, Problem, Section, listed, origin_of
 from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
-from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, YamlText, parse_yaml
+from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
 
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and knobs that no figure of a run depends on
 DEFAULT_TASK = next(iter(TASKS.built_in))
 # `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
 SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
@@ -29,12 +31,7 @@ SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
 def shipped_configurations() -> dict[str, Path]:
     """Every configuration that comes with the package: {"rgcn/nc-aifb": path, ...}, sorted."""
     root = Path(str(resources.files("rgcn"))) / "configs"
-    files = sorted(root.glob("*/*.yaml"))
-    return {f"{path.parent.name}/{path.stem}": path for path in files}
-
-
-# Sections and knobs that no figure of a run depends on.
-WITHOUT_EFFECT = ("checkpoints", "trackers")
+    return {f"{path.parent.name}/{path.stem}": path for path in sorted(root.glob("*/*.yaml"))}
 
 
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
@@ -59,8 +56,7 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
         layers.values["task"] = task
     assert task is not None
     config: RunConfig = validated(task_of(task).run_config, layers.values, name, layers.origins, layers.problems)
-    problems = list(_found_missing(config, layers))
-    if problems:
+    if problems := list(_found_missing(config, layers)):
         raise ConfigError(listed(name, problems))
     return config
 
@@ -92,21 +88,18 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
     return {"task": config.task, **config.model_dump(mode="json", exclude_defaults=True)}
 
 
-def flat_settings(config: RunConfig | Mapping[str, Any], besides: Iterable[str] = ()) -> dict[str, Any]:
+def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str] = ()) -> dict[str, Any]:
     """Every setting by its key; `besides`: sections and knobs to leave out.
 
     >>> flat_settings({"seed": 0, "training": {"epochs": 50}})
     {'seed': 0, 'training.epochs': 50}
     """
     values = config if isinstance(config, Mapping) else config.model_dump(mode="json")
-    left_out = set(besides)
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if name in left_out:
-            continue
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and name not in besides:
             settings |= {f"{name}.{key}": setting for key, setting in flat_settings(value).items()}
-        else:
+        elif name not in besides:
             settings[name] = value
     return settings
 
@@ -120,13 +113,19 @@ class Difference(NamedTuple):
     in_a: bool
     in_b: bool
 
+    def __str__(self) -> str:
+        return f"{self.key} was {self.a}, now {self.b}"
 
-def differences(a: RunConfig, b: RunConfig, besides: Iterable[str] = ()) -> list[Difference]:
+
+def differences(a: RunConfig, b: RunConfig, besides: Collection[str] = ()) -> list[Difference]:
     """Where two configurations differ, in the order of the knobs; `besides`: sections and knobs to pass over."""
     first, second = flat_settings(a, besides), flat_settings(b, besides)
-    sections = list(dict.fromkeys(key.split(".")[0] for key in [*first, *second]))
-    keys = sorted(dict.fromkeys([*first, *second]), key=lambda key: sections.index(key.split(".")[0]))
-    sides = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
+    keys = dict.fromkeys([*first, *second])
+    sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
+    sides = [
+        Difference(key, first.get(key), second.get(key), key in first, key in second)
+        for key in sorted(keys, key=lambda key: sections.index(key.split(".")[0]))
+    ]
     return [side for side in sides if side.a != side.b or side.in_a != side.in_b]
 
 
@@ -142,7 +141,39 @@ def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -
             yield textwrap.indent(yaml.safe_dump({name: value}, allow_unicode=True), indent)
 
 
-# -- layers ----------------------------------------------------------------------------------------------
+def run_schema(task: str | None = None) -> dict[str, Any]:
+    """The JSON Schema of one task's runs, or of all, told apart by `task`: for editors that check and complete YAML.
+
+    >>> sorted(run_schema("link-prediction")["properties"])
+    ['checkpoints', 'data', 'model', 'seed', 'task', 'trackers', 'training']
+    """
+    from pydantic.json_schema import models_json_schema
+
+    if task is not None:
+        if task not in TASKS.names():
+            raise UnknownNameError("task", task, TASKS.names())
+        return {"$schema": DRAFT, **_named_task(task_of(task).run_config.model_json_schema(), task)}
+    runs = {name: task_of(name).run_config for name in TASKS.names()}
+    _, definitions = models_json_schema([(run, "validation") for run in runs.values()])
+    parts = definitions["$defs"]
+    for name, run in runs.items():
+        parts[run.__name__] = _named_task(parts[run.__name__], name)
+    references = {name: f"#/$defs/{run.__name__}" for name, run in runs.items()}
+    return {
+        "$schema": DRAFT,
+        "title": "rgcn run",
+        "description": "A run of any task: what `rgcn train` reads.",
+        "type": "object",
+        "discriminator": {"propertyName": "task", "mapping": references},
+        "oneOf": [{"$ref": reference} for reference in references.values()],
+        "$defs": parts,
+    }
+
+
+def _named_task(schema: dict[str, Any], task: str) -> dict[str, Any]:
+    """A file without `task` is of the default task, and of no other."""
+    required = [key for key in schema.get("required", []) if key != "task"]
+    return {**schema, "required": required if task == DEFAULT_TASK else ["task", *required]}
 
 
 @dataclass
@@ -155,13 +186,12 @@ class _Layers:
     of_run: str | None = None  # what the file is called in messages, where it is a run's
 
     def change(self, change: str) -> None:
-        """Apply `section.key=value`."""
         key, separator, text = change.partition("=")
         origin = Origin(f"--set {change}")
         path = tuple(part.strip() for part in key.split("."))
         if not separator or not all(path):
-            words = "takes section.key=value, for example training.epochs=100"
-            self.problems.append(Problem("--set", f"{words}; got {change!r}"))
+            words = f"takes section.key=value, for example training.epochs=100; got {change!r}"
+            self.problems.append(Problem("--set", words))
             return
         try:
             read = parse_yaml(text)
@@ -193,13 +223,10 @@ class _Layers:
 
 
 def _read(name: str) -> _Layers:
-    path, shown = _find(name)
+    file, shown = _find(name)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ConfigError(f"{shown}: too large: a configuration has at most {MAX_BYTES:,} bytes")
-        read = parse_yaml(content.decode("utf-8-sig"))
+        with file.open("rb") as content:
+            read = parse_yaml(content.read(4 * MAX_BYTES + 4).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -211,10 +238,14 @@ def _read(name: str) -> _Layers:
             f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
             "sections, such as data, model and training"
         )
-    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
-    if not (path.parent / "run.json").is_file():
-        return _Layers(read.values, origins, _given_twice(read, shown))
-    return _Layers(_without_missing_trackers(read.values, shown), origins, _given_twice(read, shown), shown)
+    problems = [
+        Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
+        for path, first, line in read.duplicates
+    ]
+    layers = _Layers(read.values, {place: Origin(shown, line) for place, line in read.lines.items()}, problems)
+    if (file.parent / "run.json").is_file():
+        layers.values, layers.of_run = _without_missing_trackers(read.values, shown), shown
+    return layers
 
 
 def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
@@ -239,17 +270,6 @@ def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, 
     return {**values, "trackers": [name for name in named if name not in gone]}
 
 
-def _given_twice(read: YamlText, shown: str) -> list[Problem]:
-    return [
-        Problem(
-            ".".join(map(str, twice.path)),
-            f"already given on line {twice.first_line}: keep one",
-            Origin(shown, twice.line),
-        )
-        for twice in read.duplicates
-    ]
-
-
 def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
     task = layers.values.get("task", DEFAULT_TASK)
@@ -260,10 +280,10 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
         except RgcnError as error:
             return None, Problem("task", str(error), origin)
         return task, None
-    close = close_matches(task, TASKS.names()) if isinstance(task, str) else []
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = close_matches(task, TASKS.names(), 1) if isinstance(task, str) else []
+    hint = "".join(f"; did you mean {name!r}?" for name in close)
     words = f"unknown task {task!r}; there are {', '.join(TASKS.names())}{hint}"
-    return (close[0] if close else None), Problem("task", words, origin)
+    return next(iter(close), None), Problem("task", words, origin)
 
 
 def _find(name: str) -> tuple[Path, str]:

@@ -16,17 +16,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.data.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.version import __version__
@@ -40,6 +44,9 @@ FORMAT_VERSION = 2
 LOCK_PATIENCE_S = 1.0
 ABOUT_KEYS = {"task", "dataset", "model", "seed", "epochs", "created", "data", "configuration", "sessions"}
 RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
+PACKAGES = ("rgcn", "torch", "numpy", "numba", "triton", "polars", "pyoxigraph", "safetensors")
+# What the bits of a result may depend on: where one of these changes, a resumed run may end with other last digits.
+DECISIVE = ("python", "rgcn", "torch", "numpy", "numba", "triton", "cpu", "cores", "threads", "gpu")
 
 
 class RunFolder:
@@ -72,13 +79,11 @@ class RunFolder:
         return (self.path / "run.json").exists()
 
     def about(self) -> dict[str, Any]:
-        """What run.json says."""
         about = read_json(self.path / "run.json", "rgcn-run", FORMAT_VERSION)
         missing = sorted(ABOUT_KEYS - about.keys())
-        problem = None if missing else TASKS.problem(about["task"])
-        if missing or problem is not None:
-            words = f"it lacks {', '.join(missing)}" if missing else problem
-            raise DataError(f"{self.path / 'run.json'}: damaged, or not ours ({words})")
+        problem = f"it lacks {', '.join(missing)}" if missing else TASKS.problem(about["task"])
+        if problem is not None:
+            raise DataError(f"{self.path / 'run.json'}: damaged, or not ours ({problem})")
         return about
 
     def config(self) -> RunConfig:
@@ -96,7 +101,7 @@ class RunFolder:
             return begun
         changes = [each for each in differences(begun, edited, WITHOUT_EFFECT) if each.key != "training.device"]
         if changes:
-            words = "; ".join(f"{each.key} was {each.a}, now {each.b}" for each in changes[:5])
+            words = "; ".join(map(str, changes[:5]))
             raise DataError(
                 f"{path} was changed since the run began ({words}): half a run with each would be neither. Put it "
                 f"back, or train anew: rgcn train {path} --out ELSEWHERE"
@@ -105,16 +110,13 @@ class RunFolder:
 
     def environment(self) -> list[dict[str, Any]]:
         """What each session ran on, oldest first; it is only told, so that a damaged file is no obstacle."""
-        try:
+        with suppress(DataError):
             found = self._json("environment.json") or []
-        except DataError as error:
-            found, words = None, str(error)
-        else:
-            words = f"{self.path / 'environment.json'}: not a list of sessions"
-        if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
-            warnings.warn(f"{words}; what earlier sessions ran on is not known", stacklevel=2)
-            return []
-        return found
+            if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+                return found
+        path = self.path / "environment.json"
+        warnings.warn(f"{path}: damaged; what earlier sessions ran on is not known", stacklevel=2)
+        return []
 
     def result(self) -> dict[str, Any] | None:
         """The final figures; None while the run is not finished."""
@@ -127,8 +129,7 @@ class RunFolder:
         """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
         from rgcn.runs.tracking import read_metrics
 
-        path = self.path / "metrics.jsonl"
-        return read_metrics(path) if path.exists() else []
+        return read_metrics(self.path / "metrics.jsonl")
 
     def status(self) -> str:
         """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed.
@@ -149,9 +150,8 @@ class RunFolder:
     def is_being_written(self) -> bool:
         if not (self.path / "lock").exists():
             return False
-        probe = FileLock(self.path / "lock")
         try:
-            with probe.acquire(timeout=0):
+            with FileLock(self.path / "lock").acquire(timeout=0):
                 return False
         except Timeout:
             return True
@@ -219,8 +219,8 @@ class RunFolder:
             "configuration": config.model_dump(mode="json"),
             "sessions": [],
         }
-        self._write_about(about)  # first: from here on it is a run that can be resumed, whatever happens next
-        self._write("config.yaml", dump_configuration(config))
+        self.write("run.json", about)  # first: from here on it is a run that can be resumed, whatever happens next
+        self.write("config.yaml", dump_configuration(config))
 
     def refuse_unless_free(self, ours: bool = False) -> None:
         """Results are never overwritten, and what is no run is left alone. ours: this process holds the lock."""
@@ -235,7 +235,9 @@ class RunFolder:
                 f"{self.path} holds a run that is not finished: `rgcn resume {self.path}` goes on with it; to begin "
                 "anew choose another --out, or remove the folder"
             )
-        if self.path.is_dir() and not all(_is_ours(entry.name) for entry in self.path.iterdir()):
+        # A run that was killed before it began may have left its lock and half a file.
+        names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
+        if not all(name == "lock" or name.startswith(TEMPORARY_PREFIX) for name in names):
             raise DataError(f"{self.path} is not empty and holds no run; choose another --out")
 
     def begin_session(self, from_step: int, environment: dict[str, Any]) -> None:
@@ -244,55 +246,61 @@ class RunFolder:
 
         about = self.about()
         if not (self.path / "config.yaml").exists():
-            self._write("config.yaml", dump_configuration(self.config()))
-        about["sessions"].append(
-            {
-                "began": now(),
-                "ended": None,
-                "outcome": None,
-                "from_step": from_step,
-                "to_step": None,
-                "pid": os.getpid(),
-                "host": platform.node(),
-            }
-        )
-        self._write("environment.json", json.dumps([*self.environment(), environment], indent=1) + "\n")
-        self._write_about(about)
+            self.write("config.yaml", dump_configuration(self.config()))
+        open_still = {"ended": None, "outcome": None, "to_step": None}
+        here = {"pid": os.getpid(), "host": platform.node()}
+        about["sessions"].append({"began": now(), "from_step": from_step, **open_still, **here})
+        self.write("environment.json", [*self.environment(), environment])
+        self.write("run.json", about)
         self.log(f"{'began' if from_step == 0 else f'resumed at step {from_step}'}, process {os.getpid()}")
 
     def end_session(self, outcome: str, to_step: int, words: str = "") -> None:
-        """Note how this process left the run."""
         about = self.about()
         about["sessions"][-1].update(ended=now(), outcome=outcome, to_step=to_step)
-        self._write_about(about)
+        self.write("run.json", about)
         self.log(f"{outcome} at step {to_step}" + (f": {words}" if words else ""))
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        self._write("result.json", json.dumps(result, indent=2) + "\n")
-
     def log(self, message: str) -> None:
-        try:
-            with (self.path / "log.txt").open("a", encoding="utf-8") as file:
-                file.write(f"{now()}  {message}\n")
-        except OSError as error:
-            raise self._cannot_write("log.txt", error) from error
+        path = self.path / "log.txt"
+        with saying_what_cannot_be_written(path), path.open("a", encoding="utf-8") as file:
+            file.write(f"{now()}  {message}\n")
 
-    def _write_about(self, about: dict[str, Any]) -> None:
-        self._write("run.json", json.dumps(about, indent=2) + "\n")
-
-    def _write(self, name: str, content: str) -> None:
-        try:
-            write_atomically(self.path / name, content)
-        except OSError as error:
-            raise self._cannot_write(name, error) from error
-
-    def _cannot_write(self, name: str, error: OSError) -> DataError:
-        return DataError(f"cannot write {self.path / name}: {error.strerror or error}; make room, then go on")
+    def write(self, name: str, content: Any) -> None:
+        """Put a file in place: text as it is, anything else as JSON."""
+        with saying_what_cannot_be_written(self.path / name):
+            text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
+            write_atomically(self.path / name, text)
 
 
-def _is_ours(name: str) -> bool:
-    """What a run that was killed before it began may have left."""
-    return name == "lock" or name.startswith(TEMPORARY_PREFIX)
+@contextmanager
+def saying_what_cannot_be_written(path: Path) -> Iterator[None]:
+    """An error of the system, a full disk for instance, with the file and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}; make room, then resume") from error
+
+
+@contextmanager
+def sole_use(folder: Path, kind: str, who: str, lock: str, is_known: bool) -> Iterator[None]:
+    """A folder for several runs or trials, made if need be and ours alone while it lasts.
+
+    kind  what it holds ("series"); an error where something else is in it, unless it is known to be one
+    who   works on it, if not we
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; a {kind} needs a folder")
+    if folder.is_dir() and not is_known and any(path.name[0] != "." for path in folder.iterdir()):
+        raise DataError(f"{folder} is not empty and holds no {kind}; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / lock, timeout=0).acquire()
+    except Timeout:
+        raise DataError(f"another {who} is at work in {folder}; wait for it, or choose another folder") from None
+    except OSError as error:
+        raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
+    with held:
+        yield
 
 
 def now() -> str:
@@ -316,13 +324,72 @@ def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
 
 def with_whole_paths(config: RunConfig) -> RunConfig:
     """The same with absolute paths: a run is resumed from wherever its user happens to be."""
-    data = config.data
-    whole: dict[str, Any] = {}
-    for name in ("path", "features"):
-        given = getattr(data, name)
-        whole[name] = given if given is None else str(Path(given).absolute())
-    if isinstance(data.labels, dict):
-        whole["labels"] = {split: str(Path(path).absolute()) for split, path in data.labels.items()}
-    elif data.labels is not None:
-        whole["labels"] = str(Path(data.labels).absolute())
-    return config.model_copy(update={"data": data.model_copy(update=whole)})
+
+    def whole(given: Any) -> Any:
+        if isinstance(given, dict):
+            return {split: whole(path) for split, path in given.items()}
+        return None if given is None else str(Path(given).absolute())
+
+    paths = {name: whole(getattr(config.data, name)) for name in ("path", "features", "labels")}
+    return config.model_copy(update={"data": config.data.model_copy(update=paths)})
+
+
+# -- what a session runs on --------------------------------------------------------------------------------
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware, git state of the working folder and the command; plain values, ready for JSON."""
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {
+        "versions": versions,
+        "hardware": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "memory_bytes": _memory(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "git": _git_state(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def decisive_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What changed between two environments that may change a result's last digits, in words."""
+    old = {**before.get("versions", {}), **before.get("hardware", {})}
+    new = {**now["versions"], **now["hardware"]}
+    return [f"{key} {old[key]} → {new.get(key)}" for key in DECISIVE if key in old and old[key] != new.get(key)]
+
+
+def _git_state() -> dict[str, Any] | None:
+    """Commit, branch and whether anything is uncommitted; None outside a repository, or without git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
+    try:
+        commit, branch = git("rev-parse", "HEAD"), git("rev-parse", "--abbrev-ref", "HEAD")
+        changed = bool(git("status", "--porcelain", "--untracked-files=no"))
+        return {"commit": commit, "branch": branch, "changed": changed}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _cpu() -> str:
+    with suppress(OSError, StopIteration):  # only Linux has it
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

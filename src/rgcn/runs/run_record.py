@@ -1,21 +1,130 @@
-"""Everything a run's folder says about it, read once, for pages and tables."""
+"""What folders of runs say, for tables and pages: runs in a line each, one run as a whole, several runs' figures.
+
+All of it is read from small files, without PyTorch.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import statistics
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
+from rgcn.errors import DataError
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.listing import training_seconds
 from rgcn.tasks.task import Metric, Task, task_of
 
+DEEPEST = 4  # folders below the one that is listed
+NUMBERS = (int, float)  # and not bool, which is a kind of int
 
-class Best(NamedTuple):
+
+@dataclass(frozen=True)
+class RunLine:
+    """What a list of runs tells of one.
+
+    metric  name of the figure, such as "test accuracy"; of a run that is not finished its best validation figure so far
+    """
+
+    run: str
+    task: str
+    dataset: str
+    model: str
+    seed: int
+    metric: str | None
+    value: float | None
+    epoch: int
+    epochs: int
+    seconds: float | None
+    status: str
+    created: str
+
+    def words(self) -> str:
+        """The figure for people: "test MRR 0.382"."""
+        if self.metric is None or self.value is None:
+            return ""
+        split, _, name = self.metric.partition(" ")
+        task = task_of(self.task)
+        metric = next(one for one in (*task.metrics, *task.watched) if one.name == name)
+        return f"{split} {metric.title} {metric.words(self.value)}"
+
+
+def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
+    """(runs, newest last; complaints about folders that look like runs and cannot be read)."""
+    found = [_line_or_complaint(RunFolder(path)) for path in _run_folders(root, DEEPEST)]
+    lines = [line for line in found if isinstance(line, RunLine)]
+    return sorted(lines, key=lambda line: (line.created, line.run)), [line for line in found if isinstance(line, str)]
+
+
+def _line_or_complaint(run: RunFolder) -> RunLine | str:
+    try:
+        return _line(run)
+    except (DataError, OSError, KeyError, TypeError, ValueError) as error:
+        return f"{run.path}: {error}"
+
+
+def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        if (folder / "run.json").exists():
+            yield folder
+            return
+        inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()] if depth else []
+    except OSError:  # a folder we may not look into holds no run of ours
+        return
+    for path in inner:
+        yield from _run_folders(path, depth - 1)
+
+
+def _line(run: RunFolder) -> RunLine:
+    about, result = run.about(), run.result()
+    task = task_of(about["task"])
+    if result is not None:
+        metric, value = _final(task, result["metrics"])
+        epoch, seconds = result["epochs"], result["seconds"]
+    else:
+        with warnings.catch_warnings():  # a line that is half written is nothing to worry about while a run goes on
+            warnings.simplefilter("ignore")
+            reports = run.metrics()
+        metric, value = _best_so_far(task, reports)
+        epoch, seconds = _reached(reports, about["sessions"][-1:]), _seconds(reports)
+    known = {key: about[key] for key in ("task", "dataset", "model", "seed", "epochs", "created")}
+    return RunLine(
+        run=str(run.path), metric=metric, value=value, epoch=epoch, seconds=seconds, status=run.status(), **known
+    )
+
+
+def _final(task: Task, metrics: Mapping[str, Mapping[str, float]]) -> tuple[str | None, float | None]:
+    """The figure the task is judged by, of the last split that has one: test, else validation."""
+    name = task.headline.name
+    split = next((split for split in ("test", "valid", "train") if name in metrics.get(split, {})), None)
+    return (None, None) if split is None else (f"{split} {name}", metrics[split][name])
+
+
+def _best_so_far(task: Task, reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:
+    """The best validation figure so far, or the training figure where nothing is validated."""
+    columns = [("valid", metric) for metric in (task.headline, *task.watched)]
+    for split, metric in [*columns, ("train", task.headline)]:
+        values = [row[key] for row in reports if row.get(key := f"{split}_{metric.name}") is not None]
+        if values:
+            return f"{split} {metric.name}", (max if metric.higher else min)(values)
+    return None, None
+
+
+def _reached(reports: Sequence[Mapping[str, Any]], sessions: Sequence[Mapping[str, Any]]) -> int:
+    """How far a training came: it may report now and then only, but a session that was stopped knows."""
+    return max([*(int(row["number"]) for row in reports[-1:]), *(int(one.get("to_step") or 0) for one in sessions), 0])
+
+
+def _seconds(reports: Sequence[Mapping[str, Any]]) -> float | None:
+    """Time spent training, which every report tells anew."""
+    return reports[-1].get("seconds") or 0.0 if reports else None
+
+
+class BestEpoch(NamedTuple):
     """A validation figure where it was best."""
 
     metric: Metric
@@ -38,7 +147,10 @@ class RunRecord:
     metrics: list[dict[str, Any]]
     result: dict[str, Any] | None
     status: str
-    sessions: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        return list(self.about["sessions"])
 
     @property
     def task(self) -> Task:
@@ -46,12 +158,8 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """Model and data in a few words."""
-        from rgcn.pages.markup import short_name
-
         data = self.config.data
-        source = data.dataset or short_name(Path(str(data.path)).name)
-        return f"{self.config.model.title} on {source}"
+        return f"{self.config.model.title} on {data.dataset or Path(str(data.path)).name}"
 
     @property
     def fingerprint(self) -> str | None:
@@ -61,38 +169,31 @@ class RunRecord:
     @property
     def seconds(self) -> float | None:
         """Spent training, in all sessions together."""
-        if self.result is not None:
-            return float(self.result["seconds"])
-        return training_seconds(self.metrics)
+        return _seconds(self.metrics) if self.result is None else float(self.result["seconds"])
 
     @property
     def epochs(self) -> int:
-        """How far the training came."""
-        if self.result is not None:
-            return int(self.result["epochs"])
-        reported = int(self.metrics[-1]["number"]) if self.metrics else 0
-        return max([reported, *(int(one.get("to_step") or 0) for one in self.sessions)])
+        return _reached(self.metrics, self.sessions) if self.result is None else int(self.result["epochs"])
 
     def curve(self, name: str) -> list[tuple[float, float]]:
         """(number, value) of one column, where it was measured."""
-        return [(float(row["number"]), float(row[name])) for row in self.metrics if _is_number(row.get(name))]
+        return [(float(row["number"]), float(row[name])) for row in self.metrics if type(row.get(name)) in NUMBERS]
 
     @property
     def reported(self) -> set[str]:
-        """The columns its reports have."""
         return {name for row in self.metrics for name in row}
 
-    def best(self) -> Best | None:
+    def best(self) -> BestEpoch | None:
         """The best of the validation figure that the training goes by, the earliest of equals.
 
         This is also how a training chooses which weights to keep.
         """
-        metric = self.task.watch(self.config)
+        metric = self.task.watch(self.config.training)
         curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
         if not curve:
             return None
         number, value = (max if metric.higher else min)(curve, key=lambda point: point[1])
-        return Best(metric, int(number), value)
+        return BestEpoch(metric, int(number), value)
 
     @property
     def keeps_best(self) -> bool:
@@ -104,17 +205,8 @@ def read_run(folder: Path) -> RunRecord:
     """Read a run's folder; a DataError says so where it holds no run."""
     run = RunFolder(folder)
     run.check()
-    about = run.about()
-    return RunRecord(
-        folder,
-        run.config(),
-        about,
-        run.environment(),
-        in_order(run.metrics()),
-        run.result(),
-        run.status(),
-        list(about.get("sessions", [])),
-    )
+    metrics = in_order(run.metrics())
+    return RunRecord(folder, run.config(), run.about(), run.environment(), metrics, run.result(), run.status())
 
 
 def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -123,7 +215,7 @@ def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> in_order([{"number": 1, "loss": 3}, {"number": 2, "loss": 2}, {"number": 2, "loss": 1}, {"loss": 0}])
     [{'number': 1, 'loss': 3}, {'number': 2, 'loss': 1}]
     """
-    by_number = {row["number"]: row for row in metrics if _is_number(row.get("number"))}
+    by_number = {row["number"]: row for row in metrics if type(row.get("number")) in NUMBERS}
     return [by_number[number] for number in sorted(by_number)]
 
 
@@ -140,5 +232,37 @@ def session_seconds(session: Mapping[str, Any]) -> float | None:
     return max(0.0, (ended - began).total_seconds())
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+@dataclass(frozen=True)
+class Spread:
+    """A figure over several runs; with one run there is nothing to tell deviation or error from."""
+
+    mean: float
+    standard_deviation: float | None
+    standard_error: float | None
+    runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Mean, deviation (n - 1) and error of some values.
+
+        >>> Spread.of([1.0, 2.0, 3.0])
+        Spread(mean=2.0, standard_deviation=1.0, standard_error=0.577..., runs=3)
+        """
+        mean = statistics.fmean(values)
+        if len(values) < 2:
+            return cls(mean, None, None, len(values))
+        deviation = statistics.stdev(values)
+        return cls(mean, deviation, deviation / len(values) ** 0.5, len(values))
+
+
+def summarize(metrics: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Spread]]:
+    """{split: {metric: Spread}} over the metrics of several runs; what merely counts queries is left out.
+
+    >>> summarize([{"test": {"mrr": 0.5, "count": 10}}, {"test": {"mrr": 0.7, "count": 10}}])["test"]["mrr"].mean
+    0.6
+    """
+    splits = metrics[0] if metrics else {}
+    return {
+        split: {name: Spread.of([run[split][name] for run in metrics]) for name in figures if name != "count"}
+        for split, figures in splits.items()
+    }

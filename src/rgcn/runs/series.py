@@ -12,24 +12,34 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import read_json
-from rgcn.errors import ConfigError, DataError, StoppedError
+from rgcn.data.registry import get
+from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
-from rgcn.runs.folder import RunFolder, with_whole_paths
-from rgcn.runs.spread import Spread, summarize
-from rgcn.runs.workers import Job, Outcome, Workers, workers
+from rgcn.runs.folder import RunFolder, saying_what_cannot_be_written, sole_use, with_whole_paths
+from rgcn.runs.run_record import Spread, summarize
+from rgcn.runs.workers import TAKEN, Crew, Done, Interruption
 from rgcn.version import __version__
 
+if TYPE_CHECKING:
+    from rgcn.graph import KnowledgeGraph
+
 FORMAT, VERSION = "rgcn-series", 1
+SECONDS_BETWEEN_REPORTS = 0.2
+
+Shelf = dict[tuple[str, Path | None], "KnowledgeGraph"]
 
 
 @dataclass(frozen=True)
@@ -44,22 +54,18 @@ class SeriesRow:
     result: dict[str, Any] | None = None
     error: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"seed": self.seed, "outcome": self.outcome, "result": self.result, "error": self.error}
-
 
 @dataclass(frozen=True)
 class SeriesResult:
     """Every run of a series, by seed, and what they say together."""
 
     config: RunConfig
+    planned: int
+    jobs: int
     rows: list[SeriesRow] = field(default_factory=list)
-    planned: int = 0
-    jobs: int = 1
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """Results of the runs that have one."""
         return [row.result for row in self.rows if row.result is not None]
 
     @property
@@ -72,7 +78,6 @@ class SeriesResult:
         return statistics.median(result["seconds"] for result in self.results) if self.results else None
 
     def summary(self) -> dict[str, dict[str, Spread]]:
-        """{split: {metric: Spread}} over the runs that have a result."""
         return summarize([result["metrics"] for result in self.results])
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,7 +87,7 @@ class SeriesResult:
             "model": self.config.model.title,
             "planned": self.planned,
             "jobs": self.jobs,
-            "runs": [row.as_dict() for row in self.rows],
+            "runs": [asdict(row) for row in self.rows],
             "seconds": self.seconds,
             "summary": {
                 split: {metric: vars(spread) for metric, spread in metrics.items()}
@@ -114,60 +119,43 @@ def run_series(
     folder: Path | None,
     jobs: int = 1,
     mirror: Path | None = None,
-    on_run: Callable[[SeriesRow], None] | None = None,
-    on_epoch: Callable[[int, Any], None] | None = None,
-    pool: Workers | None = None,
+    listener: SeriesListener | None = None,
+    team: TrainingTeam | None = None,
 ) -> SeriesResult:
     """Train with seeds config.seed, config.seed + 1, ... and keep each run in a folder of its own.
 
     folder    None keeps nothing; else finished seeds found there are not run again, and unfinished ones go on
     jobs      trainings at a time; with more than one, each in a process of its own with its share of the cores
-    on_run    called with a row as soon as a seed is done (or found done)
-    on_epoch  called with (seed, epoch) now and then while a seed trains
-    pool      workers to use instead of starting `jobs` new ones; for several series one after another
+    listener  hears of epochs now and then while a seed trains, and of a seed as soon as it is done, or found done
+    team      does the trainings instead of `jobs` new processes; for several series one after another
 
     A seed that fails is a row with its error. Ctrl-C stops whatever runs; what is finished stays.
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"a series has at least one run and one job; got runs = {runs}, jobs = {jobs}")
-    config = with_whole_paths(config)
-    jobs = jobs if pool is None else pool.jobs
-    rows: dict[int, SeriesRow] = {}
-
-    def so_far() -> SeriesResult:
-        return SeriesResult(config, [rows[seed] for seed in sorted(rows)], runs, jobs)
-
-    def add(row: SeriesRow) -> None:
-        rows[row.seed] = row
-        _keep(so_far(), folder)
-        if on_run is not None:
-            on_run(row)
-
-    with _claimed(folder), _saying_how_to_go_on(folder):
-        wanted = _jobs(config, runs, folder, mirror)
-        found = {job.config.seed: _found(job) for job in wanted}  # or refused, before anything is written
-        _keep(so_far(), folder)  # so that `read_series` knows what to do, however soon this ends
-        for row in found.values():
-            if row is not None:
-                add(row)
-        left = [job for job in wanted if found[job.config.seed] is None]
-        if left and jobs > 1:
-            _fetch(config, mirror)
-        tell = None if on_epoch is None else lambda job, epoch: on_epoch(job.config.seed, epoch)
-        with nullcontext(pool) if pool is not None else workers(min(jobs, max(1, len(left)))) as team:
-            for outcome in team.run(left, tell):
-                add(_row(outcome))
-    return so_far()
-
-
-@contextmanager
-def _saying_how_to_go_on(folder: Path | None) -> Iterator[None]:
-    """A training that is stopped names its own folder; of a series it is the whole that goes on."""
+    hears = listener or SeriesListener()
+    result = SeriesResult(with_whole_paths(config), runs, team.jobs if team else jobs)
+    wanted = [
+        SeedTraining(result.config.model_copy(update={"seed": seed}), folder and folder / f"seed-{seed}", mirror)
+        for seed in range(config.seed, config.seed + runs)
+    ]
     try:
-        yield
-    except StoppedError as error:
+        with nullcontext() if folder is None else _claimed(folder):
+            found = [training.found() for training in wanted]  # or refused, before anything is written
+            _keep(result, folder)  # so that `read_series` knows what to do, however soon this ends
+            left = [training for training, row in zip(wanted, found, strict=True) if row is None]
+            if left and result.jobs > 1 and config.data.dataset is not None:
+                get(config.data.dataset, mirror=mirror)  # before several processes ask for it at once
+            with nullcontext(team) if team else training_team(min(jobs, max(1, len(left)))) as trains:
+                for row in chain(filter(None, found), trains.run(left, hears)):
+                    result.rows.append(row)
+                    result.rows.sort(key=lambda row: row.seed)
+                    _keep(result, folder)
+                    hears.ran(row)
+    except StoppedError as error:  # of one training, which names its own folder; here it is the whole that goes on
         how = "" if folder is None else f"finished runs stay, and `rgcn resume {folder}` goes on with the others"
         raise error.advising(how) from None
+    return result
 
 
 def read_series(folder: Path) -> tuple[RunConfig, int, int]:
@@ -179,84 +167,112 @@ def read_series(folder: Path) -> tuple[RunConfig, int, int]:
     return config, kept["planned"], kept["jobs"]
 
 
-def _jobs(config: RunConfig, runs: int, folder: Path | None, mirror: Path | None) -> list[Job]:
-    places = {seed: folder and folder / f"seed-{seed}" for seed in range(config.seed, config.seed + runs)}
-    return [
-        Job(config.model_copy(update={"seed": seed}), place, mirror, _is_interrupted(place))
-        for seed, place in places.items()
-    ]
+@dataclass(frozen=True)
+class SeedTraining:
+    """One training of a series: what to do, and the folder to keep it in (None: keep nothing)."""
+
+    config: RunConfig
+    folder: Path | None = None
+    mirror: Path | None = None
+
+    def found(self) -> SeriesRow | None:
+        """The row of a seed that is finished in its folder; None where there is still something to do."""
+        run = None if self.folder is None else RunFolder(self.folder)
+        if run is None or not run.exists():
+            return None
+        other = differences(run.config(), self.config, ("seed", *WITHOUT_EFFECT))
+        if other:
+            words = "; ".join([*map(str, other[:3]), *(["..."] if len(other) > 3 else [])])
+            raise DataError(f"{run.path} holds a run with other settings ({words}): choose another folder")
+        result = run.result()
+        return None if result is None else SeriesRow(self.config.seed, "reused", result)
+
+    def do(self, shelf: Shelf, on_epoch: Callable[[Any], None]) -> SeriesRow:
+        from rgcn.runs.training import resume, train
+
+        seed = self.config.seed
+        try:
+            graph = self.graph(shelf)
+            if self.folder is not None and RunFolder(self.folder).exists():
+                return SeriesRow(seed, "continued", resume(self.folder, on_epoch=on_epoch, graph=graph).as_dict())
+            return SeriesRow(seed, "finished", train(self.config, graph, self.folder, on_epoch).as_dict())
+        except StoppedError:
+            raise
+        except Exception as error:  # whatever it was, the other trainings go on and this one is named
+            words = str(error) if isinstance(error, RgcnError) else f"{type(error).__name__}: {error}"
+            return SeriesRow(seed, "failed", error=words)
+
+    def graph(self, shelf: Shelf) -> KnowledgeGraph:
+        """Its data; `shelf` holds those that were used last, so that trainings on the same data read them once."""
+        from rgcn.runs.assembly import load_data
+
+        key = self.config.data.model_dump_json(), self.mirror
+        if key not in shelf:
+            shelf.clear()  # first: two large graphs may not fit
+            shelf[key] = load_data(self.config.data, self.mirror)
+        return shelf[key]
 
 
-def _row(outcome: Outcome) -> SeriesRow:
-    seed = outcome.job.config.seed
-    if outcome.error is not None:
-        return SeriesRow(seed, "failed", error=outcome.error)
-    return SeriesRow(seed, "continued" if outcome.job.goes_on else "finished", outcome.result)
+class TrainingTeam:
+    """Takes trainings, `jobs` at a time: with one, in this process, else in a crew's. Use `training_team`."""
 
+    def __init__(self, crew: Crew[SeedTraining]) -> None:
+        self.jobs, self._crew = crew.jobs, crew
+        self._shelf: Shelf = {}
 
-# -- the folder --------------------------------------------------------------------------------------------
+    def run(self, trainings: Sequence[SeedTraining], listener: SeriesListener) -> Iterator[SeriesRow]:
+        """Rows of all trainings in the order they are done; one that fails does not stop the others."""
+
+        def tell(training: SeedTraining, epoch: Any) -> None:
+            listener.epoch(training.config.seed, epoch)
+
+        if self.jobs == 1:
+            for training in trainings:
+                training.graph(self._shelf)  # data that cannot be had are no seed's failure: they stop the series
+                yield training.do(self._shelf, partial(tell, training))
+            return
+        for training, end in self._crew.run(iter(trainings), tell):
+            yield end.value if isinstance(end, Done) else SeriesRow(training.config.seed, "failed", error=end.words)
 
 
 @contextmanager
-def _claimed(folder: Path | None) -> Iterator[None]:
-    """The folder, made if need be and ours alone while it lasts; an error if something else is in it."""
-    if folder is None:
-        yield
-        return
-    from filelock import FileLock, Timeout
+def training_team(jobs: int) -> Iterator[TrainingTeam]:
+    """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
+    interruption = Interruption(at_once=True)
+    try:
+        # One training in this process hears signals itself; several are stopped by us, SIGTERM or Ctrl-C.
+        with Crew[SeedTraining](jobs, _work) as crew, interruption if jobs > 1 else nullcontext():
+            yield TrainingTeam(crew)
+    except KeyboardInterrupt:
+        raise interruption.error() from None
 
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; a series needs a folder")
+
+def _work(line: Connection) -> None:
+    """In another process: one training after another; epochs are passed on, but not so often that it costs time."""
+    shelf: Shelf = {}
+    last = 0.0
+
+    def pass_on(epoch: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
+            last = time.monotonic()
+            with suppress(OSError):  # a parent that is gone: its end is what stops us, in an orderly way
+                line.send(epoch)
+
+    while True:
+        training = line.recv()
+        line.send(TAKEN)
+        line.send(Done(training.do(shelf, pass_on)))
+
+
+def _claimed(folder: Path) -> AbstractContextManager[None]:
     known = (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
-    if folder.is_dir() and not known and any(path.name[0] != "." for path in folder.iterdir()):
-        raise DataError(f"{folder} is not empty and holds no series of runs; choose another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot make the folder {folder}: {error.strerror}") from error
-    try:
-        with FileLock(folder / ".series.lock", timeout=0):
-            yield
-    except Timeout:
-        raise DataError(f"another process is working on the series in {folder}; wait for it to end") from None
-
-
-def _is_interrupted(folder: Path | None) -> bool:
-    return folder is not None and RunFolder(folder).exists() and not (folder / "result.json").is_file()
-
-
-def _found(job: Job) -> SeriesRow | None:
-    """The row of a seed that is finished in its folder; None where there is still something to do."""
-    if job.folder is None:
-        return None
-    run = RunFolder(job.folder)
-    if not run.exists():
-        return None
-    different = [
-        f"{found.key} was {found.a}, now {found.b}"
-        for found in differences(run.config(), job.config, ("seed", *WITHOUT_EFFECT))
-    ]
-    if different:
-        raise DataError(
-            f"{job.folder} holds a run with other settings ({'; '.join(different[:3])}"
-            f"{'; ...' if len(different) > 3 else ''}): choose another folder"
-        )
-    result = run.result()
-    return None if result is None else SeriesRow(job.config.seed, "reused", result)
-
-
-def _fetch(config: RunConfig, mirror: Path | None) -> None:
-    """Have the data on this machine before several processes ask for them at once."""
-    if config.data.dataset is not None:
-        from rgcn.data.registry import get
-
-        get(config.data.dataset, mirror=mirror)
+    return sole_use(folder, "series", "process", ".series.lock", known)
 
 
 def _keep(result: SeriesResult, folder: Path | None) -> None:
     if folder is None:
         return
-
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -265,10 +281,5 @@ def _keep(result: SeriesResult, folder: Path | None) -> None:
         **result.as_dict(),
         "configuration": result.config.model_dump(mode="json"),
     }
-    try:
+    with saying_what_cannot_be_written(folder / "series.json"):
         write_atomically(folder / "series.json", json.dumps(content, indent=1) + "\n")
-    except OSError as error:
-        raise DataError(
-            f"cannot write {folder / 'series.json'}: {error.strerror or error}; finished runs stay: make room, then "
-            "resume"
-        ) from error

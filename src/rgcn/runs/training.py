@@ -6,7 +6,8 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,21 +16,48 @@ import torch
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.runs.assembly import load_data, make_model, refuse_other_data
+from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.environment import decisive_differences, environment
-from rgcn.runs.folder import RunFolder
-from rgcn.runs.interruption import Interruption
-from rgcn.runs.result import RunResult
-from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_trackers
-from rgcn.runs.trained import finished_result
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.estimator import OnEpoch
+from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
+from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
+from rgcn.runs.workers import Interruption
+from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
+from rgcn.tasks.task import Epoch
 
 OnStep = Callable[[int], None]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
 WORTH_SAVING_S = 60.0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run gave; `as_dict` is what `--json` prints.
+
+    parameters         as the paper counts them: a row for every relation and node in a one-hot layer
+    stored_parameters  what is really held and trained
+    seconds            spent training, in all sessions together
+    """
+
+    config: RunConfig
+    model: Estimator
+    epochs: int
+    parameters: int
+    seconds: float
+    metrics: dict[str, dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "task": self.config.task,
+            "dataset": self.config.data.title,
+            "model": self.config.model.title,
+            "seed": self.config.seed,
+            "epochs": self.epochs,
+            "parameters": self.parameters,
+            "stored_parameters": self.model.num_parameters_,
+            "seconds": round(self.seconds, 3),
+            "metrics": self.metrics,
+        }
 
 
 def train(
@@ -46,13 +74,13 @@ def train(
     """
     if folder is None:
         with _saying_what_memory_lacks():
-            return _fit(_Training(config, graph, on_epoch, on_step))
+            return _Training(config, graph, on_epoch, on_step).run_through()
     check_trackers(config.trackers)
     run = RunFolder(folder)
     run.refuse_unless_free()
     with run.writing():
         run.create(config, graph)
-        return _session(run, _Training(config, graph, on_epoch, on_step))
+        return _Session(run, config, graph, on_epoch, on_step).run_through()
 
 
 def resume(
@@ -70,52 +98,57 @@ def resume(
     """
     run = RunFolder(folder)
     run.check()
-    if run.result() is not None:
-        return finished_result(run)
+    if (result := run.result()) is not None:
+        return _finished(run, result)
     with run.writing():
-        if run.result() is not None:  # another process finished it while we waited for the lock
-            return finished_result(run)
+        if (result := run.result()) is not None:  # another process finished it while we waited for the lock
+            return _finished(run, result)
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
         graph = load_data(config.data, mirror) if graph is None else graph
         refuse_other_data(run, graph)
-        return _session(run, _Training(config, graph, on_epoch, on_step))
+        return _Session(run, config, graph, on_epoch, on_step).run_through()
 
 
-# -- how it goes ------------------------------------------------------------------------------------------------
+def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
+    return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
+
+
+@contextmanager
+def _saying_what_memory_lacks() -> Iterator[None]:
+    """PyTorch says that memory is out in a stack trace; which settings ask for it is what helps."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "allocate memory" in str(error)):
+            raise
+        raise DataError(
+            f"there is not enough memory ({str(error).splitlines()[0][:200]}): lower model.hidden, embedding or bases, "
+            "training.batch_edges or negatives, or prune the graph"
+        ) from error
 
 
 class _Training:
-    """A model on its way through its steps, with everyone who wants to hear of them."""
+    """A model on its way through its steps, with everyone who wants to hear of them; kept nowhere."""
 
     def __init__(
         self, config: RunConfig, graph: KnowledgeGraph, on_epoch: OnEpoch | None, on_step: OnStep | None
     ) -> None:
-        self.config, self.graph = config, graph
-        self.on_epoch, self.on_step = on_epoch, on_step
+        self.config, self.graph, self.on_epoch, self.on_step = config, graph, on_epoch, on_step
         self.model = make_model(config)
         self.trackers: list[RunTracker] = []
-        self.steps_taken, self.seconds_before = 0, 0.0
-        self.start = time.perf_counter()
+        self.steps_taken, self.seconds_before, self.start = 0, 0.0, time.perf_counter()
 
     @property
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.start
 
-    @property
-    def columns(self) -> list[str]:
-        """What a report of this training tells."""
-        return list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
-
-    @contextmanager
-    def fitting(self, state: TrainingState | None, rows: list[dict[str, Any]]) -> Iterator[Fitting]:
-        """The fitting, from the beginning or from a state; `rows` are the reports made before it."""
+    def run_through(self) -> RunResult:
         with self.model.fitting(self.graph) as fitting:
-            if state is not None:
-                fitting.restore(state)
-                self.seconds_before = state.values["run_seconds"]
-            self.model.history_[:0] = [Epoch.from_row(row) for row in rows]
-            yield fitting
+            for _ in self.steps(fitting):
+                pass
+            fitting.finish()
+        return self.result()
 
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step there is, and pass on what is reported of it."""
@@ -130,168 +163,119 @@ class _Training:
                     fitting.stop()
             yield
 
-    def state(self, fitting: Fitting) -> TrainingState:
-        state = fitting.state()
-        return TrainingState(state.tensors, {**state.values, "run_seconds": self.seconds})
-
     def result(self) -> RunResult:
         seconds, model = self.seconds, self.model
         counted = model.num_parameters_as_published_
         return RunResult(self.config, model, self.steps_taken, counted, seconds, model.measure())
 
 
-def _fit(training: _Training) -> RunResult:
-    """A training that is kept nowhere."""
-    with training.fitting(None, []) as fitting:
-        for _ in training.steps(fitting):
-            pass
-        fitting.finish()
-    return training.result()
-
-
-def _session(run: RunFolder, training: _Training) -> RunResult:
+class _Session(_Training):
     """One process's work on a run, from its newest checkpoint, if any, to its end or to the signal that stops it."""
-    checkpoints = Checkpoints(run.path / "checkpoints", training.config.checkpoints.keep_last)
-    state = checkpoints.newest()
-    from_step = 0 if state is None else state.values["steps_taken"]
-    training.steps_taken = from_step
-    _begin(run, from_step)
-    if state is None and checkpoints.steps():
-        warnings.warn("no checkpoint can be used: the run begins again", stacklevel=2)
-        run.log("no checkpoint can be used: begins again")
-    outcome, words = "failed", ""
-    try:
-        with ExitStack() as open_until_done:
-            open_until_done.enter_context(_saying_what_memory_lacks())
-            interruption = open_until_done.enter_context(Interruption())
-            _open_trackers(run, training, from_step)
-            rows = [row for row in run.metrics() if row["number"] <= from_step] if from_step else []
-            fitting = open_until_done.enter_context(training.fitting(state, rows))
-            _take_steps(run, training, fitting, checkpoints, interruption)
-            result = _conclude(run, training, fitting, checkpoints, interruption)
-        outcome = "finished"
-        return result
-    except StoppedError as error:
-        outcome = "interrupted" if error.signal_number == signal.SIGINT else "terminated"
-        raise
-    except KeyboardInterrupt:
-        outcome, words = "interrupted", "at once, without saving"
-        raise
-    except BaseException as error:
-        words = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        for tracker in training.trackers:
-            tracker.close("interrupted" if outcome == "terminated" else outcome)
-        with suppress(OSError, DataError):  # on a full disk the error that is on its way out says more
-            run.end_session(outcome, training.steps_taken, words)
 
+    def __init__(self, run: RunFolder, *training: Any) -> None:
+        super().__init__(*training)
+        self.run = run
+        self.checkpoints = Checkpoints(run.path / "checkpoints", self.config.checkpoints.keep_last)
+        self.interruption = Interruption()
+        self.last_saved = 0.0
 
-@contextmanager
-def _saying_what_memory_lacks() -> Iterator[None]:
-    """PyTorch says that memory is out in a stack trace; which settings ask for it is what helps."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        out_of_memory = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "allocate memory" in str(error)
-        if not out_of_memory:
+    def run_through(self) -> RunResult:
+        state = self.checkpoints.newest()
+        self.steps_taken = 0 if state is None else state.values["steps_taken"]
+        self._begin()
+        if state is None and self.checkpoints.steps():
+            warnings.warn("no checkpoint can be used: the run begins again", stacklevel=3)
+            self.run.log("no checkpoint can be used: begins again")
+        outcome, words = "failed", ""
+        try:
+            with _saying_what_memory_lacks(), self.interruption:
+                self._open_trackers()
+                rows = [row for row in self.run.metrics() if row["number"] <= self.steps_taken] if state else []
+                with self.model.fitting(self.graph) as fitting:
+                    if state is not None:
+                        fitting.restore(state)
+                        self.seconds_before = state.values["run_seconds"]
+                    self.model.history_[:0] = [Epoch.from_row(row) for row in rows]
+                    self._take_steps(fitting)
+                    result = self._conclude(fitting)
+            outcome = "finished"
+            return result
+        except StoppedError as error:
+            outcome = "interrupted" if error.signal_number == signal.SIGINT else "terminated"
             raise
-        raise DataError(
-            f"there is not enough memory ({str(error).splitlines()[0][:200]}): lower model.hidden, embedding or bases, "
-            "training.batch_edges or negatives, or prune the graph"
-        ) from error
+        except KeyboardInterrupt:
+            outcome, words = "interrupted", "at once, without saving"
+            raise
+        except BaseException as error:
+            words = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            for tracker in self.trackers:
+                tracker.close("interrupted" if outcome == "terminated" else outcome)
+            with suppress(OSError, DataError):  # on a full disk the error that is on its way out says more
+                self.run.end_session(outcome, self.steps_taken, words)
 
-
-def _begin(run: RunFolder, from_step: int) -> None:
-    here = environment()
-    sessions = run.environment()
-    if from_step and sessions:
-        changes = decisive_differences(sessions[-1], here)
+    def _begin(self) -> None:
+        here, sessions = environment(), self.run.environment()
+        changes = decisive_differences(sessions[-1], here) if self.steps_taken and sessions else []
         if changes:
-            warnings.warn(
-                f"this is not quite the machine the run was on ({', '.join(changes)}): the end may differ in its last "
-                "digits",
-                stacklevel=2,
-            )
-    run.begin_session(from_step, here)
+            words = f"this is not quite the machine the run was on ({', '.join(changes)})"
+            warnings.warn(f"{words}: the end may differ in its last digits", stacklevel=4)
+        self.run.begin_session(self.steps_taken, here)
 
+    def _open_trackers(self) -> None:
+        # One by one, the files first: should a server refuse, those before it are closed.
+        columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
+        path, plain = self.run.path, self.config.model_dump(mode="json")
+        self.trackers.append(MetricFiles(path, columns, self.steps_taken))
+        for name in self.config.trackers:
+            self.trackers.append(open_tracker(name, path, path.name, plain, self.steps_taken))
 
-def _open_trackers(run: RunFolder, training: _Training, from_step: int) -> None:
-    config = training.config
-    # First the files: should a server refuse, they are closed with the rest.
-    training.trackers.append(MetricFiles(run.path, training.columns, from_step))
-    plain = config.model_dump(mode="json")
-    training.trackers += open_trackers(config.trackers, run.path, run.path.name, plain, from_step)
+    def _take_steps(self, fitting: Fitting) -> None:
+        settings = self.config.checkpoints
+        self.last_saved = time.monotonic()
+        for _ in self.steps(fitting):
+            if self.interruption.received is not None:
+                self._save_and_stop(fitting)
+            minutes = (time.monotonic() - self.last_saved) / 60.0
+            by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
+            if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
+                self._save(fitting)
+        # Measuring and saving the model come next, and may be cut short too.
+        if time.monotonic() - self.last_saved >= WORTH_SAVING_S:
+            self._save(fitting)
 
+    def _save(self, fitting: Fitting) -> None:
+        state = fitting.state()
+        self.checkpoints.save(TrainingState(state.tensors, {**state.values, "run_seconds": self.seconds}))
+        self.last_saved = time.monotonic()
 
-def _take_steps(
-    run: RunFolder,
-    training: _Training,
-    fitting: Fitting,
-    checkpoints: Checkpoints,
-    interruption: Interruption,
-) -> None:
-    settings = training.config.checkpoints
-    last_saved = time.monotonic()
+    def _save_and_stop(self, fitting: Fitting) -> NoReturn:
+        self._save(fitting)
+        where = f" at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved"
+        raise self.interruption.error(where, f"`rgcn resume {self.run.path}` goes on from there")
 
-    def save() -> None:
-        nonlocal last_saved
-        checkpoints.save(training.state(fitting))
-        last_saved = time.monotonic()
+    def _conclude(self, fitting: Fitting) -> RunResult:
+        """Measure and keep. A signal is obeyed at once here: the state after the last step is still there to be saved.
 
-    for _ in training.steps(fitting):
-        if interruption.received is not None:
-            save()
-            _stop(run, fitting, interruption.received)
-        minutes = (time.monotonic() - last_saved) / 60.0
-        by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
-        if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
-            save()
-    # Measuring and saving the model come next, and may be cut short too.
-    if time.monotonic() - last_saved >= WORTH_SAVING_S:
-        save()
-
-
-def _conclude(
-    run: RunFolder,
-    training: _Training,
-    fitting: Fitting,
-    checkpoints: Checkpoints,
-    interruption: Interruption,
-) -> RunResult:
-    """Measure and keep. A signal is obeyed at once here: the state after the last step is still there to be saved."""
-    interruption.at_once = True
-    try:
-        fitting.finish()
-        result = training.result()
-        _keep(run, training, result)
-    except KeyboardInterrupt:
-        interruption.at_once = False
-        if interruption.received is None:
-            raise
-        checkpoints.save(training.state(fitting))
-        _stop(run, fitting, interruption.received)
-    interruption.at_once = False
-    return result
-
-
-def _stop(run: RunFolder, fitting: Fitting, received: signal.Signals) -> NoReturn:
-    what = "Ctrl-C" if received == signal.SIGINT else received.name
-    raise StoppedError(
-        f"stopped by {what} at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved",
-        f"`rgcn resume {run.path}` goes on from there",
-        received,
-    )
-
-
-def _keep(run: RunFolder, training: _Training, result: RunResult) -> None:
-    """The model, then the figures: a run that has result.json has everything."""
-    try:
-        result.model.save(str(run.path / "model"))
-        for tracker in training.trackers:
-            tracker.finish(result.metrics)
-        run.write_result(result.as_dict())
-    except OSError as error:
-        raise DataError(
-            f"cannot keep the model in {run.path}: {error.strerror or error}; make room, then resume"
-        ) from error
+        The model, then the figures: a run that has result.json has everything.
+        """
+        self.interruption.at_once = True
+        try:
+            fitting.finish()
+            result = self.result()
+            result.model.save(str(self.run.path / "model"))
+            for tracker in self.trackers:
+                tracker.finish(result.metrics)
+            self.run.write("result.json", result.as_dict())
+        except KeyboardInterrupt:
+            self.interruption.at_once = False
+            if self.interruption.received is None:
+                raise
+            self._save_and_stop(fitting)
+        except OSError as error:
+            raise DataError(
+                f"cannot keep the model in {self.run.path}: {error.strerror or error}; make room, then resume"
+            ) from error
+        self.interruption.at_once = False
+        return result

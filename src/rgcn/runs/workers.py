@@ -1,203 +1,235 @@
-"""Trainings one after another in this process, or several at a time in processes of their own."""
+"""Processes that work for this one: each is started once and does one task after another, whatever the task.
+
+A process for every training would load PyTorch and read the graph every time, which takes longer than a short training.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
-from pathlib import Path
+from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
-from rgcn.errors import RgcnError, StoppedError
-from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
-from rgcn.threads import threads_each
+from rgcn.errors import DataError, StoppedError
+from rgcn.threads import thread_limits, threads_each
 
-if TYPE_CHECKING:
-    from rgcn.config import DataConfig, RunConfig
-    from rgcn.graph import KnowledgeGraph
-    from rgcn.tasks.estimator import OnEpoch
+SECONDS_TO_STOP = 20.0  # a training that is told to stop may first have to save itself
+MOST_DEATHS = 3  # in a row: then it is not the task that ends its process
+TAKEN = "taken"  # said by a process that has heard its task: until then whatever ends it is not the task's fault
+HEARD = (signal.SIGINT, signal.SIGTERM)
 
-SECONDS_BETWEEN_REPORTS = 0.2
-
-
-@dataclass(frozen=True)
-class Job:
-    """One training: what to do, and the folder to keep it in (None: keep nothing).
-
-    goes_on: the folder holds a run that was interrupted.
-    """
-
-    config: RunConfig
-    folder: Path | None = None
-    mirror: Path | None = None
-    goes_on: bool = False
+Task = TypeVar("Task")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a job gave: `RunResult.as_dict()`, or what went wrong."""
+class Done:
+    """The last that is said of a task: what it gave."""
 
-    job: Job
-    result: dict[str, Any] | None = None
-    error: str | None = None
+    value: Any
 
 
-OnJobEpoch = Callable[[Job, Any], None]
+@dataclass(frozen=True)
+class Died:
+    """The last that is heard of a process: why no more will come."""
+
+    words: str
 
 
-class GraphShelf:
-    """The graph that was used last, so that trainings on the same data read it once."""
+class WorkerProcess:
+    """A process that runs `work(line, *arguments)`, and our end of the line to it.
 
-    def __init__(self) -> None:
-        self._key: tuple[str, Path | None] | None = None
-        self._graph: KnowledgeGraph | None = None
-
-    def get(self, data: DataConfig, mirror: Path | None) -> KnowledgeGraph:
-        from rgcn.runs.assembly import load_data
-
-        key = data.model_dump_json(), mirror
-        if self._graph is None or key != self._key:
-            self._graph = None  # let go of the old one first: two large graphs may not fit
-            self._graph = load_data(data, mirror)
-            self._key = key
-        return self._graph
-
-
-def do(job: Job, shelf: GraphShelf, on_epoch: OnEpoch | None = None) -> Outcome:
-    """One training, from its beginning or from where it was interrupted."""
-    from rgcn.runs.training import resume, train
-
-    try:
-        graph = shelf.get(job.config.data, job.mirror)
-        if job.goes_on and job.folder is not None:
-            result = resume(job.folder, on_epoch=on_epoch, graph=graph)
-        else:
-            result = train(job.config, graph, job.folder, on_epoch)
-        return Outcome(job, result.as_dict())
-    except StoppedError:
-        raise
-    except RgcnError as error:
-        return Outcome(job, error=str(error))
-    except Exception as error:  # whatever it was, the other trainings go on and this one is named
-        return Outcome(job, error=f"{type(error).__name__}: {error}")
-
-
-class Workers:
-    """Takes trainings, `jobs` at a time: with one, in this process, else in processes started when they are needed.
-
-    Use `workers`, which stops them.
+    `work` must be importable by name. An error that it raises is heard as `Died`, and so is an end it cannot speak of.
     """
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self._shelf = GraphShelf()
-        self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, Job] = {}
-
-    def run(self, trainings: Sequence[Job], on_epoch: OnJobEpoch | None = None) -> Iterator[Outcome]:
-        """Outcomes of all trainings in the order they are done; one that fails does not stop the others."""
-        return (self._run_here if self.jobs == 1 else self._run_in_processes)(trainings, on_epoch)
-
-    def stop(self) -> None:
-        """Stop every process and wait until all are gone."""
-        stop([*self._idle, *self._busy])
-        self._idle, self._busy = [], {}
-
-    def _run_here(self, trainings: Sequence[Job], on_epoch: OnJobEpoch | None) -> Iterator[Outcome]:
-        for job in trainings:
-            # Data that cannot be had are no seed's failure: they stop the series at once.
-            self._shelf.get(job.config.data, job.mirror)
-            yield do(job, self._shelf, None if on_epoch is None else _reporter(job, on_epoch))
-
-    def _run_in_processes(self, trainings: Sequence[Job], on_epoch: OnJobEpoch | None) -> Iterator[Outcome]:
-        waiting = list(reversed(trainings))
-        while waiting or self._busy:
-            while waiting and len(self._busy) < self.jobs:
-                self._begin(waiting.pop())
-            for process, message in hear_from(self._busy):
-                if isinstance(message, Outcome):
-                    del self._busy[process]
-                    self._idle.append(process)
-                    yield message
-                elif isinstance(message, Died):
-                    stop([process])
-                    yield Outcome(self._busy.pop(process), error=message.words)
-                elif on_epoch is not None:
-                    on_epoch(self._busy[process], message)
-
-    def _begin(self, job: Job) -> None:
-        """Hand a job to an idle process, or to a new one where there is none or they died meanwhile."""
-        while self._idle:
-            process = self._idle.pop()
-            if process.send(job):
-                self._busy[process] = job
-                return
-            stop([process])
-        process = WorkerProcess(_work, threads=threads_each(self.jobs))
-        process.send(job)  # should it be gone already, that is heard as a death
-        self._busy[process] = job
-
-
-@contextmanager
-def workers(jobs: int) -> Iterator[Workers]:
-    """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
-    try:
-        pool = Workers(jobs)
+    def __init__(self, work: Callable[..., None], *arguments: Any, threads: int) -> None:
+        context = get_context("spawn")  # a fork would inherit threads that no longer run
+        self.line, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_enter, args=(work, theirs, arguments), daemon=True)
+        limits = thread_limits(threads)
+        before = {name: os.environ[name] for name in limits if name in os.environ}
+        os.environ.update(limits)  # libraries read them when they are loaded
         try:
-            with _told_of_termination() if jobs > 1 else nullcontext():
-                yield pool
+            self.process.start()
         finally:
-            pool.stop()
-    except KeyboardInterrupt:
-        raise StoppedError("stopped by Ctrl-C", "", signal.SIGINT) from None
+            for name in limits:
+                del os.environ[name]
+            os.environ.update(before)
+        theirs.close()  # so that the line breaks when the process ends
+
+    def send(self, message: Any) -> None:
+        """Say something; whether the process was still there to hear it shows when it is heard."""
+        with suppress(OSError):
+            self.line.send(message)
+
+    def hear(self) -> Any:
+        """Wait for what the process says next, or for its end."""
+        try:
+            return self.line.recv()
+        except (EOFError, OSError):  # killed, most often for want of memory
+            self.process.join(SECONDS_TO_STOP)
+            return Died(f"its process ended without a word (exit code {self.process.exitcode})")
 
 
-@contextmanager
-def _told_of_termination() -> Iterator[None]:
-    """Within, SIGTERM is an error as Ctrl-C is, so that what was started is stopped before this process ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+class Crew(Generic[Task]):
+    """Up to `jobs` processes that run `work(line, *arguments)`, started when there is something to do for them.
+
+    `work` hears a task, says TAKEN, then what it likes, then `Done`, and hears the next. On leaving, all are stopped.
+    """
+
+    def __init__(self, jobs: int, work: Callable[..., None], *arguments: Any) -> None:
+        self.jobs, self._work, self._arguments = jobs, work, arguments
+        self._idle: list[WorkerProcess] = []
+        self._busy: dict[WorkerProcess, Task] = {}
+
+    def __enter__(self) -> Crew[Task]:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        stop([*self._idle, *self._busy])
+
+    def run(
+        self, tasks: Iterator[Task], answer: Callable[[Task, Any], Any], most_deaths: float = math.inf
+    ) -> Iterator[tuple[Task, Done | Died]]:
+        """How each task ended, as soon as it did. A process that dies at work costs its task and no other.
+
+        tasks        asked for the next one only when there is room for it
+        answer       hears a task and what is said of it on the way; what it returns, unless None, is sent back
+        most_deaths  processes in a row that may die at work; of those that take no task it is always MOST_DEATHS
+        """
+        returned: list[Task] = []  # by processes that died before they took them
+        taken: set[WorkerProcess] = set()
+        deaths = 0
+        while True:
+            while len(self._busy) < self.jobs:
+                task = returned.pop() if returned else next(tasks, None)
+                if task is None:
+                    break
+                if not self._idle:
+                    self._idle.append(WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs)))
+                process = self._idle.pop()
+                process.send(task)  # should it be gone already, that is heard as a death
+                self._busy[process] = task
+            if not self._busy:
+                return
+            for process, message in hear_from(self._busy):
+                task = self._busy[process]
+                if message == TAKEN:
+                    taken.add(process)
+                elif isinstance(message, Done):
+                    deaths = 0
+                    taken.remove(process)
+                    self._idle.append(process)
+                    yield self._busy.pop(process), message
+                elif isinstance(message, Died):
+                    deaths += 1
+                    del self._busy[process]
+                    stop([process])
+                    if process in taken:
+                        yield task, message
+                    else:
+                        returned.append(task)
+                    if deaths >= (most_deaths if process in taken else MOST_DEATHS):
+                        raise DataError(f"{deaths} processes in a row died, the last with: {message.words}")
+                elif (said := answer(task, message)) is not None:
+                    process.send(said)
+
+
+def hear_from(processes: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProcess, Any]]:
+    """Wait until some process has something to say, and hear all that have."""
+    by_line = {process.line: process for process in processes}
+    for line in connection.wait(list(by_line)):
+        process = by_line[line]  # type: ignore[index]
+        yield process, process.hear()
+
+
+def stop(processes: Iterable[WorkerProcess]) -> None:
+    """Tell processes to stop, and wait until all are gone."""
+    leaving = list(processes)
+    for each in leaving:
+        each.process.terminate()
+    deadline = time.monotonic() + SECONDS_TO_STOP
+    for each in leaving:
+        each.process.join(max(0.0, deadline - time.monotonic()))
+        if each.process.is_alive():
+            each.process.kill()
+            each.process.join()
+        each.line.close()
+
+
+def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
+    _leave_stopping_to_the_parent()
+    try:
+        work(line, *arguments)
+    except (EOFError, KeyboardInterrupt, StoppedError):  # the parent wants no more, or is no more
+        pass
+    except Exception as error:
+        with suppress(OSError):  # it may be the line itself that is broken
+            line.send(Died(f"{type(error).__name__}: {error}"))
+
+
+def _leave_stopping_to_the_parent() -> None:
+    """Ctrl-C reaches every process of a terminal's group: out of it, so that we are stopped once, by the parent.
+
+    A parent that is killed cannot stop anyone: a thread waits for its end and then ends this process too.
+    """
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is None:
         return
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError("stopped by SIGTERM", "", number)
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(SECONDS_TO_STOP)
+        os._exit(1)
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _reporter(job: Job, on_epoch: OnJobEpoch) -> OnEpoch:
-    return lambda epoch: on_epoch(job, epoch)
+    threading.Thread(target=watch, daemon=True).start()
 
 
-# -- in the other process ----------------------------------------------------------------------------------
+class Interruption:
+    """Ctrl-C and SIGTERM within `with`: the first signal is only noted in `received`, a second Ctrl-C stops at once.
 
+    at_once: where nothing is under way that must not be cut short, the first signal raises KeyboardInterrupt too.
 
-def _work(line: Connection) -> None:
-    """Do one job after another."""
-    shelf = GraphShelf()
-    while True:
-        line.send(do(line.recv(), shelf, _now_and_then(line)))
+    Signals reach only the main thread: elsewhere nothing is heard, and whoever owns the main thread decides.
+    """
 
+    def __init__(self, at_once: bool = False) -> None:
+        self.received: signal.Signals | None = None
+        self.at_once = at_once
+        self._before: dict[signal.Signals, Any] = {}
 
-def _now_and_then(line: Connection) -> OnEpoch:
-    """Pass epochs on, but not so often that passing them on costs time."""
-    last = 0.0
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            # What whoever started us wants ignored, `nohup` or a shell's background for instance, stays ignored.
+            heard = [number for number in HEARD if signal.getsignal(number) != signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
+        return self
 
-    def pass_on(epoch: Any) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= SECONDS_BETWEEN_REPORTS:
-            last = now
-            with suppress(OSError):  # a parent that is gone: its end is what stops us, in an orderly way
-                line.send(epoch)
+    def __exit__(self, *failure: object) -> None:
+        for number, handler in self._before.items():
+            # None stands for a handler that was not set from Python and cannot be set again from here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    return pass_on
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again = self.received is not None and number == signal.SIGINT
+        self.received = self.received or signal.Signals(number)
+        if again or self.at_once:
+            raise KeyboardInterrupt
+
+    def error(self, where: str = "", advice: str = "") -> StoppedError:
+        """What was received in words; where nothing was, it was Python that raised KeyboardInterrupt."""
+        received = self.received or signal.SIGINT
+        what = "Ctrl-C" if received == signal.SIGINT else received.name
+        return StoppedError(f"stopped by {what}{where}", advice, received)

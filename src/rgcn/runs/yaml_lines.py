@@ -7,8 +7,8 @@ is far too large for a configuration, is refused before any value is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -30,8 +30,7 @@ class YamlError(RgcnError):
         self.words, self.line = words, line
 
 
-@dataclass(frozen=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """A key that stands twice in one mapping."""
 
     path: Path
@@ -39,13 +38,13 @@ class Duplicate:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class YamlText:
     """Plain values, the line of each key and item by its path (the whole is at ()), and keys that stand twice."""
 
-    values: Any
-    lines: dict[Path, int]
-    duplicates: list[Duplicate]
+    values: Any = None
+    lines: dict[Path, int] = field(default_factory=lambda: {(): 1})
+    duplicates: list[Duplicate] = field(default_factory=list)
 
 
 def parse_yaml(text: str) -> YamlText:
@@ -59,8 +58,14 @@ def parse_yaml(text: str) -> YamlText:
     """
     if len(text) > MAX_BYTES:
         raise YamlError(f"too large: a configuration has at most {MAX_BYTES:,} bytes")
+    read = YamlText()
     try:
-        return _parsed(text)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            _prepare(node, (), read.duplicates, {}, set())
+            read.values = _unshared(loader.construct_document(node))
+            read.lines = dict(_lines(node, (), node))
     except yaml.MarkedYAMLError as error:
         words = f"{error.context}, {error.problem}" if error.context else str(error.problem)
         hint = "; indent with spaces" if "'\\t'" in words else ""
@@ -70,6 +75,7 @@ def parse_yaml(text: str) -> YamlText:
         raise YamlError(f"not valid YAML: {str(error).splitlines()[0]}") from error
     except RecursionError:
         raise YamlError("not valid YAML: nested too deeply") from None
+    return read
 
 
 class _Loader(yaml.SafeLoader):
@@ -82,84 +88,45 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
 
 
-def _parsed(text: str) -> YamlText:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return YamlText(None, {(): 1}, [])
-        _check_size(node, {}, set())
-        _keys_as_written(node, set())
-        duplicates = list(_duplicates(node, (), set()))
-        values = _unshared(loader.construct_document(node))
-        return YamlText(values, dict(_lines(node, (), node)), duplicates)
-    finally:
-        loader.dispose()
+def _children(node: yaml.Node) -> list[tuple[str | int, yaml.Node, yaml.Node]]:
+    """(key or number, the node that shows where it stands, the node of the value)."""
+    if isinstance(node, yaml.MappingNode):
+        return [(str(key.value), key, value) for key, value in node.value]
+    return [(i, item, item) for i, item in enumerate(node.value)] if isinstance(node, yaml.SequenceNode) else []
 
 
-def _check_size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
-    """How many values a node stands for when aliases are written out; each node is counted once."""
+def _prepare(node: yaml.Node, path: Path, twice: list[Duplicate], sizes: dict[int, int], above: set[int]) -> int:
+    """How many values a node stands for when aliases are written out; on the way `twice` is filled, keys become words.
+
+    Let `on`, `1` or `null` be words where they are keys, and not what YAML takes them for. Each node is looked at once.
+    """
     if id(node) in above:
         raise YamlError("an alias that contains itself", node.start_mark.line + 1)
-    if id(node) not in sizes:
-        above.add(id(node))
-        size = 1 + sum(_check_size(part, sizes, above) for part in _parts(node))
-        above.discard(id(node))
-        if size > MAX_VALUES:
-            words = f"too large: its aliases written out, it has more than {MAX_VALUES:,} values"
-            raise YamlError(words, node.start_mark.line + 1)
-        sizes[id(node)] = size
-    return sizes[id(node)]
-
-
-def _parts(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _keys_as_written(node: yaml.Node, seen: set[int]) -> None:
-    """Keys are words: let `on`, `1` or `null` be such, and not what YAML takes them for."""
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        for key, _ in node.value:
-            if key.tag in READ_AS_OTHER:
-                key.tag = TEXT
-    for part in _parts(node):
-        _keys_as_written(part, seen)
-
-
-def _duplicates(node: yaml.Node, path: Path, seen: set[int]) -> Iterator[Duplicate]:
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        first: dict[str, int] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
-                continue
-            line, place = key.start_mark.line + 1, (*path, str(key.value))
-            if key.value in first:
-                yield Duplicate(place, first[key.value], line)
-            first.setdefault(key.value, line)
-            yield from _duplicates(value, place, seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, item in enumerate(node.value):
-            yield from _duplicates(item, (*path, number), seen)
+    if id(node) in sizes:
+        return sizes[id(node)]
+    above.add(id(node))
+    size, first = 1, dict[str | int, int]()
+    for name, shown, value in _children(node):
+        size += 1 + _prepare(value, (*path, name), twice, sizes, above)
+        if shown is not value and isinstance(shown, yaml.ScalarNode) and shown.tag != MERGE:
+            shown.tag = TEXT if shown.tag in READ_AS_OTHER else shown.tag
+            line = shown.start_mark.line + 1
+            if name in first:
+                twice.append(Duplicate((*path, name), first[name], line))
+            first.setdefault(name, line)
+    above.discard(id(node))
+    if size > MAX_VALUES:
+        words = f"too large: its aliases written out, it has more than {MAX_VALUES:,} values"
+        raise YamlError(words, node.start_mark.line + 1)
+    sizes[id(node)] = size
+    return size
 
 
 def _lines(node: yaml.Node, path: Path, shown: yaml.Node) -> Iterator[tuple[Path, int]]:
     """After construction, which has put merged keys (`<<`) before a mapping's own: the last of a name counts."""
     yield path, shown.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                yield from _lines(value, (*path, str(key.value)), key)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, item in enumerate(node.value):
-            yield from _lines(item, (*path, number), item)
+    for name, place, value in _children(node):
+        yield from _lines(value, (*path, name), place)
 
 
 def _unshared(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from rgcn.errors import ConfigError
 from rgcn.known import KnownTriples
 from rgcn.sparse import SparsePattern, narrow
+
+# Devices that need not be waited for.
+AT_HAND = ("cpu",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,41 +100,18 @@ def corrupt(
     negatives = Negatives(positive, node, is_head)
     if known is None:
         return negatives
-    redraw = _redraw_some if device.type == "cpu" else _redraw_blindly
-    return redraw(negatives, positives, known, num_nodes, generator, rounds)
-
-
-def _redraw_some(
-    negatives: Negatives,
-    positives: Tensor,
-    known: KnownTriples,
-    num_nodes: int,
-    generator: torch.Generator | None,
-    rounds: int,
-) -> Negatives:
-    """Look again only at those that hit: few after the first round."""
-    node = negatives.node.clone()
+    if device.type not in AT_HAND:
+        # Without asking how many hit: an accelerator would rather draw them all than wait for the answer.
+        for _ in range(rounds):
+            hit = known.contains(negatives.triples(positives))
+            fresh = torch.randint(num_nodes, hit.shape, generator=generator, device=device)
+            negatives = replace(negatives, node=torch.where(hit, fresh, negatives.node))
+        return negatives
     hits = torch.nonzero(known.contains(negatives.triples(positives))).squeeze(1)
-    for _ in range(rounds):
+    for _ in range(rounds):  # those that hit are looked at again: few after the first round
         if hits.numel() == 0:
             break
-        node[hits] = torch.randint(num_nodes, (hits.numel(),), generator=generator, device=node.device)
-        again = Negatives(negatives.positive[hits], node[hits], negatives.is_head[hits])
+        node[hits] = torch.randint(num_nodes, (hits.numel(),), generator=generator)
+        again = Negatives(positive[hits], node[hits], is_head[hits])
         hits = hits[known.contains(again.triples(positives))]
-    return Negatives(negatives.positive, node, negatives.is_head)
-
-
-def _redraw_blindly(
-    negatives: Negatives,
-    positives: Tensor,
-    known: KnownTriples,
-    num_nodes: int,
-    generator: torch.Generator | None,
-    rounds: int,
-) -> Negatives:
-    """The same without asking how many hit: an accelerator would rather draw them all than wait for the answer."""
-    for _ in range(rounds):
-        hit = known.contains(negatives.triples(positives))
-        fresh = torch.randint(num_nodes, hit.shape, generator=generator, device=hit.device)
-        negatives = Negatives(negatives.positive, torch.where(hit, fresh, negatives.node), negatives.is_head)
     return negatives

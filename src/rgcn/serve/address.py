@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
+import re
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rgcn.errors import ConfigError
 
-SHORTEST_TOKEN = 8
 TOKEN_VARIABLE = "RGCN_TOKEN"
 # Names that only this machine answers to; a browser may be talked into sending others here (DNS rebinding).
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -25,27 +23,17 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)
     """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return re.fullmatch(r"localhost|127(\.\d{1,3}){3}|(::1|\[::1\])", host.lower()) is not None
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen, and who may ask.
-
-    port         0 for any that is free
-    token        that /api and /metrics ask for; needed for any address but this machine's own
-    allow_hosts  further names that may stand in the Host header
-    """
+    """Where to listen, and who may ask."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
-    token: str | None = None
-    allow_hosts: Sequence[str] = ()
+    port: int = 8000  # 0 for any that is free
+    token: str | None = None  # that /api and /metrics ask for; needed for any address but this machine's own
+    allow_hosts: Sequence[str] = ()  # further names that may stand in the Host header
 
     def check(self) -> None:
         if not is_loopback(self.host) and self.token is None:
@@ -62,52 +50,34 @@ class Address:
 
 def read_token(file: Path | None) -> str | None:
     """The token from a file, else from RGCN_TOKEN, else none. Never from the command line, which everybody can see."""
-    if file is None:
-        token, where = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
-        if token is None:
-            return None
-    else:
-        where = str(file)
-        try:
-            token = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the token cannot be read from {file}: {error}") from None
-    token = token.strip()
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+    try:
+        token = os.environ.get(TOKEN_VARIABLE) if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token cannot be read from {file}: {error}") from None
+    if token is not None and not re.fullmatch(r"[!-~]{8,}", token.strip()):
         raise ConfigError(
-            f"the token in {where} must be at least {SHORTEST_TOKEN} characters, printable ASCII without spaces: "
+            f"the token in {file or TOKEN_VARIABLE} must be at least 8 characters, printable ASCII without spaces: "
             "`python -c 'import secrets; print(secrets.token_urlsafe(24))'` makes a good one"
         )
-    return token
+    return token and token.strip()
 
 
 def bound_socket(address: Address) -> socket.socket:
     """A socket at the address; words where it cannot be had."""
     host, port = address.host.strip("[]"), address.port
+    words = {
+        errno.EADDRINUSE: f"port {port} is in use: stop what is there, or choose --port {port + 1}",
+        errno.EACCES: f"port {port} may not be used by you: choose one above 1023, for example --port 8000",
+        errno.EADDRNOTAVAIL: f"{host} is no address of this machine: use --host 127.0.0.1, or 0.0.0.0 for all it has",
+    }
+    family, both = (socket.AF_INET6, host == "::") if ":" in host else (socket.AF_INET, False)
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
+        return socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=both)
+    except socket.gaierror as error:
+        raise ConfigError(f"{host} is no address to listen on: {error.strerror or error}") from None
     except OSError as error:
-        raise ConfigError(f"{address.host} is no address to listen on: {error.strerror or error}") from None
-    try:
-        if sys.platform != "win32":  # there it would let two servers share a port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
-        listening.listen(2048)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(_not_bound(address, error)) from None
-    return listening
-
-
-def _not_bound(address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {address.port} is in use: stop what is there, or choose --port {address.port + 1}"
-    if error.errno == errno.EACCES:
-        return f"port {address.port} may not be used by you: choose one above 1023, for example --port 8000"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{address.host} is no address of this machine: use --host 127.0.0.1, or 0.0.0.0 for all it has"
-    return f"cannot listen on {address.host}, port {address.port}: {error.strerror or error}"
+        other = f"cannot listen on {host}, port {port}: {error.strerror or error}"
+        raise ConfigError(words.get(error.errno or 0, other)) from None
 
 
 def url_of(address: Address, listening: socket.socket) -> str:

@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from functools import partial
+from itertools import starmap
+from typing import Annotated, Any
 
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import asdict, replace
 from pydantic import Field
+from starlette.responses import Response
 
-from rgcn.serve.about import FEW, ModelDetails, Shown, card, details
-from rgcn.serve.batching import Lane
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.limits import AtMost
-from rgcn.serve.route import Answer
-from rgcn.serve.served import Served
-from rgcn.serve.shapes import NODE_WORDS, Answered, Asked, Count, Name, Node, Number, Relation, Split
-from rgcn.serve.writing import BOOL, SPLIT, as_json, listed
+from rgcn.errors import RgcnError
+from rgcn.explain import methods_of
+from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.pages.model_card import model_card
+from rgcn.runs.folder import RunFolder
+from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.limits import AtMost, Count, NodeName, Number
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
+from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
 
-MARKDOWN = b"text/markdown; charset=utf-8"
+FEW = 2
 
 
-class SearchQuery(Asked):
+class SearchQuery(QuestionShape):
     q: Annotated[str, AtMost("name")] = Field(description="A part of a name or title. An empty one finds nothing.")
     limit: Count = Field(10, description="How many nodes at most.")
 
 
-class NeighborsQuery(Asked):
-    node: Name = Field(description=NODE_WORDS)
+class NeighborsQuery(QuestionShape):
+    node: NodeName
     limit: Count = Field(50, description="How many facts at most.")
     offset: Annotated[int, Field(ge=0, le=10**9), Number] = Field(0, description="How many facts to leave out first.")
+
+
+class RelationWithCount(Relation):
+    count: Annotated[int, Meta(description="Triples of this relation in the graph.")]
+
+
+class ClassWithCount(Class):
+    count: Annotated[int, Meta(description="Nodes labelled with this class.")]
+
+
+class GraphCounts(AnswerShape):
+    nodes: int
+    relations: int
+    triples: int
+    classes: int
+
+
+class ModelLine(AnswerShape):
+    """A served model in a line."""
+
+    name: str
+    task: str
+    answers: Annotated[list[str], Meta(description="Kinds of questions it answers: `classes`, `links`.")]
+    model: str
+    dataset: str
+    counts: GraphCounts
+    headline: Annotated[str, Meta(description="The figure it is judged by, in words.")]
+
+
+class ModelExamples(AnswerShape):
+    """Something to begin with."""
+
+    nodes: list[Node]
+    relation: str | None
+
+
+Calibrated = Annotated[dict[str, Any], Meta(description="How scores become probabilities, and how well that works.")]
+
+
+class ModelDetails(ModelLine):
+    """Everything about a model that a page or a program needs to begin."""
+
+    seed: int | None
+    created: str | None
+    metrics: dict[str, dict[str, Any]]
+    relations: list[RelationWithCount]
+    classes: list[ClassWithCount]
+    calibration: Calibrated
+    explain_methods: Annotated[list[str], Meta(description="Empty where the model looks at no neighbors.")]
+    examples: ModelExamples
 
 
 class NodeWithDegree(Node):
@@ -37,90 +92,153 @@ class NodeWithDegree(Node):
     degree: int
 
 
-class Found(Answered):
+class Found(AnswerShape):
     query: str
     nodes: list[NodeWithDegree]
 
 
-class Fact(Answered):
+class Fact(AnswerShape):
     """A triple seen from a node."""
 
     relation: Relation
-    node: Node = Field(description="The other end.")
-    outgoing: bool = Field(description="Whether the node asked about is the subject.")
-    split: Split | None = Field(description="What the triple was used for, where the graph has splits.")
+    node: Annotated[Node, Meta(description="The other end.")]
+    outgoing: Annotated[bool, Meta(description="Whether the node asked about is the subject.")]
+    split: Annotated[Split | None, Meta(description="What the triple was used for, where the graph has splits.")]
 
 
-class Neighbors(Answered):
+class Neighbors(AnswerShape):
     node: Node
-    degree: int = Field(description="Triples the node takes part in.")
-    total: int = Field(description="Facts there are to page through.")
+    degree: Annotated[int, Meta(description="Triples the node takes part in.")]
+    total: Annotated[int, Meta(description="Facts there are to page through.")]
     facts: list[Fact]
 
 
 class GraphEndpoints(Endpoints):
-    """/search, /neighbors, /card and the model itself. Details and card are written once, when the model is loaded."""
+    """/search, /neighbors, /card and the model itself. Details and card are made once, when the model is loaded."""
 
     tag = "graph"
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
-        self.searches = Lane((served.name, "search"), self._find, 8)
-        self._details, self._card = as_json(details(served)), card(served).encode()
+        self.searches = Lane((served.name, "search"), partial(starmap, served.names.find), 8)
+        self._facts, self._details = Facts(served.graph), details(served)
+        self._card = Response(card(served), media_type="text/markdown")
 
-    @endpoint("GET", "", None, ModelDetails, (404,))
-    async def model_details(self, desk: Desk) -> Answer:
+    @endpoint("GET", "")
+    async def model_details(self, desk: Desk) -> ModelDetails:
         """A model's figures, its relations and classes, and something to begin with."""
-        return Answer(self._details)
+        return self._details
 
-    @endpoint("GET", "card", None, None, (404,))
-    async def model_card(self, desk: Desk) -> Answer:
+    @endpoint("GET", "card")
+    async def model_card(self, desk: Desk) -> Response:
         """What the model is, what it is good for and how it was made, in Markdown."""
-        return Answer(self._card, MARKDOWN)
+        return self._card
 
-    @endpoint("GET", "search", SearchQuery, Found, (404, 503))
-    async def search(self, desk: Desk, query: SearchQuery) -> Answer:
+    @endpoint("GET", "search")
+    async def search(self, desk: Desk, query: SearchQuery) -> Found:
         """Nodes by a part of their name or title, best first."""
         if self.served.names.finds_quickly:
-            nodes = self.served.names.find(query.q, query.limit)
-        else:
-            nodes = (await desk.ask(self.searches, [(query.q, query.limit)]))[0]
-        return Answer(self._found(query.q, nodes))
+            return self._found(query.q, self.served.names.find(query.q, query.limit))
+        return self._found(query.q, (await desk.ask(self.searches, [(query.q, query.limit)]))[0])
 
-    @endpoint("GET", "neighbors", NeighborsQuery, Neighbors, (404,))
-    async def neighbors(self, desk: Desk, query: NeighborsQuery) -> Answer:
+    @endpoint("GET", "neighbors")
+    async def neighbors(self, desk: Desk, query: NeighborsQuery) -> Neighbors:
         """The facts the graph has about a node: what it is the subject of first."""
-        return Answer(self._facts(self.served.names.node(query.node), query.limit, query.offset))
+        return self._around(self.served.names.node(query.node), query.limit, query.offset)
 
     def examples(self, shown: Shown) -> dict[str, Example]:
-        whole, query, node = json.loads(self._details), shown.words["q"], shown.words["node"]
-        found = self._found(query, self.served.names.find(query, FEW))
-        few = {key: whole[key][:FEW] for key in ("relations", "classes")}
+        about, query, node = self._details, shown.words["q"], shown.words["node"]
+        few = replace(about, relations=about.relations[:FEW], classes=about.classes[:FEW])
         return {
-            "GET ": ({}, {**whole, **few}),
+            "GET ": ({}, few),
             "GET card": ({}, f"# {self.served.name}\n"),
-            "GET search": ({"q": query}, json.loads(found)),
-            "GET neighbors": ({"node": node}, json.loads(self._facts(shown.node, FEW, 0))),
+            "GET search": ({"q": query}, self._found(query, self.served.names.find(query, FEW))),
+            "GET neighbors": ({"node": node}, self._around(shown.nodes[0], FEW, 0)),
         }
 
-    def _find(self, questions: list[tuple[str, int]]) -> list[list[int]]:
-        return [self.served.names.find(query, limit) for query, limit in questions]
+    def _found(self, query: str, nodes: list[int]) -> Found:
+        found = zip(map(self.served.node, nodes), self._facts.degree[nodes].tolist(), strict=True)
+        return Found(query, [NodeWithDegree(n.name, n.title, n.description, n.kind, degree) for n, degree in found])
 
-    def _found(self, query: str, nodes: list[int]) -> bytes:
-        piece, degree = self.served.pieces.node, self.served.facts.degree
-        found = (piece(node)[:-1] + b',"degree":%d}' % degree[node] for node in nodes)
-        return b'{"query":' + as_json(query) + b',"nodes":' + listed(found) + b"}"
+    def _around(self, number: int, limit: int, offset: int) -> Neighbors:
+        node, relations, known = self.served.node, self.served.relations, self._facts
+        page = known.page(number, limit, offset)
+        facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
+        return Neighbors(node(number), int(known.degree[number]), known.total(number), facts)
 
-    def _facts(self, node: int, limit: int, offset: int) -> bytes:
-        pieces, known = self.served.pieces, self.served.facts
-        facts = (
-            b'{"relation":%b,"node":%b,"outgoing":%b,"split":%b}'
-            % (pieces.relations[relation], pieces.node(other), BOOL[outgoing], SPLIT[split])
-            for relation, other, outgoing, split in known.page(node, limit, offset)
-        )
-        return b'{"node":%b,"degree":%d,"total":%d,"facts":%b}' % (
-            pieces.node(node),
-            known.degree[node],
-            known.total(node),
-            listed(facts),
-        )
+
+class Facts:
+    """Every node's triples, outgoing ones first, then by relation: a page is a slice.
+
+    pointer  int64 [N + 1]
+    triple   int64 [F]      row in the graph's triples
+    outgoing bool [F]
+    degree   int64 [N]      triples a node takes part in; one with itself counts once
+    """
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        subject, relation, object_ = graph.triples.T
+        number, node = np.tile(np.arange(len(graph)), 2), np.concatenate([subject, object_])
+        inward = np.repeat([False, True], len(graph))
+        order = np.lexsort((number, np.tile(relation, 2), inward, node))
+        counts = np.bincount(node, minlength=graph.num_nodes)
+        self.graph, self.triple, self.outgoing = graph, number[order], ~inward[order]
+        self.pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.degree = counts - np.bincount(subject[subject == object_], minlength=graph.num_nodes)
+
+    def total(self, node: int) -> int:
+        return int(self.pointer[node + 1] - self.pointer[node])
+
+    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, Any]]:
+        """Some of a node's facts: (relation, the other end, outgoing, split) each."""
+        begin, end = self.pointer[node : node + 2].tolist()
+        asked = slice(min(begin + offset, end), min(begin + offset + limit, end))
+        rows, splits = self.triple[asked], self.graph.triple_splits
+        used = [None] * len(rows) if splits is None else [SPLITS[split] for split in splits[rows].tolist()]
+        triples = zip(self.graph.triples[rows].tolist(), self.outgoing[asked].tolist(), used, strict=True)
+        return [(r, o if out else s, out, split) for (s, r, o), out, split in triples]
+
+
+def line(served: Served) -> ModelLine:
+    """The model in the list of models."""
+    graph, opened = served.graph, served.opened
+    classes = len(opened.model.classes_) if opened.answers("classes") else 0
+    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
+    dataset = opened.about.get("dataset") or graph.name or "unnamed"
+    metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
+    figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
+    words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
+    about = (served.name, opened.task.name, list(opened.task.answers), opened.model.model.title, dataset, counts)
+    return ModelLine(*about, next(words, "not measured"))
+
+
+def details(served: Served) -> ModelDetails:
+    """The line, and everything to begin with."""
+    graph, opened, shown = served.graph, served.opened, served.shown
+    labels = graph.labels if opened.answers("classes") else None
+    relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
+    classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
+    return ModelDetails(
+        **asdict(line(served)),
+        seed=opened.about.get("seed", opened.model.seed),
+        created=opened.about.get("created"),
+        metrics=(opened.result or {}).get("metrics") or {},
+        relations=[RelationWithCount(r.name, r.title, n) for r, n in zip(served.relations, relations, strict=True)],
+        classes=[ClassWithCount(c.name, c.title, n) for c, n in zip(served.classes, classes, strict=False)],
+        calibration=served.calibration.as_dict(),
+        explain_methods=list(methods_of(opened)),
+        examples=ModelExamples(list(map(served.node, shown.nodes)), shown.words.get("relation")),
+    )
+
+
+def card(served: Served) -> str:
+    """The model card in Markdown; a few words where there was no run to make one of."""
+    about, graph = line(served), served.graph
+    counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
+    words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
+    try:
+        if served.opened.about:
+            return model_card(RunFolder(served.opened.path), served.opened.model)
+    except RgcnError as error:
+        words = f"No card could be made: {error}"
+    return f"# {served.name}\n\n{words}\n"

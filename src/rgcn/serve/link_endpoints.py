@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, NamedTuple, get_args
+from itertools import repeat
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple, get_args
 
 import torch
+from msgspec import Meta
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rgcn.answers.links import Known, answer_links, triple_probabilities
 from rgcn.errors import DataError
+from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
-from rgcn.serve.about import FEW, Shown
-from rgcn.serve.batching import Lane
-from rgcn.serve.desk import Desk
-from rgcn.serve.endpoints import Endpoints, Example, OnStep, endpoint
-from rgcn.serve.limits import AtMost
+from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.graph_endpoints import FEW
+from rgcn.serve.limits import Count, Many, NodeName, RelationName
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.route import Answer
-from rgcn.serve.served import Served
-from rgcn.serve.shapes import NODE_WORDS, RELATION_WORDS, Answered, Asked, Count, Name, Node, Relation, Scored, Split
-from rgcn.serve.writing import BOOL, SPLIT_BY_NUMBER, listed, number
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
+from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
 
 # Questions for so many answers go together, this many at a time: one for a thousand must not hold up those for ten.
 SIZES = ((16, 64), (128, 32), (1 << 30, 8))
 # Products with this many rows take longer than one with twelve: BLAS has no good kernel for them (measured, MKL).
 AWKWARD, FILLED_UP = range(3, 12), 12
 TRIPLES_AT_ONCE = 4096
+SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
 
-K_WORDS = "How many answers, best first."
-KNOWN_WORDS = "Answers that are training triples: `mark` them, or `drop` them."
-SPLIT_WORDS = "What the graph has the triple for, where it has splits: `valid` and `test` were kept from the model."
+K = Annotated[Count, Field(description="How many answers, best first; to each question.")]
+MarkOrDrop = Annotated[Known, Field(description="Answers that are training triples: `mark` them, or `drop` them.")]
 
 
-class LinkQuestion(Asked):
+class MissingEnd(QuestionShape):
     """A triple with one end missing: give a subject to ask for objects, an object to ask for subjects."""
 
-    relation: Name = Field(description=RELATION_WORDS)
-    subject: Name | None = Field(None, description="Asks for objects of (subject, relation, ?). " + NODE_WORDS)
-    object: Name | None = Field(None, description="Asks for subjects of (?, relation, object). " + NODE_WORDS)
+    relation: RelationName
+    subject: NodeName | None = Field(None, description="Asks for objects of (subject, relation, ?).")
+    object: NodeName | None = Field(None, description="Asks for subjects of (?, relation, object).")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -54,34 +53,41 @@ class LinkQuestion(Asked):
         return self
 
 
-class LinksQuery(LinkQuestion):
-    k: Count = Field(10, description=K_WORDS)
-    known: Known = Field("mark", description=KNOWN_WORDS)
+class LinksQuery(MissingEnd):
+    k: K = 10
+    known: MarkOrDrop = "mark"
 
 
-class LinksBody(Asked):
+class LinksBody(QuestionShape):
     """Triples with one end missing each."""
 
-    queries: Annotated[list[LinkQuestion], Field(min_length=1), AtMost("items")]
-    k: Annotated[int, Field(ge=1), AtMost("k")] = Field(10, description=K_WORDS + " For each question.")
-    known: Known = Field("mark", description=KNOWN_WORDS)
+    queries: Many[MissingEnd]
+    k: K = 10
+    known: MarkOrDrop = "mark"
 
 
-class NamedTriple(Asked):
+class NamedTriple(QuestionShape):
     """A triple by names."""
 
-    subject: Name = Field(description=NODE_WORDS)
-    relation: Name = Field(description=RELATION_WORDS)
-    object: Name = Field(description=NODE_WORDS)
+    subject: NodeName
+    relation: RelationName
+    object: NodeName
 
 
-class ScoreBody(Asked):
+class ScoreBody(QuestionShape):
     """Triples to be scored."""
 
-    triples: Annotated[list[NamedTriple], Field(min_length=1), AtMost("items")]
+    triples: Many[NamedTriple]
 
 
-class LinkQuery(Answered):
+IsKnown = Annotated[bool, Meta(description="Whether it is a training triple.")]
+SplitOfTriple = Annotated[
+    Split | None,
+    Meta(description="What the graph has the triple for, where it has splits: the model saw no `valid` and `test`."),
+]
+
+
+class UnderstoodQuery(AnswerShape):
     """The question as it was understood; what was asked for is null."""
 
     subject: Node | None
@@ -89,32 +95,35 @@ class LinkQuery(Answered):
     object: Node | None
 
 
-class ScoredLink(Scored):
-    known: bool = Field(description="Whether it is a training triple.")
-    split: Split | None = Field(description=SPLIT_WORDS)
+class Link(AnswerShape):
+    node: Annotated[Node, Meta(description="The answer.")]
+    score: Score
+    probability: Probability
+    known: IsKnown
+    split: SplitOfTriple
 
 
-class Link(ScoredLink):
-    node: Node = Field(description="The answer.")
+class LinkAnswer(AnswerShape):
+    query: UnderstoodQuery
+    links: Annotated[list[Link], Meta(description="Best first.")]
 
 
-class LinkAnswer(Answered):
-    query: LinkQuery
-    links: list[Link] = Field(description="Best first.")
-
-
-class LinkAnswers(Answered):
+class LinkAnswerList(AnswerShape):
     answers: list[LinkAnswer]
 
 
-class ScoredTriple(ScoredLink):
+class TripleScore(AnswerShape):
     subject: Node
     relation: Relation
     object: Node
+    score: Score
+    probability: Probability
+    known: IsKnown
+    split: SplitOfTriple
 
 
-class Scores(Answered):
-    triples: list[ScoredTriple]
+class Scores(AnswerShape):
+    triples: list[TripleScore]
 
 
 class LinkAsked(NamedTuple):
@@ -127,6 +136,7 @@ class LinkAsked(NamedTuple):
 
 
 Triple = tuple[int, int, int]
+Rated = tuple[Any, Any, bool, Any]
 
 
 class LinkEndpoints(Endpoints):
@@ -137,9 +147,13 @@ class LinkEndpoints(Endpoints):
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
         on_step("encoding the graph")
-        problem = served.opened.scorer().problem()
+        self._scorer = served.opened.scorer()
+        problem = self._scorer.problem()
         if problem is not None:
             raise DataError(f"{served.opened.path}: {problem}")
+        self._model: Any = SimpleNamespace(  # what every answer needs of the model, looked up once
+            graph_=served.graph, calibration_=served.calibration, scorer=lambda: self._scorer
+        )
         self._splits = KnownTriples.of_graph(served.graph)
         self._lanes = {
             (known, size): Lane((served.name, "links"), partial(self.answer, known=known), most)
@@ -155,41 +169,39 @@ class LinkEndpoints(Endpoints):
         """The lane for questions of this size."""
         return self._lanes[known, next(size for size, _ in SIZES if k <= size)]
 
-    @endpoint("GET", "links", LinksQuery, LinkAnswer)
-    async def predict_links(self, desk: Desk, query: LinksQuery) -> Answer:
+    @endpoint("GET", "links")
+    async def predict_links(self, desk: Desk, query: LinksQuery) -> LinkAnswer:
         """The most likely missing end of a triple: of (subject, relation, ?) or (?, relation, object)."""
-        return Answer((await desk.ask(self.lane(query.known, query.k), [self._asked(query, query.k)]))[0])
+        asked = [self._asked(query, query.k)]
+        return (await desk.ask(self.lane(query.known, query.k), asked))[0]  # type: ignore[no-any-return]
 
-    @endpoint("POST", "links", LinksBody, LinkAnswers)
-    async def predict_many_links(self, desk: Desk, body: LinksBody) -> Answer:
+    @endpoint("POST", "links")
+    async def predict_many_links(self, desk: Desk, body: LinksBody) -> LinkAnswerList:
         """The most likely missing ends of many triples."""
         rows, most = len(body.queries) * min(body.k, self.served.graph.num_nodes), desk.limits.links
         if rows > most:
             words = f"{len(body.queries):,} queries with k = {body.k:,} are {rows:,} links; one answer holds at most"
             raise Refusal("invalid", f"{words} {most:,}: ask in several requests")
         asked = await desk.resolved(body.queries, lambda query: self._asked(query, body.k))
-        return Answer(b'{"answers":' + listed(await desk.ask(self.lane(body.known, body.k), asked)) + b"}")
+        return LinkAnswerList(list(await desk.ask(self.lane(body.known, body.k), asked)))
 
-    @endpoint("POST", "score", ScoreBody, Scores)
-    async def score(self, desk: Desk, body: ScoreBody) -> Answer:
+    @endpoint("POST", "score")
+    async def score(self, desk: Desk, body: ScoreBody) -> Scores:
         """How given triples score, and whether the graph has them."""
         triples = await desk.resolved(body.triples, self._triple)
-        return Answer(b'{"triples":' + listed(await desk.ask(self._scores, triples)) + b"}")
+        return Scores(list(await desk.ask(self._scores, triples)))
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         triple = {key: shown.words[key] for key in ("subject", "relation", "object")}
         ends = {key: triple[key] for key in ("subject", "relation")}
-        links = json.loads(self.answer([LinkAsked(shown.node, shown.relation, True, FEW)], "mark")[0])
-        scored = json.loads(self.scored([(shown.node, shown.relation, shown.object)])[0])
+        links = self.answer([LinkAsked(*shown.triple[:2], True, FEW)], "mark")
         return {
-            "GET links": ({**ends, "k": FEW}, links),
-            "POST links": ({"queries": [ends], "k": FEW}, {"answers": [links]}),
-            "POST score": ({"triples": [triple]}, {"triples": [scored]}),
+            "GET links": ({**ends, "k": FEW}, links[0]),
+            "POST links": ({"queries": [ends], "k": FEW}, LinkAnswerList(links)),
+            "POST score": ({"triples": [triple]}, Scores(self.scored([shown.triple]))),
         }
 
-    # -- names to numbers, on the event loop -------------------------------------------------------------
-
-    def _asked(self, query: LinkQuestion, k: int) -> LinkAsked:
+    def _asked(self, query: MissingEnd, k: int) -> LinkAsked:
         names, given = self.served.names, query.object if query.subject is None else query.subject
         assert given is not None
         return LinkAsked(names.node(given), names.relation(query.relation), query.subject is not None, k)
@@ -198,62 +210,37 @@ class LinkEndpoints(Endpoints):
         names = self.served.names
         return names.node(named.subject), names.relation(named.relation), names.node(named.object)
 
-    # -- in the model's thread ---------------------------------------------------------------------------
-
-    def answer(self, asked: list[LinkAsked], known: Known) -> list[bytes]:
-        """Questions → the JSON of their answers."""
+    def answer(self, asked: list[LinkAsked], known: Known) -> list[LinkAnswer]:
+        """In the model's thread."""
         filled = [*asked, *[asked[0]] * (FILLED_UP - len(asked))] if len(asked) in AWKWARD else asked
         given, relation, objects, k = zip(*filled, strict=True)
         questions = Questions(torch.tensor(given), torch.tensor(relation), torch.tensor(objects))
-        found = answer_links(self.served.opened, questions, max(k), known)
-        own, is_object = questions.node[:, None], questions.asks_objects()[:, None]
+        found = answer_links(self._model, questions, max(k), known)
+        own, is_object = questions.node[:, None], torch.tensor(objects)[:, None]
         subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
         triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
-        splits = self._splits.split_of(triples).tolist()
-        nodes, scores, marks = found.node.tolist(), found.score.tolist(), found.known.tolist()
-        shares = (
-            [[None] * found.node.shape[1]] * len(nodes) if found.probability is None else found.probability.tolist()
-        )
-        return list(map(self._written, asked, nodes, scores, shares, marks, splits))  # without what only fills up
+        shares = repeat(None) if found.probability is None else found.probability.tolist()
+        rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), self._splits.split_of(triples).tolist())
+        return list(map(self._answered, asked, found.node.tolist(), rated))  # without what only fills up
 
-    def _written(
-        self,
-        asked: LinkAsked,
-        nodes: list[int],
-        scores: list[float],
-        shares: Sequence[float | None],
-        known: list[bool],
-        splits: list[int],
-    ) -> bytes:
-        piece, given = self.served.pieces.node, self.served.pieces.node(asked.given)
-        links = [
-            b'{"node":%b,"score":%.6g,"probability":%b,"known":%b,"split":%b}'
-            % (piece(node), score, number(share), BOOL[is_known], SPLIT_BY_NUMBER[split])
-            for node, score, share, is_known, split in zip(
-                nodes[: asked.k], scores, shares, known, splits, strict=False
-            )
-            if node >= 0
-        ]
-        return b'{"query":{"subject":%b,"relation":%b,"object":%b},"links":[%b]}' % (
-            given if asked.for_objects else b"null",
-            self.served.pieces.relations[asked.relation],
-            b"null" if asked.for_objects else given,
-            b",".join(links),
-        )
+    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated]) -> LinkAnswer:
+        node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)
+        ends = (given, relation, None) if asked.for_objects else (None, relation, given)
+        found = zip(nodes[: asked.k], rated, strict=False)
+        return LinkAnswer(UnderstoodQuery(*ends), [Link(node(number), *rest) for number, rest in found if number >= 0])
 
-    def scored(self, triples: list[Triple]) -> list[bytes]:
-        """Triples → the JSON of each with its score."""
-        opened, ids = self.served.opened, torch.tensor(triples)
+    def scored(self, triples: list[Triple]) -> list[TripleScore]:
+        ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations
         with torch.no_grad():
-            scores = opened.scorer().triple_scores(ids).cpu()
-            found = triple_probabilities(opened, ids, scores)
-        shares = [None] * len(triples) if found is None else found.tolist()
+            scores = self._scorer.triple_scores(ids).cpu()
+            found = triple_probabilities(self._model, ids, scores)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
-        node, relations = self.served.pieces.node, self.served.pieces.relations
-        return [
-            b'{"subject":%b,"relation":%b,"object":%b,"score":%.6g,"probability":%b,"known":%b,"split":%b}'
-            % (node(s), relations[r], node(o), score, number(share), BOOL[is_known], SPLIT_BY_NUMBER[split])
-            for (s, r, o), score, share, is_known, split in zip(
-                triples, scores.tolist(), shares, known, self._splits.split_of(ids).tolist(), strict=True
-            )
-        ]
+        shares, splits = None if found is None else found.tolist(), self._splits.split_of(ids).tolist()
+        rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)
+        return [TripleScore(node(s), relations[r], node(o), *rest) for (s, r, o), rest in rated]
+
+
+def _rated(scores: list[float], shares: list[float] | None, known: list[bool], splits: list[int]) -> Iterable[Rated]:
+    """What is said of each triple: its score, its probability, whether it is known, and its split."""
+    probabilities = repeat(None) if shares is None else six_digits(shares)
+    return zip(six_digits(scores), probabilities, known, map(SPLIT_OF.__getitem__, splits), strict=False)

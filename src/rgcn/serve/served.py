@@ -1,47 +1,173 @@
-"""A model as the server holds it: loaded once, everything looked up that can be looked up."""
+"""A model as the server holds it, and its groups of endpoints: questions of one kind with all that belongs to them.
+
+Which groups a model has, its task decides: one for each kind of question that it answers, and one of its own where it
+brings one (`brings = {"Endpoints": "package.module:Class"}`). Nothing here knows which tasks there are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
+
+import numpy as np
+from starlette.responses import Response
+
+from rgcn.axes import imported
+from rgcn.graph import NodeKind
 from rgcn.predict import OpenModel
-from rgcn.serve.endpoints import Endpoints, Handler, OnStep, groups_of
-from rgcn.serve.facts import Facts
 from rgcn.serve.refusals import Refusal
-from rgcn.serve.writing import Pieces
+from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation
+from rgcn.tasks.task import Task
+
+# What every model is asked, and what one is asked whose task answers a kind of question.
+OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
+OF_KIND = {
+    "classes": "rgcn.serve.class_endpoints:ClassEndpoints",
+    "links": "rgcn.serve.link_endpoints:LinkEndpoints",
+}
+OF_A_MODEL = "/api/models/{model}/"
+# Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
+MOST_PREPARED, MOST_SHOWN = 300_000, 5
+OnStep = Callable[[str], None]
+Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
+Handler = Callable[..., Awaitable[AnswerShape | Response]]
+H = TypeVar("H", bound=Handler)
+
+
+class Endpoint(NamedTuple):
+    """What can be asked at a path."""
+
+    key: str  # "GET links", where the path is below that of a model, "GET /api/health" where it is not
+    method: str
+    path: str
+    asked: type[QuestionShape] | None  # the parameters of a GET, the body of a POST; None where there are none
+    answer: type[AnswerShape] | None  # its shape; None where it is no JSON
+    handler: str  # name of the method that answers
+    words: str  # its docstring, for the OpenAPI document
+    parameters: tuple[str, ...]
+    tag: str = ""
+
+
+def endpoint(method: str, path: str) -> Callable[[H], H]:
+    """Marks a method of a group that answers: `async def links(self, desk: Desk, query: LinksQuery) -> LinkAnswer`.
+
+    What it takes and gives back is what the endpoint declares.
+    """
+
+    def marked(handler: H) -> H:
+        kinds = [kind for kind in get_type_hints(handler).values() if isinstance(kind, type)]
+        asked = next((kind for kind in kinds if issubclass(kind, QuestionShape)), None)
+        answer = next((kind for kind in kinds if issubclass(kind, AnswerShape)), None)
+        whole = path if path.startswith("/") else (OF_A_MODEL + path).removesuffix("/")
+        fields = asked.model_fields if method == "GET" and asked is not None else {}
+        parameters = tuple(field.alias or name for name, field in fields.items())
+        handler.endpoint = Endpoint(  # type: ignore[attr-defined]
+            f"{method} {path}", method, whole, asked, answer, handler.__name__, handler.__doc__ or "", parameters
+        )
+        return handler
+
+    return marked
+
+
+class Endpoints:
+    """The endpoints of one group, for one served model.
+
+    Made when the model is loaded, which is the time to compute what the first question would otherwise wait for;
+    DataError where the model cannot be asked. Methods marked as an `endpoint` answer on the event loop: what takes
+    longer than a millisecond they put into a `Lane` and ask the desk for (`await desk.ask(lane, questions)`).
+    """
+
+    tag: ClassVar[str]  # under which the OpenAPI document lists them
+
+    def __init__(self, served: Served, on_step: OnStep) -> None:
+        self.served = served
+
+    @classmethod
+    def declared(cls) -> list[Endpoint]:
+        """Every endpoint of the group."""
+        functions = [function for base in reversed(cls.__mro__) for function in vars(base).values()]
+        found = [function.endpoint._replace(tag=cls.tag) for function in functions if hasattr(function, "endpoint")]
+        return list({endpoint.key: endpoint for endpoint in found}.values())
+
+    def handlers(self) -> dict[str, Handler]:
+        """What answers, by `Endpoint.key`."""
+        return {endpoint.key: getattr(self, endpoint.handler) for endpoint in self.declared()}
+
+    def examples(self, shown: Shown) -> dict[str, Example]:
+        """Examples by `Endpoint.key`, about the things that are shown: they must work when they are tried."""
+        return {}
 
 
 class Served:
-    """One model, what all its endpoints share, and the groups of them that it has.
+    """One model, loaded once: what all its endpoints share, and the groups of them that it has.
 
     names     what people type → numbers
-    pieces    the JSON of nodes, relations and classes
-    facts     every node's triples
+    node      a node as answers have it, by its number; likewise relations, classes
+    shown     what examples are about
     handlers  what answers, by `Endpoint.key`
     """
 
     def __init__(self, opened: OpenModel, name: str | None = None, on_step: OnStep = lambda what: None) -> None:
-        self.opened, self.name, self.graph = opened, name or opened.name, opened.graph
+        graph = opened.graph
+        self.opened, self.name, self.graph = opened, name or opened.name, graph
         on_step("calibrating")
         self.calibration = opened.calibration
         on_step("indexing names")
         self.names = opened.names
         self.names.prepare()
-        self.pieces = Pieces(opened)
-        self.facts = Facts.of(self.graph)
+        self.node: Callable[[int], Node] = lambda number: Node(**opened.describe(number))
+        if graph.num_nodes <= MOST_PREPARED:
+            self.node = [self.node(number) for number in range(graph.num_nodes)].__getitem__
+        self.relations = [Relation(**opened.describe_relation(number)) for number in range(graph.num_relations)]
+        classes = 0 if graph.labels is None else graph.labels.num_classes
+        self.classes = [Class(**opened.describe_class(number)) for number in range(classes)]
+        self.shown = Shown(self)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
         self.handlers: dict[str, Handler] = {}
         for group in self.groups:
             self.handlers |= group.handlers()
 
-    def handler(self, key: str) -> Handler:
-        """What answers at an endpoint, "GET links"; a refusal that says what can be asked where nothing does."""
-        found = self.handlers.get(key)
-        if found is None:
-            raise self.cannot(f"/{key.partition(' ')[2]}")
-        return found
-
     def cannot(self, what: str) -> Refusal:
         """The answer to a question that this model's task does not answer."""
-        paths = dict.fromkeys(f"/{path}" for path in (key.partition(" ")[2] for key in self.handlers) if path)
-        task = self.opened.task.name
-        words = f"the model {self.name!r} is for {task} and does not answer {what}: ask it {', '.join(paths)}"
+        places = dict.fromkeys(key.partition(" ")[2] for key in self.handlers)
+        paths = ", ".join(f"/{place}" for place in places if place)
+        words = f"the model {self.name!r} is for {self.opened.task.name} and does not answer {what}: ask it {paths}"
         return Refusal("wrong_task", f"{words}, or ask another model")
+
+
+class Shown:
+    """Something to begin with, and what the examples of a model's endpoints are about.
+
+    nodes   a few well-connected ones; of a graph with labels, those that have one
+    triple  one of the first node with the relation of which it is most often the subject, where there is one
+    words   what stands for a parameter of some name, where an example does not say
+    """
+
+    def __init__(self, served: Served) -> None:
+        graph, labels = served.graph, served.graph.labels
+        subject, relation, object_ = graph.triples.T
+        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
+        if graph.node_kinds is not None:
+            worth[graph.node_kinds != NodeKind.IRI] = -1
+        if labels is not None:
+            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
+        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:MOST_SHOWN].tolist()
+        first = self.nodes[0]
+        used = relation[subject == first] if (subject == first).any() else relation
+        often = int(np.bincount(used, minlength=1).argmax())
+        linked = object_[(subject == first) & (relation == often)]
+        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
+        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
+        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
+        self.words["object"] = graph.nodes[self.triple[2]]
+        if labels is not None and len(labels.names):
+            self.words["class"] = labels.names[0]
+        if len(used):
+            self.words["relation"] = graph.relations[often]
+
+
+def groups_of(task: Task | None) -> list[type[Endpoints]]:
+    """The groups that a model of this task has; without a task the built-in ones, whatever is served."""
+    kinds = OF_KIND if task is None else [kind for kind in task.answers if kind in OF_KIND]
+    own = [task.brings["Endpoints"]] if task is not None and "Endpoints" in task.brings else []
+    return [imported(place) for place in (*OF_ALL, *(OF_KIND[kind] for kind in kinds), *own)]

@@ -1,23 +1,154 @@
-"""From run folders to a server that listens: loading, the socket, signals, the end."""
+"""The server: models, threads, endpoints, page and gate put together, and a process that listens."""
 
 from __future__ import annotations
 
 import gc
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from importlib import resources
+from importlib.abc import Traversable
+from itertools import count
 from pathlib import Path
 from types import FrameType
+from typing import Any, Literal
 
 import torch
 import uvicorn
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
 from rgcn.predict import open_model
 from rgcn.serve.address import Address, bound_socket, url_of
-from rgcn.serve.app import create_app
+from rgcn.serve.batching import Batcher, Desk
+from rgcn.serve.gate import Gate, ServerMetrics
+from rgcn.serve.graph_endpoints import ModelLine, line
 from rgcn.serve.limits import Limits
-from rgcn.serve.protocol import protocol_for
-from rgcn.serve.served import Served
+from rgcn.serve.openapi import openapi
+from rgcn.serve.refusals import Refusal
+from rgcn.serve.routing import JSON, Asking, all_endpoints
+from rgcn.serve.served import Endpoints, Example, Served, Shown, endpoint
+from rgcn.serve.shapes import AnswerShape
+from rgcn.serve.slow_clients import protocol_for
+from rgcn.version import __version__
+
+PAGE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+def create_app(
+    models: Iterable[Served],
+    limits: Limits | None = None,
+    *,
+    token: str | None = None,
+    hosts: Iterable[str] | None = None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> Gate:
+    """An ASGI application over loaded models.
+
+    token     that /api and /metrics ask for
+    hosts     names that may stand in the Host header; None for any
+    on_ready  called when it begins to answer
+    """
+    limits, metrics = limits or Limits(), ServerMetrics()
+    quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch, questions=limits.questions)
+    slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, "explanations are being made")
+    desk = Desk(models, quick, slow, limits)
+    metrics.served(desk.models.values())
+    metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: len(quick))
+    metrics.watch("rgcn_waiting_questions", "Questions of those requests.", lambda: quick.questions_waiting)
+    metrics.watch("rgcn_explaining", "Requests that wait for an explanation.", lambda: len(slow))
+    metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: len(desk.kept))
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        on_ready()
+        yield
+        quick.stop()
+        slow.stop()
+
+    own = ServerEndpoints(desk, metrics)
+    endpoints = all_endpoints(desk, own)
+    own.document = Response(openapi(endpoints, desk, own), media_type=JSON)
+    return Gate(Asking(endpoints, desk, own), Router(lifespan=lifespan), metrics, token, hosts)
+
+
+class Health(AnswerShape):
+    status: Literal["ok"]
+    version: str
+    uptime_s: float
+    models: list[str]
+
+
+class Models(AnswerShape):
+    models: list[ModelLine]
+
+
+class PageFile(Response):
+    """A file of the explorer page, held in memory; where the browser has it already, only that it is the same."""
+
+    def __init__(self, file: Traversable) -> None:
+        body = file.read_bytes()
+        etag = f'"{sha256(body).hexdigest()[:20]}"'
+        super().__init__(body, headers={"etag": etag}, media_type=PAGE_TYPES[file.name.rpartition(".")[2]])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        etag = self.headers["etag"]
+        if etag in Headers(scope=scope).get("if-none-match", ""):
+            await Response(None, 304, {"etag": etag}, self.media_type)(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+class ServerEndpoints(Endpoints):
+    """Health and the list of models; the page with its files, the figures and the document."""
+
+    tag = "server"
+    document: Response
+
+    def __init__(self, desk: Desk, metrics: ServerMetrics) -> None:
+        self._began, self._metrics, self._names = time.monotonic(), metrics, list(desk.models)
+        self._models = Models([line(served) for served in desk.models.values()])
+        # Read now, so that no request reaches the file system.
+        self._files = {file.name: PageFile(file) for file in (resources.files("rgcn.serve") / "explorer").iterdir()}
+        self._page = self._files.pop("index.html")
+
+    @endpoint("GET", "/api/health")
+    async def health(self, desk: Desk) -> Health:
+        """Whether the server is up, since when, and with which models."""
+        return Health("ok", __version__, round(time.monotonic() - self._began, 1), self._names)
+
+    @endpoint("GET", "/api/models")
+    async def list_models(self, desk: Desk) -> Models:
+        """The served models, a line each."""
+        return self._models
+
+    def examples(self, shown: Shown) -> dict[str, Example]:
+        health = Health("ok", __version__, 12.5, self._names)
+        return {"GET /api/health": ({}, health), "GET /api/models": ({}, Models(self._models.models[:1]))}
+
+    @endpoint("GET", "/")
+    async def page(self, desk: Desk) -> Response:
+        return self._page
+
+    @endpoint("GET", "/assets/{file}")
+    async def asset(self, desk: Desk, file: str) -> Response:
+        if file in self._files:
+            return self._files[file]
+        raise Refusal("not_found", "there is no such file: the page is at /, the API under /api")
+
+    @endpoint("GET", "/metrics")
+    async def figures(self, desk: Desk) -> Response:
+        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @endpoint("GET", "/openapi.json")
+    async def described(self, desk: Desk) -> Response:
+        return self.document
 
 
 def load_models(
@@ -29,8 +160,7 @@ def load_models(
     on_step: Callable[[str], None] = lambda what: None,
 ) -> list[Served]:
     """Every run opened and made ready, each under the name of its folder (`distinct_names`)."""
-    models: list[Served] = []
-    folders = list(runs)
+    models, folders = list[Served](), list(runs)
     for run, name in zip(folders, distinct_names([run.resolve().name for run in folders]), strict=True):
         on_step(f"{name}: loading from {run}")
         opened = open_model(run, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
@@ -44,31 +174,19 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     >>> distinct_names(["world", "world", "world-2"])
     ['world', 'world-3', 'world-2']
     """
-    taken, given, found = set(names), set[str](), []
+    given: list[str] = []
     for name in names:
-        own, number = name, 1
-        while own in given or (number > 1 and own in taken):
-            number += 1
-            own = f"{name}-{number}"
-        given.add(own)
-        found.append(own)
-    return found
+        numbered = (f"{name}-{number}" for number in count(2))
+        free = (own for own in numbered if own not in given and own not in names)
+        given.append(next(free) if name in given else name)
+    return given
 
 
 class Server(uvicorn.Server):
     """uvicorn, which ends without raising the signal again: a server that was asked to stop and did has not failed."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_ready()
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            self.force_exit = True
             # Threads may be in the middle of a long computation: nothing they hold needs to be saved.
             os._exit(128 + sig)
         self.should_exit = True
@@ -89,7 +207,8 @@ def serve(
     listening = listening or bound_socket(address)
     if threads is not None:
         torch.set_num_threads(threads)
-    app = create_app(models, limits, token=address.token, hosts=address.hosts)
+    url = url_of(address, listening)
+    app = create_app(models, limits, token=address.token, hosts=address.hosts, on_ready=lambda: on_ready(url))
     config = uvicorn.Config(
         app,
         http=protocol_for(limits),
@@ -102,14 +221,12 @@ def serve(
         timeout_keep_alive=int(limits.idle),
         timeout_graceful_shutdown=int(limits.stopping),
     )
-    address_in_words = url_of(address, listening)
-    server = Server(config, lambda: on_ready(address_in_words))
     # The models' millions of names live as long as the process: looking through them for garbage stops the world for
     # a quarter of a second each time.
     gc.collect()
     gc.freeze()
     try:
-        server.run(sockets=[listening])
+        Server(config).run(sockets=[listening])
     finally:
         gc.unfreeze()
         listening.close()

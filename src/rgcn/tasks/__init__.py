@@ -6,47 +6,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rgcn.tasks.epoch import Epoch
-    from rgcn.tasks.estimator import Estimator
-    from rgcn.tasks.link_classifier import LinkClassifier
-    from rgcn.tasks.link_predictor import LinkPredictor, ScoredTriple
-    from rgcn.tasks.node_classifier import NodeClassifier, NodePrediction
-    from rgcn.tasks.storage import load_model
-    from rgcn.tasks.task import Metric, Task, task_of
+    from rgcn.tasks.estimator import Estimator as Estimator
+    from rgcn.tasks.link_classifier import LinkClassifier as LinkClassifier
+    from rgcn.tasks.link_predictor import LinkPredictor as LinkPredictor
+    from rgcn.tasks.link_predictor import ScoredTriple as ScoredTriple
+    from rgcn.tasks.node_classifier import NodeClassifier as NodeClassifier
+    from rgcn.tasks.node_classifier import NodePrediction as NodePrediction
+    from rgcn.tasks.storage import load_model as load_model
+    from rgcn.tasks.task import Epoch as Epoch
+    from rgcn.tasks.task import Metric as Metric
+    from rgcn.tasks.task import Task as Task
+    from rgcn.tasks.task import task_of as task_of
 
-# A list of runs needs to know what a task is called, and not PyTorch.
+# Imported when asked for: a list of runs needs to know what a task is called, and not PyTorch.
 _FILES = {
-    "Epoch": "epoch",
-    "Estimator": "estimator",
-    "LinkClassifier": "link_classifier",
-    "LinkPredictor": "link_predictor",
-    "Metric": "task",
-    "NodeClassifier": "node_classifier",
-    "NodePrediction": "node_classifier",
-    "ScoredTriple": "link_predictor",
-    "Task": "task",
-    "load_model": "storage",
-    "task_of": "task",
+    "estimator": ("Estimator",),
+    "link_classifier": ("LinkClassifier",),
+    "link_predictor": ("LinkPredictor", "ScoredTriple"),
+    "node_classifier": ("NodeClassifier", "NodePrediction"),
+    "storage": ("load_model",),
+    "task": ("Epoch", "Metric", "Task", "task_of"),
 }
-
-__all__ = [
-    "Epoch",
-    "Estimator",
-    "LinkClassifier",
-    "LinkPredictor",
-    "Metric",
-    "NodeClassifier",
-    "NodePrediction",
-    "ScoredTriple",
-    "Task",
-    "load_model",
-    "task_of",
-]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module 'rgcn.tasks' has no attribute {name!r}")
-    value = getattr(import_module(f"rgcn.tasks.{_FILES[name]}"), name)
-    globals()[name] = value
-    return value
+    for file, names in _FILES.items():
+        if name in names:
+            return globals().setdefault(name, getattr(import_module(f"rgcn.tasks.{file}"), name))
+    raise AttributeError(f"module 'rgcn.tasks' has no attribute {name!r}")

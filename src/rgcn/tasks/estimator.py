@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.config import Section, validated
-from rgcn.config_choices import choices
+from rgcn.config import Scheme, Section, validated
+from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
-from rgcn.tasks.devices import choose_device
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.fitting import Fitting
-from rgcn.tasks.task import Task, task_of
+from rgcn.tasks.fitting import Fitting, Schedule
+from rgcn.tasks.task import Epoch, Task, task_of
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
-    from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+    from rgcn.nn.encoders import Encoder
     from rgcn.scoring import Scorer
 
 OnEpoch = Callable[[Epoch], bool | None]
@@ -32,12 +30,40 @@ Nodes = Iterable[str | int]
 Part = TypeVar("Part")
 
 
+class SharedSettings(TypedDict, total=False):
+    """Keyword arguments of every estimator, so that a type checker knows them; `rgcn.config` says what each one means.
+
+    A test holds them to the fields there.
+    """
+
+    encoder: str | type[Encoder]
+    layers: int
+    embedding: int
+    bases: int | None
+    blocks: int | None
+    normalization: Literal["relation", "node", "direction", "none"]
+    aggregation: Literal["sum", "mean"]
+    inverse: bool
+    self_loops: bool
+    bias: bool
+    init: Scheme
+    gain: float
+    options: dict[str, Any]
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    edge_dropout: float
+    self_loop_dropout: float
+    patience: int | None
+    device: str
+    deterministic: bool
+
+
 class Estimator(ABC):
     """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn.
 
-    task                          the name of its task
     model_section, training_section   the sections its settings belong to
-    own_settings                  further settings, which it takes itself, with their defaults
+    own_settings                      further settings, which it takes itself, with their defaults
     """
 
     task: ClassVar[str]
@@ -56,34 +82,30 @@ class Estimator(ABC):
 
         trusted  the settings are the user's own: classes they name by their dotted names may be imported
         """
-        owner = type(self).__name__
-        given = dict(settings)
-        name = given.pop("model", None)
-        in_model, in_training = self.model_section.model_fields, self.training_section.model_fields
-        unknown = [key for key in given if key not in {**in_model, **in_training, **self.own_settings} or key == "name"]
-        if unknown:
-            known = sorted({"model", *in_model, *in_training, *self.own_settings} - {"name"})
-            close = close_matches(unknown[0], known)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"{owner} has no setting {unknown[0]!r}; {hint}")
-        of_model = {key: value for key, value in given.items() if key in in_model}
-        self.model = validated(self.model_section, of_model if name is None else {"name": name, **of_model}, owner)
-        of_training = {key: value for key, value in given.items() if key in in_training}
-        self.training = validated(self.training_section, of_training, owner)
+        owner, sections = type(self).__name__, (self.model_section, self.training_section)
+        given = {key: value for key, value in settings.items() if key != "model"}
+        known = {*sections[0].model_fields, *sections[1].model_fields, *self.own_settings} - {"name"}
+        unknown = next((key for key in given if key not in known), None)
+        if unknown is not None:
+            close = close_matches(unknown, sorted(known | {"model"}))
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known | {'model'}))}"
+            raise ConfigError(f"{owner} has no setting {unknown!r}; {hint}")
+        if settings.get("model") is not None:
+            given["name"] = settings["model"]
+        self.model, self.training = (
+            validated(section, {key: value for key, value in given.items() if key in section.model_fields}, owner)
+            for section in sections
+        )
         if trusted:
             for _, axis, choice in (*choices(self.model), *choices(self.training)):
                 axis.find(choice, trusted=True)
         for key, default in self.own_settings.items():
             setattr(self, key, given.get(key, default))
-        self._check_settings()
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
         self._network: Any = None
         self._calibration: Calibration | None = None
-
-    def _check_settings(self) -> None:  # noqa: B027
-        """Refuse own settings that cannot be; none, unless an estimator has some."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -106,8 +128,6 @@ class Estimator(ABC):
         self._configure({**kept, **settings}, trusted=True)
         return self
 
-    # -- what was fitted ---------------------------------------------------------------------------------
-
     def _fitted(self, part: Part | None) -> Part:
         if part is None:
             raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
@@ -120,7 +140,6 @@ class Estimator(ABC):
 
     @property
     def network_(self) -> Any:
-        """The network."""
         return self._fitted(self._network)
 
     @property
@@ -160,21 +179,34 @@ class Estimator(ABC):
             fitting.finish()
         return self
 
-    @abstractmethod
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
+        trainer, training = self.prepare(kg).trainer(), self.training
+        keeping = self.task_().watch(training), training.keeps_best, training.patience
+        schedule = Schedule(training.epochs, *keeping, **self._measuring(trainer))
+        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod
     def prepare(self, kg: KnowledgeGraph) -> Self:
         """Everything before the first step: check the graph, build the operator and the untrained network."""
+
+    @abstractmethod
+    def trainer(self) -> Any:
+        """What takes the steps, for loops of one's own; after `prepare`."""
+
+    @abstractmethod
+    def _measuring(self, trainer: Any) -> dict[str, Any]:
+        """When a training reports and measures, as `Schedule` takes it."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Figures that a report of the training may have, besides the loss."""
 
-    def _operator(self, graph: KnowledgeGraph, split: str = "all") -> RelationalAdjacency:
-        return RelationalAdjacency.from_graph(
+    def _begin(self, graph: KnowledgeGraph, split: str = "all") -> tuple[RelationalAdjacency, torch.Generator]:
+        """A fresh start on this graph: the operator of a split's triples, and where initial weights come from."""
+        self._graph, self._network, self.history_, self._calibration = graph, None, [], None
+        self._adjacency = RelationalAdjacency.from_graph(
             graph,
             split=split,
             inverse=self.model.inverse,
@@ -183,6 +215,7 @@ class Estimator(ABC):
             aggregation=self.model.aggregation,
             device=choose_device(self.training.device),
         )
+        return self._adjacency, torch.Generator().manual_seed(self.seed)
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -250,7 +283,6 @@ class Estimator(ABC):
 
     @calibration_.setter
     def calibration_(self, calibration: Calibration) -> None:
-        """Where it was fitted before and kept."""
         self._calibration = calibration
 
     # -- vectors -----------------------------------------------------------------------------------------
@@ -276,11 +308,6 @@ class Estimator(ABC):
         raise DataError(f"{self.model.title} has no weights of a relation's own that could be compared")
 
     # -- a graph that has grown --------------------------------------------------------------------------
-
-    @property
-    def source_(self) -> EmbeddingInput | FeatureInput | nn.Module | None:
-        """What nodes bring of their own."""
-        return getattr(self.network_, "source", None)
 
     def cannot_extend(self) -> str | None:
         """Why it cannot answer for nodes it was not trained with; None where it can."""
@@ -328,3 +355,12 @@ def one_hot_words(instead: str) -> str:
 
 def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
     return torch.from_numpy(np.array(array)).to(device)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device {name!r} was asked for, but PyTorch sees no GPU here; use cpu or auto")
+    return torch.device(name)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.errors import DataError
-from rgcn.tasks.epoch import Epoch
-from rgcn.tasks.task import Metric
+from rgcn.tasks.task import Epoch, Metric
+
+# Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
+WARM_UP = 3
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -35,31 +41,30 @@ class TrainingState:
         return {name[cut:]: tensor for name, tensor in self.tensors.items() if name.startswith(f"{prefix}/")}
 
 
-class Trainer(Protocol):
+class Trainer(ABC):
     """What takes the steps of a task; everything random in it comes from `generator`."""
 
-    @property
-    def network(self) -> nn.Module: ...
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer: ...
-
-    @property
-    def generator(self) -> torch.Generator: ...
-
-    def running(self) -> AbstractContextManager[object]:
-        """Held while steps are taken; batches may be made ahead meanwhile."""
-
+    @abstractmethod
     def step(self) -> Tensor:
         """Take one step; its loss before it, on the device, not waited for."""
 
+    def running(self) -> AbstractContextManager[object]:
+        """Held while steps are taken; batches may be made ahead meanwhile."""
+        return nullcontext()
+
     def figures(self) -> dict[str, float]:
         """What is known of the last step besides its loss; asked only where it is reported."""
+        return {}
 
     def state(self) -> dict[str, Any]:
         """Plain values that the next steps depend on, besides weights, optimizer and generator."""
+        return {}
 
-    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
+    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:  # noqa: B027
         """Stand where another trainer stood; before the first step."""
 
 
@@ -68,61 +73,31 @@ class Schedule:
     """When a training reports and measures, and what it keeps.
 
     steps         how many there are at most
-    report_every  steps between reports; a measurement is always reported, and so is the last step
-    measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
-    measure_every steps between measurements
     watch         the figure that tells which weights are best
     keep_best     whether to go back to them in the end
     patience      measurements without a better one after which to stop
+    report_every  steps between reports; a measurement is always reported, and so is the last step
+    measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
+    measure_every steps between measurements
     """
 
     steps: int
     watch: Metric
+    keep_best: bool = False
+    patience: int | None = None
     report_every: int = 1
     measure: Callable[[], dict[str, float]] | None = None
     measure_every: int = 1
-    keep_best: bool = False
-    patience: int | None = None
 
 
+@dataclass
 class BestWeights:
-    """The weights with the best validation figure so far, and how long ago that was.
+    """The weights with the best validation figure so far, its step, and how many measurements ago that was."""
 
-    Without offers nothing is remembered and nothing stops.
-    """
-
-    def __init__(self, network: nn.Module, watch: Metric, patience: int | None) -> None:
-        self.network, self.watch, self.patience = network, watch, patience
-        self.figure: float | None = None
-        self.step = self.waited = 0
-        self.weights: dict[str, Tensor] | None = None
-
-    def offer(self, figure: float, step: int) -> None:
-        """Remember the network as it is, if this is its best figure."""
-        if self.figure is None or self.watch.better(figure, self.figure):
-            self.figure, self.step, self.waited = figure, step, 0
-            self.weights = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
-        else:
-            self.waited += 1
-
-    @property
-    def exhausted(self) -> bool:
-        return self.patience is not None and self.waited >= self.patience
-
-    def put_back(self) -> None:
-        if self.weights is not None:
-            self.network.load_state_dict(self.weights)
-
-    def state(self) -> TrainingState:
-        tensors = {f"best/{name}": tensor for name, tensor in (self.weights or {}).items()}
-        return TrainingState(tensors, {"best": {"figure": self.figure, "step": self.step, "waited": self.waited}})
-
-    def restore(self, state: TrainingState) -> None:
-        kept = state.values["best"]
-        self.figure, self.step, self.waited = kept["figure"], kept["step"], kept["waited"]
-        weights = state.part("best")
-        device = next(self.network.parameters()).device
-        self.weights = {name: tensor.to(device) for name, tensor in weights.items()} or None
+    figure: float | None = None
+    step: int = 0
+    waited: int = 0
+    weights: dict[str, Tensor] | None = None
 
 
 class Fitting:
@@ -143,7 +118,7 @@ class Fitting:
         self.trainer, self.schedule, self.seed, self.history = trainer, schedule, seed, history
         self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
         self.deterministic, self.steps, self.steps_taken = deterministic, schedule.steps, 0
-        self.best = BestWeights(self.network, schedule.watch, schedule.patience)
+        self.best = BestWeights()
         self.stopped = False
         self.seconds_before, self.start = 0.0, time.perf_counter()
         self.since_report: list[Tensor] = []
@@ -155,8 +130,8 @@ class Fitting:
         self.steps_taken += 1
         schedule, number = self.schedule, self.steps_taken
         last = number == self.steps
-        measures = schedule.measure is not None and (number % schedule.measure_every == 0 or last)
-        if not (measures or last or number % schedule.report_every == 0):
+        measure = schedule.measure if last or number % schedule.measure_every == 0 else None
+        if not (measure or last or number % schedule.report_every == 0):
             return None
         loss = float(torch.stack(self.since_report).mean())
         self.since_report.clear()
@@ -165,14 +140,22 @@ class Fitting:
                 f"the loss is not finite by epoch {number}: lower the learning rate, clip gradients, or check features"
             )
         figures = self.trainer.figures()
-        if measures:
-            assert schedule.measure is not None
-            measured = schedule.measure()
+        if measure:
+            measured = measure()
             figures |= {f"valid_{name}": value for name, value in measured.items()}
             if schedule.keep_best:
-                self.best.offer(measured[schedule.watch.name], number)
+                self._offer(measured[schedule.watch.name])
         self.history.append(Epoch(number, loss, self.seconds, figures))
         return self.history[-1]
+
+    def _offer(self, figure: float) -> None:
+        """Remember the network as it is, if this is its best figure."""
+        best = self.best
+        if best.figure is None or self.schedule.watch.better(figure, best.figure):
+            weights = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+            self.best = BestWeights(figure, self.steps_taken, 0, weights)
+        else:
+            best.waited += 1
 
     @property
     def seconds(self) -> float:
@@ -189,7 +172,9 @@ class Fitting:
 
     @property
     def finished(self) -> bool:
-        return self.stopped or self.steps_taken >= self.steps or self.best.exhausted
+        patience = self.schedule.patience
+        exhausted = patience is not None and self.best.waited >= patience
+        return self.stopped or exhausted or self.steps_taken >= self.steps
 
     def __iter__(self) -> Iterator[Epoch | None]:
         while not self.finished:
@@ -197,7 +182,8 @@ class Fitting:
 
     def finish(self) -> None:
         """The best weights, where a validation figure told which they are, ready to be used."""
-        self.best.put_back()
+        if self.best.weights is not None:
+            self.network.load_state_dict(self.best.weights)
         self.network.eval()
 
     def __enter__(self) -> Fitting:
@@ -205,7 +191,7 @@ class Fitting:
         self._open.enter_context(torch.random.fork_rng(devices=cuda))
         torch.manual_seed(self.seed)
         if self.deterministic and cuda:
-            self._open.enter_context(_FixedOrder())
+            self._open.enter_context(_fixed_order())
         self._open.enter_context(self.trainer.running())
         self.start = time.perf_counter()
         return self
@@ -218,9 +204,12 @@ class Fitting:
 
         Nothing is copied: write it down, or copy it, before the next step.
         """
-        best = self.best.state()
+        best = self.best
         tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
-        tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer_tensors(self.optimizer).items()}
+        tensors |= {f"best/{name}": tensor for name, tensor in (best.weights or {}).items()}
+        for number, parameter in enumerate(self._parameters()):
+            remembered = self.optimizer.state.get(parameter, {})
+            tensors |= {f"optimizer/{number}/{name}": tensor for name, tensor in remembered.items()}
         tensors["random/own"] = self.generator.get_state()
         tensors["random/global"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -233,70 +222,117 @@ class Fitting:
             "seconds": self.seconds,
             "stopped": self.stopped,
             "trainer": self.trainer.state(),
-            **best.values,
+            "best": {"figure": best.figure, "step": best.step, "waited": best.waited},
         }
-        return TrainingState(tensors | best.tensors, values)
+        return TrainingState(tensors, values)
 
     def restore(self, state: TrainingState) -> None:
         """Go on from where `state` was taken; within `with`, before the first step."""
-        if state.values["device"] != self.device.type:
+        tensors, values = state.tensors, state.values
+        if values["device"] != self.device.type:
             raise DataError(
-                f"the checkpoint was taken on {state.values['device']}, and this is {self.device.type}: its random "
-                "numbers cannot go on here; choose the same device"
+                f"the checkpoint was taken on {values['device']}, and this is {self.device.type}: its random numbers "
+                "cannot go on here; choose the same device"
             )
         try:
             self.network.load_state_dict(state.part("network"))
         except RuntimeError as error:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
-        load_optimizer(self.optimizer, state.part("optimizer"))
-        self.generator.set_state(state.tensors["random/own"].cpu())
-        torch.set_rng_state(state.tensors["random/global"].cpu())
+        # Not the optimizer's `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step
+        # reads its rate from.
+        parameters = self._parameters()
+        for key, tensor in state.part("optimizer").items():
+            number, _, name = key.partition("/")
+            if int(number) >= len(parameters):
+                raise DataError("the checkpoint's optimizer has more parameters than this model")
+            parameter = parameters[int(number)]
+            self.optimizer.state[parameter][name] = tensor.to(parameter.device, copy=True)
+        self.generator.set_state(tensors["random/own"].cpu())
+        torch.set_rng_state(tensors["random/global"].cpu())
         if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state.tensors["random/cuda"].cpu(), self.device)
-        self.best.restore(state)
-        self.steps_taken, self.seconds_before = state.values["steps_taken"], state.values["seconds"]
-        self.stopped = state.values["stopped"]
-        losses = state.tensors.get("losses")
-        self.since_report = [] if losses is None else list(losses.to(self.device).unbind())
-        self.trainer.restore(self.steps_taken, state.values["trainer"])
+            torch.cuda.set_rng_state(tensors["random/cuda"].cpu(), self.device)
+        best = {name: tensor.to(self.device) for name, tensor in state.part("best").items()}
+        self.best = BestWeights(**values["best"], weights=best or None)
+        self.steps_taken, self.seconds_before = values["steps_taken"], values["seconds"]
+        self.stopped = values["stopped"]
+        self.since_report = list(tensors["losses"].to(self.device).unbind()) if "losses" in tensors else []
+        self.trainer.restore(self.steps_taken, values["trainer"])
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """{"NUMBER/NAME": tensor}: what the optimizer remembers of each parameter, numbered over all groups."""
-    return {
-        f"{number}/{name}": tensor
-        for number, parameter in enumerate(_parameters(optimizer))
-        for name, tensor in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Give back what `optimizer_tensors` took.
-
-    Not `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step reads its rate from.
-    """
-    parameters = list(_parameters(optimizer))
-    for key, tensor in tensors.items():
-        number, _, name = key.partition("/")
-        if int(number) >= len(parameters):
-            raise DataError("the checkpoint's optimizer has more parameters than this model")
-        parameter = parameters[int(number)]
-        optimizer.state[parameter][name] = tensor.to(parameter.device, copy=True)
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-class _FixedOrder:
+@contextmanager
+def _fixed_order() -> Iterator[None]:
     """PyTorch's deterministic algorithms while it lasts; then whatever was chosen before."""
+    # Read when cuBLAS makes its first handle: without it, its split sums may differ from call to call.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
-    def __enter__(self) -> None:
-        # Read when cuBLAS makes its first handle: without it, its split sums may differ from call to call.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        self.before = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(True)
 
-    def __exit__(self, *failure: object) -> None:
-        torch.use_deterministic_algorithms(self.before)
+class StepRecording(Generic[Result]):
+    """Calls `step(*batch)` a few times, then records it as a CUDA graph and replays it from there on: hundreds of small
+    launches become one.
+
+    Every call is a real step, so that a recorded training takes exactly the steps an unrecorded one does. The step must
+    wait for nothing, must treat every batch of the same shape alike, and returns a tensor or several. A batch of
+    another shape is stepped as it is.
+    """
+
+    def __init__(self, step: Callable[..., Result], generator: torch.Generator, device: torch.device) -> None:
+        self.step, self.generator, self.device = step, generator, device
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.batch: tuple[Tensor, ...] = ()
+        self.result: Result | None = None
+
+    def __call__(self, *batch: Tensor) -> Result:
+        self.calls += 1
+        if self.calls <= WARM_UP:
+            return self._aside(batch)
+        if self.graph is None:
+            self._record(batch)
+        assert self.graph is not None
+        assert self.result is not None
+        if [given.shape for given in batch] != [kept.shape for kept in self.batch]:
+            return self.step(*batch)
+        for given, kept in zip(batch, self.batch, strict=True):
+            if given.data_ptr() != kept.data_ptr():
+                kept.copy_(given, non_blocking=True)
+        self.graph.replay()
+        copied: Result = _copied(self.result)
+        return copied
+
+    def _aside(self, batch: tuple[Tensor, ...]) -> Result:
+        """A step on a stream of its own, as recording wants it."""
+        stream = _side_stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            result = self.step(*batch)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        return result
+
+    def _record(self, batch: tuple[Tensor, ...]) -> None:
+        self.batch = tuple(given.clone() for given in batch)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this.
+        with torch.cuda.graph(graph, stream=_side_stream(self.device), capture_error_mode="thread_local"):
+            self.result = self.step(*self.batch)
+        self.graph = graph
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all recordings: libraries keep tens of megabytes of workspace for every stream they meet."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _copied(result: Any) -> Any:
+    """A copy of a tensor, or of each of several: the next replay writes over what this one returned."""
+    return result.clone() if isinstance(result, Tensor) else tuple(part.clone() for part in result)

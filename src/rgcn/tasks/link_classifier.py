@@ -13,7 +13,7 @@ from typing_extensions import Self
 from rgcn.adjacency import ReceptiveField
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
-from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.scoring import Questions
 from rgcn.tasks.estimator import Nodes
@@ -59,7 +59,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     @property
     def class_nodes_(self) -> NDArray[np.int64]:
         """[classes]: the node that stands for each class."""
-        return class_nodes(self.graph_, self._labels)
+        return self.graph_.nodes.ids(self.classes_)
 
     @property
     def class_relation_(self) -> int:
@@ -118,7 +118,3 @@ def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
         edge_weights=None if weights is None else np.concatenate([weights, np.ones(len(told), weights.dtype)]),
         features=None if features is None else np.pad(features, ((0, grown), (0, 0))),
     )
-
-
-def class_nodes(graph: KnowledgeGraph, labels: NodeLabels) -> NDArray[np.int64]:
-    return graph.nodes.ids(list(labels.names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,17 +18,15 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
+from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.objectives import ObjectivePlan
-from rgcn.ranking import RankingReport, Ranks, rank_triples, summarize
-from rgcn.ranking.ranks import Ties
+from rgcn.objectives import Objective, ObjectivePlan
+from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
+from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.devices import choose_device
-from rgcn.tasks.estimator import Estimator, on_device, one_hot_words
-from rgcn.tasks.fitting import Fitting, Schedule
-from rgcn.tasks.fold_in import fold_in
-from rgcn.tasks.link_training import LinkTrainer
-from rgcn.tasks.settings import LinkSettings
+from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
+from rgcn.tasks.extending import fold_in
+from rgcn.tasks.trainers import LinkTrainer
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
@@ -50,6 +48,37 @@ class ScoredTriple(NamedTuple):
     known: bool
 
 
+class LinkSettings(SharedSettings, total=False):
+    """Settings of a `LinkPredictor`: those of `LinkModelConfig` and of `LinkTrainingConfig`."""
+
+    decoder: str | type[Decoder]
+    bottleneck: int
+    input: Literal["embedding", "one-hot"]
+    activated_input: bool
+    decomposition: Literal["none", "basis", "block"]
+    self_loop_apart: bool | None
+    separate_inverse_bases: bool
+    coefficient_init: Literal["same", "normal"]
+    fans: Literal["matrix", "published"]
+    decoder_biases: bool
+    batch_edges: int | None
+    sampler: str | type[EdgeSampler]
+    objective: str | type[Objective]
+    negatives: int
+    head_probability: float
+    filtered_negatives: bool
+    penalty: float
+    self_loop_dropout_on: Literal["edge", "message"]
+    schedule: Literal["constant", "cosine", "step"]
+    warmup: int
+    step_every: int
+    step_factor: float
+    clip: float | None
+    objective_options: dict[str, Any]
+    evaluate_every: int | None
+    watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
+
+
 class LinkEstimator(Estimator):
     """What estimators that learn from triples share: training steps, and the scorer they end with."""
 
@@ -61,27 +90,23 @@ class LinkEstimator(Estimator):
     def __init__(self, model: str | None = None, *, seed: int = 0, **settings: Unpack[LinkSettings]) -> None:
         self._configure({"model": model, "seed": seed, **settings}, trusted=True)
 
+    _network: LinkNetwork | None
+
     @property
     def network_(self) -> LinkNetwork:
-        network: LinkNetwork = super().network_
-        return network
+        return self._fitted(self._network)
 
     @property
     def num_layers_(self) -> int:
         return self.network_.num_layers
 
-    def fitting(self, kg: KnowledgeGraph) -> Fitting:
-        trainer, training = self.prepare(kg).trainer(), self.training
-        schedule = Schedule(
-            training.epochs,
-            self.task_().watching(training.watch),
-            report_every=max(1, training.epochs // REPORTS),
-            measure=None if training.evaluate_every is None else self._validated,
-            measure_every=training.evaluate_every or 1,
-            keep_best=training.keeps_best,
-            patience=training.patience,
-        )
-        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
+    def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
+        every = self.training.evaluate_every
+        return {
+            "report_every": max(1, self.training.epochs // REPORTS),
+            "measure": None if every is None else self._validated,
+            "measure_every": every or 1,
+        }
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -89,8 +114,8 @@ class LinkEstimator(Estimator):
 
     def _validated(self) -> dict[str, float]:
         """Figures on validation data while training. They leave the network in evaluation mode; a step puts it back."""
-        names = {metric.name for metric in self.task_().watched}
-        return {name: value for name, value in self.evaluate(split="valid").items() if name in names}
+        figures = self.evaluate(split="valid")
+        return {metric.name: figures[metric.name] for metric in self.task_().watched}
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
         if not len(kg.split_triples("train")):
@@ -99,18 +124,9 @@ class LinkEstimator(Estimator):
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
         if self.training.evaluate_every is not None:
             self._check_validation(kg)
-        device = choose_device(self.training.device)
-        self._graph, self.history_, self._calibration = kg, [], None
-        self._adjacency = self._operator(kg, "train")
-        plan = LinkPlan(
-            self.model,
-            self.training,
-            kg.num_nodes,
-            kg.num_relations,
-            self._adjacency,
-            torch.Generator().manual_seed(self.seed),
-        )
-        self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(device)
+        adjacency, generator = self._begin(kg, "train")
+        plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
+        self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
         if kg.edge_weights is not None and self.training.batch_edges is not None and self._network.num_layers:
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self
@@ -123,12 +139,10 @@ class LinkEstimator(Estimator):
             )
 
     def trainer(self) -> LinkTrainer:
-        """What takes the steps, for loops of one's own; after `prepare`."""
         triples = self._triples("train")
         return LinkTrainer(self.network_, triples, self.adjacency_, self.model, self.training, self.seed)
 
     def scorer(self) -> Scorer:
-        """What answers, from the whole training graph with nothing dropped; made once after training."""
         return self.network_.scorer(self.adjacency_)
 
     def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
@@ -218,19 +232,12 @@ class LinkPredictor(LinkEstimator):
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        report = self.rank(kg, split, ties=ties, filtered=filtered, memory_budget=memory_budget)
-        names = self.graph_.relations
-        return {
-            **report.both.as_dict(),
-            "by_direction": {"object": report.object.as_dict(), "subject": report.subject.as_dict()},
-            "by_relation": {names[r]: metrics.as_dict() for r, metrics in report.by_relation.items()},
-        }
+        return self.rank(kg, split, ties, filtered, memory_budget).as_dict(self.graph_.relations)
 
     def rank(
         self,
         kg: KnowledgeGraph | None = None,
         split: str = "test",
-        *,
         ties: Ties = "realistic",
         filtered: bool = True,
         memory_budget: int | None = None,
@@ -248,7 +255,7 @@ class LinkPredictor(LinkEstimator):
         memory_budget: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
-        """The rank of each triple of a split in both directions: what `rank` and `evaluate` sum up.
+        """The rank of each triple of a split in both directions: what `evaluate` sums up.
 
         known        splits whose triples are left out of filtered ranks; by default the split itself and those before
                      it. Without any there are raw ranks only
@@ -268,13 +275,10 @@ class LinkPredictor(LinkEstimator):
         )
 
     def measured_splits(self) -> list[str]:
-        """Training triples are left out."""
         return [split for split in ("valid", "test") if _has(self.graph_, split)]
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
-        if kg is self._graph:
-            return kg
-        if kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations:
+        if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):
             raise DataError("the graph has other nodes or relations than the one the predictor was fitted on")
         return kg
 
@@ -302,10 +306,11 @@ class LinkPredictor(LinkEstimator):
         number = graph.relations.id(relation)
         asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
         found = answer_links(self, asked, k, known, by_example=by_example)
-        rows = [(given, number, node) if for_objects else (node, number, given) for node in found.node[0].tolist()]
-        shares = [None] * len(rows) if found.probability is None else found.probability[0].tolist()
-        columns = zip(rows, found.score[0].tolist(), shares, found.known[0].tolist(), found.node[0] >= 0, strict=True)
-        return [self._named(row, score, share, known) for row, score, share, known, there in columns if there]
+        there = found.node[0] >= 0
+        nodes = found.node[0][there].tolist()
+        rows = [(given, number, node) if for_objects else (node, number, given) for node in nodes]
+        shares = None if found.probability is None else found.probability[0][there]
+        return self._named(rows, found.score[0][there], shares, found.known[0][there])
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
         """Scores of given triples, by name or id."""
@@ -326,18 +331,20 @@ class LinkPredictor(LinkEstimator):
 
     def _scored(self, triples: Tensor) -> list[ScoredTriple]:
         scores = self.scorer().triple_scores(triples).cpu()
-        found = triple_probabilities(self, triples, scores)
-        shares = [None] * len(triples) if found is None else found.tolist()
         known = KnownTriples.of_graph(self.graph_, "train").contains(triples)
-        columns = zip(triples.tolist(), scores.tolist(), shares, known.tolist(), strict=True)
-        return [self._named(tuple(row), *rest) for row, *rest in columns]
+        return self._named(triples.tolist(), scores, triple_probabilities(self, triples, scores), known)
 
-    def _named(self, row: tuple[int, ...], score: float, probability: float | None, known: bool) -> ScoredTriple:
+    def _named(
+        self, rows: Iterable[Sequence[int]], scores: Tensor, shares: Tensor | None, known: Tensor
+    ) -> list[ScoredTriple]:
         nodes, relations = self.graph_.nodes, self.graph_.relations
-        return ScoredTriple(nodes[row[0]], relations[row[1]], nodes[row[2]], score, probability, known)
+        probabilities = [None] * len(scores) if shares is None else shares.tolist()
+        return [
+            ScoredTriple(nodes[s], relations[r], nodes[o], *rest)
+            for (s, r, o), *rest in zip(rows, scores.tolist(), probabilities, known.tolist(), strict=True)
+        ]
 
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:
-    if split in ("train", "all"):
-        return len(kg.split_triples(split)) > 0
-    return kg.triple_splits is not None and len(kg.split_triples(split)) > 0
+    split_at_all = split in ("train", "all") or kg.triple_splits is not None
+    return split_at_all and len(kg.split_triples(split)) > 0

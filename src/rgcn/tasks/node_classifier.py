@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,18 +14,15 @@ from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import ENCODERS
-from rgcn.config import NodeModelConfig, NodeTrainingConfig
+from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
+from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.node_network import NodePlan, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.tasks.devices import choose_device
-from rgcn.tasks.estimator import Estimator, Nodes, on_device, one_hot_words
-from rgcn.tasks.fitting import Fitting, Schedule
-from rgcn.tasks.node_training import NodeTrainer
-from rgcn.tasks.settings import NodeSettings
+from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
+from rgcn.tasks.trainers import NodeTrainer
 
 
 class NodePrediction(NamedTuple):
@@ -62,6 +59,7 @@ class ClassEstimator(Estimator):
         ids = self.graph_.nodes.ids(nodes)
         logits, names, calibration = self.logits(ids.tolist()), self.classes_, self.calibration_
         shares = calibration.class_probabilities(logits).tolist() if calibration.fitted else [None] * len(ids)
+        found = zip(ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True)
         return [
             NodePrediction(
                 self.graph_.nodes[node],
@@ -71,9 +69,7 @@ class ClassEstimator(Estimator):
                 dict(zip(names, row, strict=True)),
                 None if share is None else dict(zip(names, share, strict=True)),
             )
-            for node, row, best, share in zip(
-                ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True
-            )
+            for node, row, best, share in found
         ]
 
     def predict_proba(self, nodes: Nodes) -> NDArray[np.float32]:
@@ -101,6 +97,23 @@ class ClassEstimator(Estimator):
         return list(self._labels.counts())
 
 
+class NodeSettings(SharedSettings, total=False):
+    """Settings of a `NodeClassifier`: those of `NodeModelConfig` and of `NodeTrainingConfig`."""
+
+    head: str | type[Head]
+    hidden: int
+    input: Literal["auto", "one-hot", "features"]
+    decomposition: Literal["none", "basis", "block", "diagonal"]
+    dropout: float
+    fans: Literal["matrix", "stacked"]
+    embedding_init: Scheme
+    embedding_gain: float
+    l2_penalty: float
+    class_weights: Literal["none", "balanced"]
+    validation: float
+    watch: Literal["loss", "accuracy"]
+
+
 class NodeClassifier(ClassEstimator):
     """RGCN, e-RGCN, or any other encoder and head, for node classification.
 
@@ -124,13 +137,15 @@ class NodeClassifier(ClassEstimator):
     model: NodeModelConfig
     training: NodeTrainingConfig
     prune: bool | int
+    _network: NodeNetwork | None
 
     def __init__(
         self, model: str | None = None, *, seed: int = 0, prune: bool | int = False, **settings: Unpack[NodeSettings]
     ) -> None:
         self._configure({"model": model, "seed": seed, "prune": prune, **settings}, trusted=True)
 
-    def _check_settings(self) -> None:
+    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
+        super()._configure(settings, trusted)
         layers, prune = self.model.layers, self.prune
         if prune and prune is not True and prune < layers:
             raise ConfigError(
@@ -139,9 +154,8 @@ class NodeClassifier(ClassEstimator):
             )
 
     @property
-    def network_(self) -> RelationalEncoder:
-        network: RelationalEncoder = super().network_
-        return network
+    def network_(self) -> NodeNetwork:
+        return self._fitted(self._network)
 
     @property
     def num_layers_(self) -> int:
@@ -156,18 +170,8 @@ class NodeClassifier(ClassEstimator):
         counted = encoder.published_parameters(self.model, inputs, graph.num_relations, self._labels.num_classes)
         return self.num_parameters_ if counted is None else counted
 
-    # -- learning ----------------------------------------------------------------------------------------
-
-    def fitting(self, kg: KnowledgeGraph) -> Fitting:
-        trainer, training = self.prepare(kg).trainer(), self.training
-        schedule = Schedule(
-            training.epochs,
-            self.task_().watching(training.watch),
-            measure=None if trainer.valid is None else trainer.validate,
-            keep_best=training.keeps_best,
-            patience=training.patience,
-        )
-        return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
+    def _measuring(self, trainer: NodeTrainer) -> dict[str, Any]:
+        return {"measure": None if trainer.valid is None else trainer.validate}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -175,20 +179,18 @@ class NodeClassifier(ClassEstimator):
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
         encoder = ENCODERS.find(self.model.encoder)
-        device = choose_device(self.training.device)
-        if device.type == "cpu":
+        if choose_device(self.training.device).type == "cpu":
             compile_ahead(*encoder.kernels(self.model.decomposition))
         labels = trainable_labels(kg)
         if self.training.patience is not None or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
         graph = replace(kg, labels=labels)
         graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
-        self._graph, self._network, self.history_, self._calibration = graph, None, [], None
-        self._adjacency = self._operator(graph)
+        adjacency, generator = self._begin(graph)
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        reach = None if decays else self._field(self._labels.of("train")[0])
-        generator = torch.Generator().manual_seed(self.seed)
-        self._network = encoder.for_nodes(NodePlan(self.model, graph, self._adjacency, reach, generator)).to(device)
+        reach = None if decays else self._field(self._labels.of("train")[0], self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, reach, generator)
+        self._network = encoder.for_nodes(plan).to(adjacency.device)
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
@@ -198,21 +200,15 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def trainer(self) -> NodeTrainer:
-        """What takes the steps; after `prepare`."""
         return NodeTrainer(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
-        """A function that takes one step on all training labels and returns (loss, logits) from before it.
-
-        For loops of one's own, after `prepare`; `fit` is a loop over it.
-        """
+        """A function that takes a step and returns (loss, logits) from before it: for loops of one's own."""
         return self.trainer().both
 
-    def _field(self, nodes: NDArray[np.int64]) -> ReceptiveField:
-        """What the network must compute for these nodes."""
-        return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), self.model.layers)
-
-    # -- asking ------------------------------------------------------------------------------------------
+    def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
+        """What the first `depth` layers must compute for these nodes."""
+        return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
         states = self._states(self.graph_.nodes.ids(nodes), -1)
@@ -228,9 +224,7 @@ class NodeClassifier(ClassEstimator):
 
     def embeddings(self, nodes: Nodes | None = None, layer: int = -2) -> NDArray[np.float32]:
         """States [nodes, width] after a layer: -2 the last hidden one (of a deep enough network), -1 the last."""
-        count = len(self.network_.layers)
-        if not -count <= layer < count:
-            raise ConfigError(f"the network has {count} layers: layer lies in {-count}..{count - 1}")
+        self.vector_layer(layer)
         ids = np.arange(self.graph_.num_nodes) if nodes is None else self.graph_.nodes.ids(nodes)
         return np.asarray(self._states(ids, layer).cpu().numpy())
 
@@ -240,15 +234,12 @@ class NodeClassifier(ClassEstimator):
             raise DataError("no nodes were asked for")
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
-        field = ReceptiveField.of(self.adjacency_, on_device(distinct, self.adjacency_.device), depth)
         network.eval()
         with torch.no_grad():
-            states = network.states(field, depth)[-1]
+            states = network.states(self._field(distinct, depth), depth)[-1]
         return states[torch.from_numpy(back).to(states.device)]
 
-    # -- vectors -----------------------------------------------------------------------------------------
-
-    def vector_layer(self, layer: int | None) -> int | None:
+    def vector_layer(self, layer: int | None) -> int:
         count = len(self.network_.layers)
         if layer is None:
             return -2 if count > 1 else -1
@@ -257,14 +248,11 @@ class NodeClassifier(ClassEstimator):
         return layer
 
     def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
-        chosen = self.vector_layer(layer)
-        assert chosen is not None
-        return self.embeddings(nodes.tolist(), layer=chosen)
+        return self.embeddings(nodes.tolist(), layer=self.vector_layer(layer))
 
     def vector_words(self, layer: int | None) -> str:
-        count, chosen = len(self.network_.layers), self.vector_layer(layer)
-        assert chosen is not None
-        depth = chosen % count + 1
+        count = len(self.network_.layers)
+        depth = self.vector_layer(layer) % count + 1
         speaks = depth == count and not self.network_.head.activated
         return "the logits, a number for each class" if speaks else f"states after layer {depth} of {count}"
 

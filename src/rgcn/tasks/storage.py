@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.data.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.tasks.task import task_of
+from rgcn.version import __version__
 
 if TYPE_CHECKING:
     from rgcn.tasks.estimator import Estimator
@@ -24,8 +25,6 @@ def save_model(model: Estimator, folder: str | Path) -> None:
     """Write a fitted model into a folder. Its settings name the classes it needs; no code is kept."""
     from safetensors.torch import save
 
-    import rgcn
-
     target = Path(folder)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network_.state_dict().items()}
     save_graph(model.graph_, target / "graph")
@@ -34,7 +33,7 @@ def save_model(model: Estimator, folder: str | Path) -> None:
         "format": "rgcn-model",
         "version": FORMAT_VERSION,
         "task": model.task,
-        "rgcn": rgcn.__version__,
+        "rgcn": __version__,
         "settings": model.get_params(),
         "graph": model.graph_.fingerprint,
     }

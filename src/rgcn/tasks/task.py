@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,7 +17,7 @@ from rgcn.axis_tables import TASKS
 from rgcn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rgcn.config import RunConfig
+    from rgcn.config import RunConfig, Section
     from rgcn.graph import KnowledgeGraph
     from rgcn.tasks.estimator import Estimator
 
@@ -40,7 +40,6 @@ class Metric:
     share: bool = False
 
     def better(self, a: float, b: float) -> bool:
-        """Whether a is better than b."""
         return a > b if self.higher else a < b
 
     @property
@@ -63,6 +62,40 @@ class Metric:
             return f"{100 * value:.1f} %" + ("" if error is None else f" ± {100 * error:.1f}")
         places = 3 if value < 10 else 1
         return f"{value:,.{places}f}" + ("" if error is None else f" ± {error:,.{places}f}")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A report of a training, up to a step.
+
+    number   of the step
+    loss     on training data; the mean since the report before
+    seconds  spent training until then, in all sessions
+    figures  what else was measured, by name: train_accuracy, valid_mrr, ...; a validation figure begins with valid_
+
+    >>> Epoch(2, 0.5, 1.0, {"valid_mrr": 0.25}).as_row(("valid_mrr", "valid_hits@1"))
+    {'number': 2, 'loss': 0.5, 'valid_mrr': 0.25, 'valid_hits@1': None, 'seconds': 1.0}
+    """
+
+    number: int
+    loss: float
+    seconds: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float | None:
+        """A figure, None where it was not measured."""
+        return self.figures.get(name)
+
+    def as_row(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """A line of metrics.jsonl, with a place for every figure that may be measured."""
+        figures = {name: self.figures.get(name) for name in names}
+        return {"number": self.number, "loss": self.loss, **figures, "seconds": self.seconds}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Epoch:
+        own = ("number", "loss", "seconds")
+        figures = {name: value for name, value in row.items() if name not in own and value is not None}
+        return cls(row["number"], row["loss"], row.get("seconds") or 0.0, figures)
 
 
 class Task(ABC):
@@ -119,16 +152,10 @@ class Task(ABC):
         made: F = imported(place)(self)
         return made
 
-    def watching(self, name: str) -> Metric:
-        """The figure of a name among those a training reports."""
-        return next(metric for metric in self.watched if metric.name == name)
-
-    def watch(self, config: RunConfig) -> Metric:
+    def watch(self, training: Section) -> Metric:
         """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
-        name = getattr(config.training, "watch", None)
+        name = getattr(training, "watch", None)
         return next((metric for metric in self.watched if metric.name == name), self.headline)
-
-    # -- choosing settings by validation ------------------------------------------------------------------
 
     folds: ClassVar[int] = 1
     """Trainings a trial of tuning takes the mean of."""
@@ -153,4 +180,5 @@ class Task(ABC):
 @cache
 def task_of(name: str) -> Task:
     """The task of a name, built in or installed."""
-    return TASKS.find(name)()
+    found: Task = TASKS.find(name)()
+    return found

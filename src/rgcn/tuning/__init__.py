@@ -11,27 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.runs.folder import sole_use
 from rgcn.tasks.task import task_of
-from rgcn.tuning.objective import Objective, check_objective
 from rgcn.tuning.result import TuneResult, importance, keep
 from rgcn.tuning.spaces import choose_spaces
-from rgcn.tuning.study import Plan, TrialRecord
+from rgcn.tuning.study import StudyObjective, StudyPlan, TrialRecord, check_objective
 
-if TYPE_CHECKING:
-    from optuna.study import Study
-
-    from rgcn.graph import KnowledgeGraph
-
-__all__ = ["Objective", "Plan", "TrialRecord", "TuneResult", "check_objective", "choose_spaces", "tune"]
+__all__ = ["StudyObjective", "StudyPlan", "TrialRecord", "TuneResult", "check_objective", "choose_spaces", "tune"]
 
 OnTrial = Callable[[TrialRecord, TuneResult], None]
 
 
 def tune(
-    plan: Plan, trials: int, *, jobs: int = 1, minutes: float | None = None, on_trial: OnTrial | None = None
+    plan: StudyPlan, trials: int, *, jobs: int = 1, minutes: float | None = None, on_trial: OnTrial | None = None
 ) -> TuneResult:
     """Run trials until the study has `trials` of them, and write down what was found.
 
@@ -43,22 +37,28 @@ def tune(
 
     Ctrl-C stops whatever runs and writes down what is finished. With one job, the same seed gives the same trials.
     """
+    from rgcn.runs.assembly import load_data
     from rgcn.tuning import study as studies
+    from rgcn.tuning.trials import Trials, run_here, run_in_processes
 
     if trials < 1 or jobs < 1:
         raise ConfigError(f"a study has at least one trial and one job; got trials = {trials}, jobs = {jobs}")
     studies.optuna()
-    studies.claim(plan.folder)
-    with studies.sole_use(plan.folder), studies.storage_errors(plan.folder / "study.db"):
-        graph, data = _see_data(plan)
+    file = plan.folder / "study.db"
+    # Ours alone: a second one at work on the study would take our running trials for dead.
+    with sole_use(plan.folder, "study", "`rgcn tune`", ".tune.lock", file.exists()), studies.storage_errors(file):
+        graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
         study = studies.open_study(plan)
-        studies.begin(study, plan, data)
-        before = len(studies.records(study))
-        left = max(0, trials - before)
+        studies.begin(study, plan, graph.fingerprint)
+        wanted = Trials(plan, study, max(0, trials - len(studies.records(study))), minutes)
         interrupted = False
         try:
-            if left:
-                _run(plan, study, graph, left, jobs, minutes, on_trial)
+            with closing(run_here(wanted, graph) if jobs == 1 else run_in_processes(wanted, jobs)) as numbers:
+                for number in numbers:
+                    if on_trial is not None:
+                        known = studies.records(study)
+                        ended = next(record for record in known if record.number == number)
+                        on_trial(ended, TuneResult(plan, known, {}))
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -70,32 +70,3 @@ def tune(
         if result.trials:
             keep(result)
         return result
-
-
-def _see_data(plan: Plan) -> tuple[KnowledgeGraph, str]:
-    """The graph without its test split, and its fingerprint."""
-    from rgcn.runs.assembly import load_data
-
-    graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
-    return graph, graph.fingerprint
-
-
-def _run(
-    plan: Plan,
-    study: Study,
-    graph: KnowledgeGraph,
-    left: int,
-    jobs: int,
-    minutes: float | None,
-    on_trial: OnTrial | None,
-) -> None:
-    from rgcn.tuning.study import records
-    from rgcn.tuning.trials import Trials, run_here, run_in_processes
-
-    trials = Trials(plan, study, left, minutes)
-    with closing(run_here(trials, graph) if jobs == 1 else run_in_processes(trials, jobs)) as numbers:
-        for number in numbers:
-            if on_trial is not None:
-                known = records(study)
-                ended = next(record for record in known if record.number == number)
-                on_trial(ended, TuneResult(plan, known, {}))

@@ -1,4 +1,4 @@
-"""What a study found: the best configuration as plain YAML, every trial as a table."""
+"""What a study found: the best configuration as plain YAML, every trial as a table, all of it as a page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
+from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
-from rgcn.data.atomic import write_atomically
+from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
+from rgcn.pages.layout import page, parts
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks.task import task_of
-from rgcn.tuning.spaces import Spaces, changed
-from rgcn.tuning.study import Plan, TrialRecord, optuna
+from rgcn.tuning.spaces import Spaces, changed, described
+from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
+from rgcn.words import count
+
+SHOWN = 10  # of the best trials, on the page
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class TuneResult:
     importance  share of each setting in the differences between trials; empty where there are too few to tell
     """
 
-    plan: Plan
+    plan: StudyPlan
     trials: list[TrialRecord]
     importance: dict[str, float]
     interrupted: bool = False
@@ -49,7 +56,6 @@ class TuneResult:
 
     @property
     def own(self) -> TrialRecord | None:
-        """The trial of the configuration as it was given."""
         return next((trial for trial in self.trials if trial.own and trial.state == "finished"), None)
 
     def count(self, state: str) -> int:
@@ -72,32 +78,18 @@ class TuneResult:
             "folds": self.plan.objective.folds,
             "seed": self.plan.objective.seed,
             "trials": len(self.trials),
-            "finished": self.count("finished"),
-            "stopped": self.count("stopped"),
-            "failed": self.count("failed"),
+            **{state: self.count(state) for state in ("finished", "stopped", "failed")},
             "interrupted": self.interrupted,
-            "best": None
-            if best is None
-            else {
-                "trial": best.number,
-                "value": best.value,
-                "deviation": best.deviation,
-                "epoch": best.epoch,
-                "settings": best.values,
-            },
-            "own": None if own is None else {"value": own.value, "deviation": own.deviation, "epoch": own.epoch},
+            "best": None if best is None else {"trial": best.number, **best.figures(), "settings": best.values},
+            "own": None if own is None else own.figures(),
             "importance": self.importance,
         }
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
     """The configuration of a trial, for a training of its own."""
-    changes: dict[str, Any] = dict(trial.values)
-    if not trial.own:
-        tuned = set(trial.values)
-        changes |= {key: space.default for key, space in spaces.items() if key not in tuned and space.when}
-    changes |= task_of(config.task).after_trials(config, trial.epoch)
-    return changed(config, changes)
+    reset = {key: space.default for key, space in spaces.items() if space.when and not trial.own}
+    return changed(config, {**reset, **trial.values, **task_of(config.task).after_trials(config, trial.epoch)})
 
 
 def importance(study: Any) -> dict[str, float]:
@@ -107,11 +99,8 @@ def importance(study: Any) -> dict[str, float]:
     out, since it may lie outside the spaces.
     """
     package = optuna()
-    drawn = [
-        trial
-        for trial in study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
-        if not trial.user_attrs.get("own")
-    ]
+    finished = study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
+    drawn = [trial for trial in finished if not trial.user_attrs.get("own")]
     if len(drawn) < 4:
         return {}
     copy = package.create_study(direction=study.direction)
@@ -128,8 +117,6 @@ def importance(study: Any) -> dict[str, float]:
 
 def keep(result: TuneResult) -> None:
     """Write best.yaml (where a trial finished), trials.csv and tune.html."""
-    from rgcn.tuning.page import tune_page
-
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
     config = result.best_config()
@@ -140,7 +127,6 @@ def keep(result: TuneResult) -> None:
 
 def _head(result: TuneResult) -> str:
     """How a configuration came about, as comments."""
-
     best, own, objective = result.best, result.own, result.plan.objective
     assert best is not None
     spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""
@@ -159,11 +145,9 @@ def _head(result: TuneResult) -> str:
 
 
 def summary(result: TuneResult) -> str:
-    """How many trials there were and what became of them."""
-    parts = [f"{result.count('finished')} finished", f"{result.count('stopped')} stopped early"]
-    if result.count("failed"):
-        parts.append(f"{result.count('failed')} failed")
-    return f"{len(result.trials)} trial{'s' if len(result.trials) != 1 else ''}: {', '.join(parts)}"
+    words = {"finished": "finished", "stopped": "stopped early", "failed": "failed"}
+    parts = [f"{n} {words[state]}" for state in words if (n := result.count(state)) or state != "failed"]
+    return f"{count(len(result.trials), 'trial')}: {', '.join(parts)}"
 
 
 def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
@@ -172,8 +156,60 @@ def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
     writer.writerow(["trial", "state", "own", "value", "deviation", "epoch", "seconds", *keys, "error"])
     for trial in trials:
         seconds = None if trial.seconds is None else round(trial.seconds, 3)
-        measured = [trial.value, trial.deviation, trial.epoch, seconds]
-        values = [trial.values.get(key) for key in keys]
-        row = [trial.number, trial.state, "yes" if trial.own else "no", *measured, *values, trial.error]
-        writer.writerow(["" if cell is None else cell for cell in row])
+        measured = [trial.value, trial.deviation, trial.epoch, seconds, *map(trial.values.get, keys), trial.error]
+        writer.writerow([trial.number, trial.state, "yes" if trial.own else "no", *measured])
     return text.getvalue()
+
+
+def tune_page(result: TuneResult) -> str:
+    """The course of a study, what mattered in it, and the best ten trials, in one file."""
+    plan, finished = result.plan, result.ranking
+    content = parts(
+        "tuning.html",
+        result=result,
+        summary=summary(result).partition(": ")[2],
+        file=plan.folder / "best.yaml",
+        history=_history(result),
+        importance=[Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()],
+        finished=finished,
+        most=SHOWN,
+        keys=[key for key in plan.spaces if any(key in trial.values for trial in finished)],
+        value_words=_value,
+        spaces={key: described(space) for key, space in plan.spaces.items()},
+        failed=[trial for trial in result.trials if trial.state == "failed"],
+    )
+    return page(f"Tuning {plan.name}", content, footer=f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}")
+
+
+def _history(result: TuneResult) -> Markup:
+    """Every trial a dot, the best so far a line, the configuration's own ringed."""
+    metric, own = result.plan.objective.metric, result.own
+    values: dict[str, list[Point]] = {"finished": [], "stopped": []}
+    for trial in result.trials:
+        if trial.state in values and trial.value is not None:
+            values[trial.state].append((trial.number, trial.value))
+    stairs: list[Point] = []
+    for number, value in values["finished"]:
+        if not stairs or metric.better(value, stairs[-1][1]):
+            stairs += [(number, stairs[-1][1] if stairs else value), (number, value)]
+    stairs += [(trial.number, stairs[-1][1]) for trial in result.trials[-1:] if stairs]
+    series = [
+        Series("finished", values["finished"], color=0, joined=False),
+        Series("best so far", stairs, color=1),
+        Series("stopped early, so far", values["stopped"], color=2, joined=False),
+    ]
+    every = [value for some in values.values() for _, value in some] or [0.0]
+    return line_chart(
+        series,
+        title=f"{result.metric} of each trial",
+        x_label="trial",
+        y_label=result.metric,
+        marks=[] if own is None else [Mark("the configuration as it was", own.number, own.value)],
+        y_range=(min(every), max(every)),
+    )
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

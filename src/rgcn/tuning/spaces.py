@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 from pydantic import ValidationError
 
 from rgcn.config import RunConfig, validated
-from rgcn.config_search import SearchSpace, search_spaces
-from rgcn.config_section import FIELDS_ONLY, Section, find_problems
+from rgcn.config.knobs import SearchSpace, search_spaces
+from rgcn.config.section import FIELDS_ONLY, Section, find_problems
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs.configuration import flat_settings
 
@@ -35,15 +37,13 @@ def choose_spaces(config: RunConfig, given: Sequence[str] = (), fixed: Sequence[
     >>> sorted(choose_spaces(load_configuration("rgcn/nc-aifb"), ["model.hidden=8,16"], ["all"]))
     ['model.hidden']
     """
-    own = flat_settings(config)
-    declared = {k: s for k, s in search_spaces(type(config)).items() if k not in FOUND_BY_LOOKING}
+    own, declared = flat_settings(config), search_spaces(type(config))
     for key in fixed:
         if key != "all" and key not in own:
             raise UnknownNameError("setting", key, own)
     by_hand = dict(_parse(config, own, text) for text in given)
-    if "all" in fixed:
-        declared = {}
-    spaces = {key: space for key, space in {**declared, **by_hand}.items() if key not in fixed or key in by_hand}
+    stay = {*FOUND_BY_LOOKING, *(declared if "all" in fixed else fixed)}
+    spaces = {key: space for key, space in declared.items() if key not in stay} | by_hand
     spaces = {key: space for key, space in spaces.items() if _can_apply(space, own, spaces)}
     if not spaces:
         raise ConfigError(f"nothing is left to search: {HOW}")
@@ -106,37 +106,34 @@ def _with(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
 def _suggest(trial: Trial, key: str, space: SearchSpace) -> Any:
     if space.choices:
         return trial.suggest_categorical(key, list(space.choices))
-    assert space.low is not None
-    assert space.high is not None
+    low, high = _ends(space)
     if space.integer:
-        return trial.suggest_int(key, int(space.low), int(space.high), log=space.log)
-    return trial.suggest_float(key, space.low, space.high, log=space.log)
+        return trial.suggest_int(key, int(low), int(high), log=space.log)
+    return trial.suggest_float(key, low, high, log=space.log)
 
 
 def _contains(space: SearchSpace, value: Any) -> bool:
     if space.choices:
         return value in space.choices
+    low, high = _ends(space)
+    return isinstance(value, int | float) and low <= value <= high
+
+
+def _ends(space: SearchSpace) -> tuple[float, float]:
     assert space.low is not None
     assert space.high is not None
-    return isinstance(value, int | float) and space.low <= value <= space.high
+    return space.low, space.high
 
 
 def _can_apply(space: SearchSpace, own: Mapping[str, Any], spaces: Spaces) -> bool:
     """Whether every condition holds in the configuration, or is itself searched."""
-    searched = {key for key in space.when if key in spaces}
-    rest = SearchSpace(choices=(None,), when={k: v for k, v in space.when.items() if k not in searched})
-    return rest.applies(own)
+    return replace(space, when={k: v for k, v in space.when.items() if k not in spaces}).applies(own)
 
 
 def _parents_first(spaces: Spaces) -> Spaces:
     """The spaces in an order in which a condition is drawn before what depends on it."""
-    ordered: Spaces = {}
-    waiting = dict(spaces)
-    while waiting:
-        ready = [key for key, space in waiting.items() if not any(parent in waiting for parent in space.when)]
-        for key in ready or list(waiting):
-            ordered[key] = waiting.pop(key)
-    return ordered
+    parents = {key: [parent for parent in space.when if parent in spaces] for key, space in spaces.items()}
+    return {key: spaces[key] for key in TopologicalSorter(parents).static_order()}
 
 
 def _parse(config: RunConfig, own: Mapping[str, Any], text: str) -> tuple[str, SearchSpace]:
@@ -150,9 +147,9 @@ def _parse(config: RunConfig, own: Mapping[str, Any], text: str) -> tuple[str, S
     space = _interval(type(config), key, values) if ":" in values else SearchSpace(choices=_choices(values))
     declared = search_spaces(type(config)).get(key)
     if declared is not None:
-        space = SearchSpace(space.low, space.high, space.log, space.integer, space.choices, declared.when, own[key])
-    for value in space.choices or (space.low, space.high):
-        _check(config, key, int(value) if space.integer and value is not None else value)
+        space = replace(space, when=declared.when, default=own[key])
+    for value in space.choices or _ends(space):
+        _check(config, key, int(value) if space.integer else value)
     return key, space
 
 
@@ -173,20 +170,16 @@ def _interval(section: type[Section], key: str, values: str) -> SearchSpace:
         raise ConfigError(f"{HOW}; after the two numbers there is only log, not {':'.join(rest)!r}")
     if not low < high or (rest and low <= 0):
         raise ConfigError(f"--search {key}={values}: low lies below high, and above 0 with log")
-    kind = _kind(section, key)
-    whole = kind is int or int in get_args(kind)
-    if not whole and kind is not float and float not in get_args(kind):
-        raise ConfigError(f"{key} is not a number: give choices, {key}=a,b,c")
-    if whole and not (low.is_integer() and high.is_integer()):
-        raise ConfigError(f"{key} takes whole numbers; got {values}")
-    return SearchSpace(low=low, high=high, log=bool(rest), integer=whole)
-
-
-def _kind(section: type[Section], key: str) -> Any:
     *path, name = key.split(".")
     for part in path:
         section = section.sections()[part]
-    return section.model_fields[name].annotation
+    kind = section.model_fields[name].annotation
+    kinds = {kind, *get_args(kind)}
+    if not kinds & {int, float}:
+        raise ConfigError(f"{key} is not a number: give choices, {key}=a,b,c")
+    if int in kinds and not (low.is_integer() and high.is_integer()):
+        raise ConfigError(f"{key} takes whole numbers; got {values}")
+    return SearchSpace(low=low, high=high, log=bool(rest), integer=int in kinds)
 
 
 def _check(config: RunConfig, key: str, value: Any) -> None:

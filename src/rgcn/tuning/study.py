@@ -18,15 +18,15 @@ from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.tuning.objective import Objective
+from rgcn.tasks.task import Metric, task_of
 from rgcn.tuning.spaces import Spaces, own_values
+from rgcn.words import shortened
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
 STUDY = "rgcn-tune"
-LOCK = ".tune.lock"
 FORMAT = 1
 DRAWS = "draws"  # of a trial: which of the seed's sequences of random numbers it has
 RANDOM_TRIALS = 8  # before the sampler begins to learn from those before
@@ -34,13 +34,36 @@ SECONDS_FOR_A_LOCK = 60
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyObjective:
+    """What a study optimizes: a validation metric, its mean over folds.
+
+    A fold is a training with a seed of its own: it starts from other weights and, where the data has no validation
+    split of its own, holds out other training labels.
+    """
+
+    metric: Metric
+    folds: int
+    seed: int
+
+
+def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> StudyObjective:
+    task = task_of(config.task)
+    known = {one.name: one for one in task.watched}
+    if not known or (metric is not None and metric not in known):
+        raise ConfigError(f"--metric of {config.task} is {' or '.join(known) or 'nothing'}, not {metric!r}")
+    if folds is not None and folds < 1:
+        raise ConfigError(f"--folds is at least 1, not {folds}")
+    return StudyObjective(known[metric or next(iter(known))], folds or task.folds, seed)
+
+
+@dataclass(frozen=True)
+class StudyPlan:
     """Everything a study is defined by, and where it lives."""
 
     name: str
     config: RunConfig
     spaces: Spaces
-    objective: Objective
+    objective: StudyObjective
     folder: Path
     mirror: Path | None = None
 
@@ -71,6 +94,9 @@ class TrialRecord:
     error: str | None = None
     own: bool = False
 
+    def figures(self) -> dict[str, Any]:
+        return {"value": self.value, "deviation": self.deviation, "epoch": self.epoch}
+
 
 def optuna() -> Any:
     """Optuna, silent; or words that say how to get it."""
@@ -79,38 +105,7 @@ def optuna() -> Any:
     return package
 
 
-@contextmanager
-def sole_use(folder: Path) -> Iterator[None]:
-    """Nobody else works on the study meanwhile: a second one would take our running trials for dead."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise DataError(f"another `rgcn tune` is at work in {folder}; wait for it, or choose another --out") from None
-    except OSError as error:
-        raise DataError(f"{folder} cannot be written: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def claim(folder: Path) -> None:
-    """Make the study's folder, unless something else is in it."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; --out needs a folder")
-    holds = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    if holds - {LOCK} and "study.db" not in holds:
-        raise DataError(f"{folder} is not empty and holds no study; choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot make the folder {folder}: {error.strerror}") from error
-
-
-def open_study(plan: Plan) -> Study:
+def open_study(plan: StudyPlan) -> Study:
     """The study of a folder, made if it is not there yet."""
     package = optuna()
     path = (plan.folder / "study.db").absolute()
@@ -129,7 +124,7 @@ def open_study(plan: Plan) -> Study:
         )
 
 
-def begin(study: Study, plan: Plan, data: str) -> None:
+def begin(study: Study, plan: StudyPlan, data: str) -> None:
     """See that it is this study, give up trials that were cut short, and put the configuration's own trial first."""
     package = optuna()
     identity = plan.identity(data)
@@ -177,17 +172,8 @@ def _record(trial: FrozenTrial) -> TrialRecord | None:
         return None
     so_far = trial.intermediate_values
     value = trial.value if state == "finished" else so_far[max(so_far)] if so_far and state == "stopped" else None
-    return TrialRecord(
-        number=trial.number,
-        state=state,
-        value=value,
-        epoch=said.get("epoch"),
-        deviation=said.get("deviation"),
-        seconds=said.get("seconds"),
-        values=dict(trial.params),
-        error=said.get("error"),
-        own=bool(said.get("own")),
-    )
+    kept = {key: said.get(key) for key in ("epoch", "deviation", "seconds", "error")}
+    return TrialRecord(trial.number, state, value, values=dict(trial.params), own=bool(said.get("own")), **kept)
 
 
 def _sampler(seed: int) -> Any:
@@ -196,15 +182,9 @@ def _sampler(seed: int) -> Any:
     Its own state would be lost with the process: a study that goes on would draw its first trials again.
     """
     package = optuna()
-    from optuna.samplers import BaseSampler
+    from optuna.samplers import RandomSampler
 
-    class SeededByTrial(BaseSampler):
-        def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
-            return {}
-
+    class SeededByTrial(RandomSampler):  # which, too, draws each setting by itself
         def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: Any) -> Any:
             entropy = [seed, trial.user_attrs[DRAWS], *name.encode()]
             own_seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
@@ -254,5 +234,4 @@ def _short(value: Any) -> str:
         if value.get("choices"):
             return "one of " + ", ".join(map(str, value["choices"]))
         return f"{value.get('low')} to {value.get('high')}{' (log)' if value.get('log') else ''}"
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return "nothing" if value is None else shortened(str(value), 40)

@@ -7,72 +7,77 @@ half written, and takes no other trial with it.
 from __future__ import annotations
 
 import math
+import statistics
 import warnings
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
+from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, RgcnError
-from rgcn.runs.processes import Died, WorkerProcess, hear_from, stop
-from rgcn.tasks.task import task_of
-from rgcn.threads import threads_each
-from rgcn.tuning.objective import Evaluation, Objective, evaluate, for_trials
-from rgcn.tuning.spaces import draw, draw_own
-from rgcn.tuning.study import Plan, ask, optuna
+from rgcn.graph import KnowledgeGraph
+from rgcn.runs.assembly import load_data, make_model
+from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
+from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.tuning.spaces import changed, draw, draw_own
+from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-    from rgcn.config import RunConfig
-    from rgcn.graph import KnowledgeGraph
-
-MOST_DEATHS = 3  # in a row: then it is not the trial's settings that end its process
+POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step
+Curve = dict[int, list[float]]  # of a fold, by epoch: the metric, and what breaks ties behind it
 MOST_IMPOSSIBLE = 100  # draws in a row that cannot be: then the spaces do not fit the configuration
 
-GoesOn = Callable[[int, float], bool]
-
 
 @dataclass(frozen=True)
-class StoppedEarly:
-    """A trial that was no better than others at the same point."""
+class TrialEnding:
+    """How a trial ended: with a figure, stopped as no better than others, or failed; then `error` says why.
 
-    seconds: float
+    value   the metric's mean over folds, at the epoch where it is best; None where there is no figure
+    folds   the metric of each fold at that epoch
+    """
 
-
-@dataclass(frozen=True)
-class Failed:
-    """A trial that gave no figure, and why."""
-
-    error: str
     seconds: float | None = None
+    error: str | None = None
+    value: float | None = None
+    epoch: int | None = None
+    folds: list[float] = field(default_factory=list)
+
+    @property
+    def deviation(self) -> float:
+        return statistics.stdev(self.folds) if len(self.folds) > 1 else 0.0
 
 
-Ending = Evaluation | StoppedEarly | Failed
+def for_trials(config: RunConfig) -> RunConfig:
+    """The configuration as trials run it: measured on validation often enough, and reporting to nobody."""
+    return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
 
 
 class Trials:
     """The trials still to be made: draws their settings, hears how they stand, and tells the study how they ended."""
 
-    def __init__(self, plan: Plan, study: Study, left: int, minutes: float | None = None) -> None:
+    def __init__(self, plan: StudyPlan, study: Study, left: int, minutes: float | None = None) -> None:
         self.plan, self.study, self.left = plan, study, left
         self._base = for_trials(plan.config)
         self._deadline = math.inf if minutes is None else monotonic() + 60 * minutes
-        self._begun = 0
-        self._returned: list[tuple[Trial, RunConfig]] = []
+        self._under_way: dict[int, Trial] = {}
 
-    @property
-    def may_begin(self) -> bool:
-        """Whether another may begin; however short the time, one always may."""
-        return self.left > 0 and (not self._begun or monotonic() < self._deadline)
+    def __iter__(self) -> Iterator[tuple[int, RunConfig]]:
+        """Numbers and configurations, drawn as they are asked for; however short the time, there is one."""
+        for begun in range(self.left):
+            if begun and monotonic() >= self._deadline:
+                return
+            trial, config = self._draw()
+            self._under_way[trial.number] = trial
+            yield trial.number, config
 
-    def begin(self) -> tuple[Trial, RunConfig]:
-        """A trial and its configuration; draws of settings that cannot be together are not trials."""
-        self.left, self._begun = self.left - 1, self._begun + 1
-        if self._returned:
-            return self._returned.pop()
+    def _draw(self) -> tuple[Trial, RunConfig]:
+        """Draws of settings that cannot be together are not trials."""
         words = ""
         for _ in range(MOST_IMPOSSIBLE):
             trial = ask(self.study)
@@ -88,137 +93,126 @@ class Trials:
             f"{words}"
         )
 
-    def take_back(self, trial: Trial, config: RunConfig) -> None:
-        """A trial that nobody trained after all: it is the next to begin."""
-        self.left, self._begun = self.left + 1, self._begun - 1
-        self._returned.append((trial, config))
-
-    def goes_on(self, trial: Trial, point: int, value: float) -> bool:
+    def goes_on(self, number: int, point: int, value: float) -> bool:
         """Note how a trial stands; whether it is worth going on."""
+        trial = self._under_way[number]
         trial.report(value, point)
         return not trial.should_prune()
 
-    def end(self, trial: Trial, ending: Ending) -> int:
+    def end(self, number: int, ending: TrialEnding) -> int:
         """Tell the study; the trial's number."""
-        if isinstance(ending, Evaluation):
-            for key in ("epoch", "folds", "deviation", "seconds"):
+        trial = self._under_way.pop(number)
+        trial.set_user_attr("seconds", ending.seconds)
+        if ending.value is not None:
+            for key in ("epoch", "folds", "deviation"):
                 trial.set_user_attr(key, getattr(ending, key))
             self.study.tell(trial, ending.value)
         else:
-            if isinstance(ending, Failed):
+            if ending.error is not None:
                 trial.set_user_attr("error", ending.error)
-            trial.set_user_attr("seconds", ending.seconds)
             # Failed ones too: the sampler learns from stopped trials that such settings are no good, from failed none.
             self.study.tell(trial, state=optuna().trial.TrialState.PRUNED)
-        return int(trial.number)
+        return number
 
 
-def attempt(config: RunConfig, graph: KnowledgeGraph, objective: Objective, goes_on: GoesOn) -> Ending:
-    """Train and measure; whatever the settings do to it is an ending, not an error."""
-    start = perf_counter()
+def run_here(trials: Trials, graph: KnowledgeGraph) -> Generator[int, None, None]:
+    """Numbers of trials as they end, one after another in this process, on a graph without its test split."""
+    for number, config in trials:
+        yield trials.end(number, attempt(config, graph, trials.plan.objective, partial(trials.goes_on, number)))
 
-    def reached(point: int, value: float) -> None:
-        if not goes_on(point, value):
-            raise _NotWorthwhileError
 
-    try:
-        return evaluate(config, graph, objective, reached)
-    except _NotWorthwhileError:
-        return StoppedEarly(perf_counter() - start)
-    except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
-        return Failed(f"{type(error).__name__}: {error}"[:500], perf_counter() - start)
+def run_in_processes(trials: Trials, jobs: int) -> Generator[int, None, None]:
+    """Numbers of trials as they end, from up to `jobs` processes; on leaving, whatever still runs is stopped."""
+
+    def answer(task: tuple[int, RunConfig], reached: tuple[int, float]) -> bool:
+        return trials.goes_on(task[0], *reached)
+
+    with Crew[tuple[int, RunConfig]](jobs, _work, trials.plan) as crew:
+        for (number, _), end in crew.run(iter(trials), answer, MOST_DEATHS):
+            yield trials.end(number, end.value if isinstance(end, Done) else TrialEnding(error=end.words))
+
+
+def _work(line: Connection, plan: StudyPlan) -> None:
+    """In another process: train with the configuration that comes, say how it stands and how it ended, and again."""
+
+    def goes_on(point: int, value: float) -> bool:
+        line.send((point, value))
+        return bool(line.recv())
+
+    warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
+    graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
+    while True:
+        _, config = line.recv()
+        line.send(TAKEN)
+        line.send(Done(attempt(config, graph, plan.objective, goes_on)))
 
 
 class _NotWorthwhileError(Exception):
     """Ends a training from within."""
 
 
-def run_here(trials: Trials, graph: KnowledgeGraph) -> Generator[int, None, None]:
-    """Numbers of trials as they end, one after another in this process, on a graph without its test split."""
-    while trials.may_begin:
-        trial, config = trials.begin()
-        yield trials.end(trial, attempt(config, graph, trials.plan.objective, _asking(trials, trial)))
-
-
-def _asking(trials: Trials, trial: Trial) -> GoesOn:
-    return lambda point, value: trials.goes_on(trial, point, value)
-
-
-def run_in_processes(trials: Trials, jobs: int) -> Generator[int, None, None]:
-    """Numbers of trials as they end, from up to `jobs` processes; on leaving, whatever still runs is stopped."""
-    crew: dict[WorkerProcess, Trial | None] = {}
-    deaths = 0
+def attempt(
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, goes_on: Callable[[int, float], bool]
+) -> TrialEnding:
+    """Train and measure; whatever the settings do to it is an ending, not an error."""
+    start = perf_counter()
     try:
-        while trials.may_begin or crew:
-            _start_missing(crew, trials, jobs)
-            for process, message in hear_from(list(crew)):
-                trial = crew[process]
-                if isinstance(message, Died):
-                    del crew[process]
-                    stop([process])
-                    deaths += 1
-                    if trial is not None:
-                        yield trials.end(trial, Failed(message.words))
-                    if deaths == MOST_DEATHS:
-                        raise DataError(f"{deaths} processes in a row died, the last with: {message.words}")
-                elif trial is None:  # ready for one
-                    _hand_over(process, crew, trials)
-                elif isinstance(message, _Reached):
-                    process.send(trials.goes_on(trial, message.point, message.value))
-                else:
-                    crew[process], deaths = None, 0
-                    yield trials.end(trial, message)
-    finally:
-        stop(crew)
+        return evaluate(config, graph, objective, goes_on)
+    except _NotWorthwhileError:
+        return TrialEnding(perf_counter() - start)
+    except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
+        return TrialEnding(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
 
 
-def _start_missing(crew: dict[WorkerProcess, Trial | None], trials: Trials, jobs: int) -> None:
-    """As many processes as there is something to do for."""
-    without_trial = sum(trial is None for trial in crew.values())
-    while trials.may_begin and len(crew) < jobs and without_trial < trials.left:
-        crew[WorkerProcess(_work, trials.plan, threads=threads_each(jobs))] = None
-        without_trial += 1
+def evaluate(
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, reached: Callable[[int, float], bool | None]
+) -> TrialEnding:
+    """Train once for each fold, on a graph without its test split.
+
+    reached  called with (point, value so far) up to five times a fold; False stops the trial
+    """
+    start = perf_counter()
+    # Of equally good places the one where the other figures are best, then the earliest.
+    order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
+    curves: list[Curve] = []
+    told = 0  # the point at which the study last heard
+
+    def hear(epoch: Epoch) -> None:
+        nonlocal told
+        if epoch[f"valid_{objective.metric.name}"] is None:
+            return
+        curves[-1][epoch.number] = _figures(epoch, order)
+        point = (len(curves) - 1) * POINTS + epoch.number * POINTS // config.training.epochs
+        if point > told:
+            told = point
+            best = max if objective.metric.higher else min
+            if reached(point, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:
+                raise _NotWorthwhileError
+
+    for fold in range(objective.folds):
+        told = fold * POINTS
+        curves.append({})
+        make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
+        if not curves[-1]:
+            raise DataError(f"the training reported no validation {objective.metric.title}")
+    epochs = max((list(curve) for curve in curves), key=len)
+    courses = [list(curve.values()) for curve in curves]
+    for course in courses:
+        course += course[-1:] * (len(epochs) - len(course))  # a fold that lost patience stays where it was
+    index = max(range(len(epochs)), key=lambda index: _goodness([course[index] for course in courses], order))
+    folds = [course[index][0] for course in courses]
+    return TrialEnding(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds)
 
 
-def _hand_over(process: WorkerProcess, crew: dict[WorkerProcess, Trial | None], trials: Trials) -> None:
-    """A trial for a process that is ready for one; where there is none left, it may go."""
-    if not trials.may_begin:
-        del crew[process]
-        stop([process])
-        return
-    trial, config = trials.begin()
-    if process.send(config):
-        crew[process] = trial
-    else:
-        trials.take_back(trial, config)
+def _figures(epoch: Epoch, order: Sequence[Metric]) -> list[float]:
+    figures = [epoch[f"valid_{metric.name}"] for metric in order]
+    for metric, value in zip(order, figures, strict=True):
+        if value is not None and not math.isfinite(value):
+            raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
+    return [0.0 if value is None else value for value in figures]
 
 
-# -- in the other process ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """Said before every trial: whatever ends the process until then was no trial's fault."""
-
-
-@dataclass(frozen=True)
-class _Reached:
-    """How a trial stands; the answer is whether it goes on."""
-
-    point: int
-    value: float
-
-
-def _work(line: Connection, plan: Plan) -> None:
-    """Say when ready, train with the configuration that comes, and say how it ended."""
-    from rgcn.runs.assembly import load_data
-
-    def goes_on(point: int, value: float) -> bool:
-        line.send(_Reached(point, value))
-        return bool(line.recv())
-
-    warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
-    graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
-    while True:
-        line.send(_Ready())
-        line.send(attempt(line.recv(), graph, plan.objective, goes_on))
+def _goodness(folds: Sequence[Sequence[float]], order: Sequence[Metric]) -> list[float]:
+    """The means over folds, higher is better; rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same."""
+    means = [statistics.fmean(values) for values in zip(*folds, strict=True)]
+    return [round(mean if metric.higher else -mean, 12) for metric, mean in zip(order, means, strict=True)]

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.extras import import_extra
-from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.labels import SPLITS, NodeLabels
-from rgcn.graph.vocabulary import Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
 
 if TYPE_CHECKING:
     import torch
 
-PYG_SPLITS = {"train": "train", "valid": "val", "test": "test"}
+    from rgcn.graph.knowledge_graph import KnowledgeGraph
+
+PYG_SPLITS = ("train", "val", "test")  # in the order of SPLITS
 
 
 def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
@@ -37,8 +37,6 @@ def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
     data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
     RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
     """
-    import torch
-
     subject, relation, object_ = graph.triples.T
     if inverse:
         subject, object_ = np.concatenate([subject, object_]), np.concatenate([object_, subject])
@@ -54,43 +52,14 @@ def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
         "graph_name": graph.name,
         "graph_metadata": dict(graph.metadata),
     }
-    of_edges = {"edge_weight": graph.edge_weights, "edge_split": graph.triple_splits}
-    for name, values in of_edges.items():
+    doubled = {"edge_weight": graph.edge_weights, "edge_split": graph.triple_splits}
+    of_nodes: dict[str, Any] = {"x": graph.features, "node_kind": graph.node_kinds}
+    for name, values in (of_nodes | doubled).items():
         if values is not None:
-            once = _tensor(values)
-            attributes[name] = torch.cat([once, once]) if inverse else once
-    of_nodes = {"x": graph.features, "node_kind": graph.node_kinds}
-    attributes |= {name: _tensor(values) for name, values in of_nodes.items() if values is not None}
+            attributes[name] = _tensor(np.concatenate([values, values]) if inverse and name in doubled else values)
     if graph.labels is not None:
         attributes |= _label_attributes(graph.labels, graph.num_nodes)
     return import_extra("torch-geometric", "interop", "torch_geometric.data").Data(**attributes)
-
-
-def _label_attributes(labels: NodeLabels, num_nodes: int) -> dict[str, Any]:
-    classes = np.full(num_nodes, -1, dtype=np.int64)
-    classes[labels.nodes] = labels.classes
-    attributes: dict[str, Any] = {
-        "y": _tensor(classes),
-        "num_classes": labels.num_classes,
-        "class_names": list(labels.names),
-        "label_order": _tensor(labels.nodes),
-    }
-    for split, word in PYG_SPLITS.items():
-        nodes, its_classes = labels.of(split)
-        mask = np.zeros(num_nodes, dtype=bool)
-        mask[nodes] = True
-        attributes[f"{word}_mask"] = _tensor(mask)
-        attributes[f"{word}_idx"], attributes[f"{word}_y"] = _tensor(nodes), _tensor(its_classes)
-    return attributes
-
-
-def _tensor(values: NDArray[Any]) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(np.array(values))  # a copy: a graph's arrays cannot be written, a tensor's can
-
-
-# -- and back --------------------------------------------------------------------------------------------
 
 
 def from_pyg(
@@ -103,13 +72,15 @@ def from_pyg(
 ) -> KnowledgeGraph:
     """A graph from a `Data` or `HeteroData`.
 
-    What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those given, or
-    "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
+    What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those
+    given, or "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
 
-    Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with train_mask,
-    val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as long as the
-    edges split the triples.
+    Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with
+    train_mask, val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as
+    long as the edges split the triples.
     """
+    from rgcn.graph.knowledge_graph import KnowledgeGraph
+
     is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
     found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
     found = {key: _array(value) for key, value in found.items()}
@@ -135,6 +106,30 @@ def from_pyg(
     )
 
 
+def _label_attributes(labels: NodeLabels, num_nodes: int) -> dict[str, Any]:
+    classes = np.full(num_nodes, -1, dtype=np.int64)
+    classes[labels.nodes] = labels.classes
+    attributes: dict[str, Any] = {
+        "y": _tensor(classes),
+        "num_classes": labels.num_classes,
+        "class_names": list(labels.names),
+        "label_order": _tensor(labels.nodes),
+    }
+    for split, word in zip(SPLITS, PYG_SPLITS, strict=True):
+        nodes, its_classes = labels.of(split)
+        mask = np.zeros(num_nodes, dtype=bool)
+        mask[nodes] = True
+        attributes[f"{word}_mask"] = _tensor(mask)
+        attributes[f"{word}_idx"], attributes[f"{word}_y"] = _tensor(nodes), _tensor(its_classes)
+    return attributes
+
+
+def _tensor(values: NDArray[Any]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(values))  # a copy: a graph's arrays cannot be written, a tensor's can
+
+
 def _array(value: Any) -> Any:
     """Tensors as arrays, anything else as it is."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
@@ -151,13 +146,13 @@ def _names(given: Sequence[str] | None, found: Sequence[str] | None, count: int,
 
 def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDArray[np.int8] | None:
     """Splits of edges, as PyG's WordNet18 has them: masks that are as long as the edges."""
-    masks = {split: found.get(f"{word}_mask") for split, word in PYG_SPLITS.items()}
-    if masks["train"] is None or masks["train"].shape != (num_edges,) or num_edges == num_nodes:
+    masks = [found.get(f"{word}_mask") for word in PYG_SPLITS]
+    if masks[0] is None or masks[0].shape != (num_edges,) or num_edges == num_nodes:
         return None
     splits = np.zeros(num_edges, dtype=np.int8)
-    for number, split in enumerate(SPLITS):
-        if masks[split] is not None:
-            splits[masks[split]] = number
+    for number, mask in enumerate(masks):
+        if mask is not None:
+            splits[mask] = number
     return splits
 
 
@@ -169,41 +164,37 @@ def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | Non
             warnings.warn(f"y of shape {list(y.shape)} and type {y.dtype} is no class a node: left out", stacklevel=3)
             y = None
     members = list(_members(found, y, num_nodes))
-    if not members and y is None:
+    if not members and y is not None:  # no mask: all are for training
+        members = [(np.flatnonzero(y >= 0), y[y >= 0], 0)]
+    if not members:
         return None
-    rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *members])
+    nodes = np.concatenate([nodes for nodes, _, _ in members]).astype(np.int64)
+    classes = np.concatenate([classes for _, classes, _ in members]).astype(np.int64)
+    splits = np.repeat([split for _, _, split in members], [len(nodes) for nodes, _, _ in members]).astype(np.int8)
     order = found.get("label_order")
-    if order is not None and np.array_equal(np.sort(order), np.sort(rows[:, 0])):
-        rows = rows[np.argsort(rows[:, 0])][np.searchsorted(np.sort(order), order)]
-    elif len(np.unique(rows[:, 0])) != len(rows):
+    if order is not None and np.array_equal(np.sort(order), np.sort(nodes)):
+        back = np.argsort(nodes)[np.searchsorted(np.sort(order), order)]
+        nodes, classes, splits = nodes[back], classes[back], splits[back]
+    elif len(np.unique(nodes)) != len(nodes):
         raise DataError("a node stands in two of train_mask, val_mask and test_mask")
-    names = _names(given, found.get("class_names"), int(rows[:, 1].max(initial=-1)) + 1, "class")
-    return NodeLabels(rows[:, 0], rows[:, 1], names, rows[:, 2].astype(np.int8))
+    return NodeLabels(
+        nodes, classes, _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class"), splits
+    )
 
 
-def _members(found: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int) -> Iterator[NDArray[np.int64]]:
-    """For each split [n, 3]: node, class, split."""
-    masked = False
-    for number, split in enumerate(SPLITS):
-        mask = found.get(f"{PYG_SPLITS[split]}_mask")
-        nodes = found.get(f"{PYG_SPLITS[split]}_idx")
+def _members(
+    found: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
+    """(nodes, their classes, number) of each split that the data tell."""
+    for number, word in enumerate(PYG_SPLITS):
+        mask, nodes = found.get(f"{word}_mask"), found.get(f"{word}_idx")
         if y is not None and mask is not None:
             if mask.shape != (num_nodes,):
-                raise DataError(f"{PYG_SPLITS[split]}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
-            masked = True
+                raise DataError(f"{word}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
             nodes = np.flatnonzero(mask & (y >= 0))
-            classes = y[nodes]
+            yield nodes, y[nodes], number
         elif y is None and nodes is not None:
-            classes = found[f"{PYG_SPLITS[split]}_y"]
-        else:
-            continue
-        yield np.stack([nodes, classes, np.full(len(nodes), number)], axis=1).astype(np.int64)
-    if y is not None and not masked:
-        nodes = np.flatnonzero(y >= 0)
-        yield np.stack([nodes, y[nodes], np.zeros(len(nodes))], axis=1).astype(np.int64)
-
-
-# -- nodes and edges of several types ---------------------------------------------------------------------
+            yield nodes, found[f"{word}_y"], number
 
 
 def _of_hetero(data: Any) -> dict[str, Any]:
@@ -235,26 +226,19 @@ def _of_hetero(data: Any) -> dict[str, Any]:
 
 def _hetero_labels(data: Any, sizes: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, Any]:
     """Labels of the one type of nodes that has any."""
-    keys = ["y", *(f"{word}_{part}" for word in PYG_SPLITS.values() for part in ("mask", "idx", "y"))]
     labelled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
-    if not labelled:
-        return {}
     if len(labelled) > 1:
         raise DataError(
             f"nodes of the types {', '.join(labelled)} have labels: classes of which one? Keep y of one type only"
         )
-    kind, total = labelled[0], sum(sizes.values())
     found: dict[str, Any] = {}
-    for key in keys:
-        value = _array(data[kind].get(key))
-        if value is None:
-            continue
-        if key.endswith("_idx"):
-            found[key] = value + starts[kind]
-        elif key == "y" or key.endswith("_mask"):
-            whole = np.full((total, *value.shape[1:]), -1 if key == "y" else False, dtype=value.dtype)
-            whole[starts[kind] : starts[kind] + sizes[kind]] = value
-            found[key] = whole
-        else:
-            found[key] = value
+    for kind in labelled:
+        for key in ["y", *(f"{word}_{part}" for word in PYG_SPLITS for part in ("mask", "idx", "y"))]:
+            value = _array(data[kind].get(key))
+            if value is not None and (key == "y" or key.endswith("_mask")):
+                before, after = starts[kind], sum(sizes.values()) - starts[kind] - sizes[kind]
+                around = [(before, after), *[(0, 0)] * (value.ndim - 1)]
+                found[key] = np.pad(value, around, constant_values=-1 if key == "y" else False)
+            elif value is not None:
+                found[key] = value + starts[kind] if key.endswith("_idx") else value
     return found

@@ -1,22 +1,7 @@
 """Ways to write the relations' weight matrices with fewer numbers."""
 
-from rgcn.nn.decompositions.base import Decomposition, OneHotSpace, OneHotWeights, RelationWeights, WeightShape
+from rgcn.nn.decompositions.base import Cost, Decomposition
 from rgcn.nn.decompositions.basis import Basis, BasisRows
-from rgcn.nn.decompositions.block_diagonal import BlockDiagonal
-from rgcn.nn.decompositions.cost import Cost
-from rgcn.nn.decompositions.diagonal import Diagonal
-from rgcn.nn.decompositions.full import Full
+from rgcn.nn.decompositions.matrices import BlockDiagonal, BlockWeights, Diagonal, Full
 
-__all__ = [
-    "Basis",
-    "BasisRows",
-    "BlockDiagonal",
-    "Cost",
-    "Decomposition",
-    "Diagonal",
-    "Full",
-    "OneHotSpace",
-    "OneHotWeights",
-    "RelationWeights",
-    "WeightShape",
-]
+__all__ = ["Basis", "BasisRows", "BlockDiagonal", "BlockWeights", "Cost", "Decomposition", "Diagonal", "Full"]

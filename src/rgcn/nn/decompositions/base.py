@@ -2,70 +2,156 @@
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import ClassVar, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
-from rgcn.kernels.compiled import handle_of, object_at
-from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
-from rgcn.pairs import Pairs
-from rgcn.sparse import SparsePattern, narrow
+from rgcn.nn.inputs import RowTable
+from rgcn.sparse import Pairs, SparsePattern, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
+WeightShape = tuple[int, int, int]  # of a stack of W_r: relations, in, out
 
 PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
 # Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times: it may hold 1 GiB.
 LARGEST_EDGEWISE = 6 << 30
+NUMBER = INDEX = 4  # bytes that one takes
 
 
 @dataclass(frozen=True)
-class WeightShape:
-    """Sizes of a stack of weight matrices W_r: [relations, in, out]."""
+class Cost:
+    """What an order of evaluation costs: counted from shapes, so that the layer can choose before it computes anything.
 
-    relations: int
-    in_features: int
-    out_features: int
+    A layer is a chain of stages, each a primitive of `rgcn.kernels` or a product of matrices: the methods below. One
+    forward and one backward pass are counted together, since training does both. For each stage, in each direction:
+
+    operations  multiplications with an addition, two floating-point operations each
+    bytes       every operand read once and every result written once, with these two exceptions. Rows gathered through
+                an index are read once for each entry that asks for them, for they are scattered over memory. Pairs
+                sorted by node read their node's rows once, for they stay in the cache
+
+    Not counted: the gradients of edge weights, which are given and not learned, and arrangements made once and kept.
+    The input's gradient is counted, although a first layer over fixed features does not need it.
+    """
+
+    operations: int
+    bytes: int
+
+    # Multiply-adds done in the time it takes to move a byte. Two cores reach 95 billion a second (190 GFLOP/s) and
+    # 36 GB/s: 2.6. An H200 reaches about 25 trillion a second (50 TFLOP/s in float32) and 4 TB/s: 6. The two are near
+    # enough for one constant between them to serve both: only the order of two costs matters, and where they are so
+    # close that 2.6 and 6 disagree, either choice is a good one.
+    OPERATIONS_PER_BYTE = 4.0
+
+    @property
+    def total(self) -> float:
+        """In the time of moving a byte, as if computing and moving never overlapped: at most twice the truth."""
+        return self.operations / self.OPERATIONS_PER_BYTE + self.bytes
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.operations + other.operations, self.bytes + other.bytes)
+
+    def __rmul__(self, times: int) -> Cost:
+        return Cost(times * self.operations, times * self.bytes)
+
+    @classmethod
+    def matrix_product(cls, rows: int, width_in: int, width_out: int) -> Cost:
+        """[rows, in] · [in, out]; backward a product for each of the two operands."""
+        numbers = rows * width_in + width_in * width_out + rows * width_out
+        return cls(3 * rows * width_in * width_out, 3 * numbers * NUMBER)
+
+    @classmethod
+    def gather_sum(cls, rows: int, columns: int, entries: int, width: int, valued: bool = True) -> Cost:
+        """A sparse matrix [rows, columns] times [columns, width]; backward its transpose times the gradient.
+
+        In each direction an entry reads a row, its column and its value; a row reads its pointer and writes its sum.
+        """
+        of_entry = width * NUMBER + INDEX + valued * NUMBER
+        of_row = INDEX + width * NUMBER
+        return cls(2 * entries * width, 2 * entries * of_entry + (rows + columns) * of_row)
+
+    @classmethod
+    def entry_dot(cls, entries: int, width: int) -> Cost:
+        """⟨left[i], right[j]⟩ of each entry: the gradient of the values of `gather_sum`, where these are learned."""
+        return cls(entries * width, entries * (2 * width * NUMBER + 2 * INDEX + NUMBER))
+
+    @classmethod
+    def take_rows(cls, picks: int, rows: int, width: int) -> Cost:
+        """Rows copied; backward they are summed where they came from."""
+        forward = picks * (2 * width * NUMBER + INDEX)
+        backward = picks * (width * NUMBER + INDEX) + rows * (INDEX + width * NUMBER)
+        return cls(picks * width, forward + backward)
+
+    @classmethod
+    def grouped_product(cls, pairs: int, relations: int, num_blocks: int, rows: int, columns: int) -> Cost:
+        """A product of each pair with its relation's blocks [K, in, out]; backward one for the rows, one for these.
+
+        Each of the three touches the pairs' inputs, the pairs' outputs and the blocks.
+        """
+        block = num_blocks * rows * columns
+        numbers = pairs * num_blocks * (rows + columns) + relations * block
+        return cls(3 * pairs * block, 3 * (numbers * NUMBER + relations * INDEX))
+
+    @classmethod
+    def combined_bases(cls, pairs: int, nodes: int, relations: int, num_bases: int, width: int) -> Cost:
+        """Bases [nodes, B, width] combined into pairs, or pairs spread over them: each is the other's gradient.
+
+        Forward, backward for the operand of that width, and backward for the coefficients each touch the bases, the
+        pairs' rows, the coefficients, the pairs' relations and where each node's pairs begin.
+        """
+        numbers = nodes * num_bases * width + pairs * width + relations * num_bases
+        return cls(3 * pairs * num_bases * width, 3 * (numbers * NUMBER + (pairs + nodes) * INDEX))
+
+    @classmethod
+    def scaled_sum(cls, targets: int, sources: int, relations: int, edges: int, width: int) -> Cost:
+        """Σ value · scale[relation] ⊙ x[source] in one pass; backward one for x and one for the scales.
+
+        An edge multiplies twice for each number. It reads one row where the sum runs over targets or sources (the few
+        scales stay in the cache and are read once), two where it runs over relations; two indices, and its value.
+        """
+        of_edge = width * NUMBER + 2 * INDEX + NUMBER
+        forward = edges * of_edge + relations * width * NUMBER + targets * (INDEX + width * NUMBER)
+        for_x = edges * of_edge + relations * width * NUMBER + sources * (INDEX + width * NUMBER)
+        for_scale = edges * (of_edge + width * NUMBER) + relations * (INDEX + width * NUMBER)
+        return cls(3 * 2 * edges * width, forward + for_x + for_scale)
 
 
 class RelationWeights(nn.Module, ABC):
     """The matrices W_r of one layer, in whatever form they are held.
 
-    All orders compute the same Σ_r A_r X W_r:
+    All orders compute the same Σ_r A_r X W_r, x [sources, in] → [targets, out]:
       horizontal  project each (relation, source) pair that occurs, then mix:  [A_1 … A_R] · [X W_1; …; X W_R]
       vertical    mix into each (relation, target) pair that occurs, then project:  Σ_r (A_r X) W_r
       edgewise    treat each edge as a pair of its own: nothing to sort or count first, for edges used only once
     None ever holds relations × nodes × width.
+
+    reads  what each order reads from a structure, which makes and keeps it: a compiler cannot
     """
 
-    @abstractmethod
-    def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """x [sources, in] → [targets, out]."""
+    reads: ClassVar[Mapping[Order, tuple[str, ...]]]
 
     @abstractmethod
-    def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """x [sources, in] → [targets, out]."""
+    def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
 
     @abstractmethod
-    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """x [sources, in] → [targets, out]."""
+    def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
+
+    @abstractmethod
+    def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor: ...
 
     @abstractmethod
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
-        """What a forward and a backward pass in this order cost on these edges; see `decompositions.cost`."""
-
-    @abstractmethod
-    def prepare(self, order: Order, structure: EdgeStructure) -> None:
-        """Make everything this order reads from the structure, which keeps it: a compiler cannot make it."""
+        """What a forward and a backward pass in this order cost on these edges."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -73,13 +159,22 @@ class RelationWeights(nn.Module, ABC):
 
     def forward(self, x: Tensor, adjacency: RelationalAdjacency, order: Evaluation = "auto") -> Tensor:
         if torch.compiler.is_compiling():
-            order = _plan(id(self), id(adjacency.structure), order)
+            order = self.planned(adjacency.structure.word, order)
         elif order == "auto":
             # Kept with the structure, which never changes; were an id met again, another order would be as right.
             chosen: dict[int, Order] = adjacency.structure.__dict__.setdefault("_orders", {})
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
         return evaluate[order](x, adjacency)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def planned(self, structure_word: str, order: Evaluation) -> Order:
+        """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
+        structure = named(EdgeStructure, structure_word)
+        chosen = self.cheapest(structure) if order == "auto" else order
+        for name in self.reads[chosen]:
+            attrgetter(name)(structure)
+        return chosen
 
     def cheapest(self, structure: EdgeStructure) -> Order:
         """The order that costs less; horizontal when equal.
@@ -94,16 +189,6 @@ class RelationWeights(nn.Module, ABC):
         return "horizontal" if horizontal <= vertical else "vertical"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _plan(weights_id: int, structure_id: int, order: Evaluation) -> Order:
-    """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
-    weights: RelationWeights = object_at(weights_id, RelationWeights)  # type: ignore[type-abstract]
-    structure = object_at(structure_id, EdgeStructure)
-    chosen = weights.cheapest(structure) if order == "auto" else order
-    weights.prepare(chosen, structure)
-    return chosen
-
-
 class Lookup(NamedTuple):
     """Where the rows of a structure's edges stand in a table.
 
@@ -111,7 +196,7 @@ class Lookup(NamedTuple):
     pattern  [targets, rows of the table] or [targets, pairs], one entry an edge
     pairs    the (relation, row) pairs, where rows are made from them
 
-    While a graph is compiled, the handles that stand for pattern and pairs.
+    While a graph is compiled, the words that stand for pattern and pairs.
     """
 
     trained: bool
@@ -122,69 +207,46 @@ class Lookup(NamedTuple):
         return rows.trained if self.trained else rows.whole()
 
 
-class Lookups:
-    """What was found for each structure, kept as long as the structure lives; a copy begins empty.
-
-    A structure belongs to one list of nodes nearly always: the last list is remembered.
-    """
-
-    def __init__(self) -> None:
-        self._found: weakref.WeakKeyDictionary[EdgeStructure, tuple[Tensor | None, Lookup]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def __reduce__(self) -> tuple[type[Lookups], tuple[()]]:
-        return Lookups, ()
-
-    def find(
-        self, structure: EdgeStructure, nodes: Tensor | None, look: Callable[[EdgeStructure, Tensor], Lookup]
-    ) -> Lookup:
-        """What `look` found for these edges and nodes (None: source i is node i)."""
-        known = self._found.get(structure)
-        if known is not None and _same(known[0], nodes):
-            return known[1]
-        every = torch.arange(structure.num_sources, device=structure.source.device) if nodes is None else nodes
-        found = look(structure, every)
-        self._found[structure] = (nodes, found)
-        return found
-
-
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
-
-
 class LooksUp(nn.Module, ABC):
     """A module that reads rows of a table which follow from a structure and which node each source is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lookups = Lookups()
 
     @abstractmethod
     def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """Where the rows of these edges stand; nodes int64 [sources]: which node each source is."""
 
     def lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
-        """What `look` found for these edges and nodes, once."""
+        """What `look` found for these edges and nodes (None: source i is node i), once."""
         if not torch.compiler.is_compiling():
-            return self._lookups.find(structure, nodes, self.look)
-        # By their ids, so that the graph is compiled again for other nodes: the rows follow from which they are.
-        names = (id(self), id(structure), 0 if nodes is None else id(nodes))
-        trained = _traced(*names, "trained") == "yes"
-        return Lookup(trained, _traced(*names, "pattern"), _traced(*names, "pairs") or None)
+            return self._found(structure, nodes)
+        # The id of the nodes, so that the graph is compiled again for others: the rows follow from which they are.
+        number = 0 if nodes is None else id(nodes)
+        trained, pattern, pairs = (
+            self.looked_up(part, structure.word, nodes, number) for part in ("trained", "pattern", "pairs")
+        )
+        return Lookup(trained == "yes", pattern, pairs or None)
 
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def looked_up(self, part: str, structure_word: str, nodes: Tensor | None, number: int) -> str:
+        """A part of a lookup, in a word, found while a graph is traced."""
+        found = self._found(named(EdgeStructure, structure_word), nodes)
+        if part == "trained":
+            return "yes" if found.trained else "no"
+        thing = getattr(found, part)
+        return "" if thing is None else thing.word
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _traced(module_id: int, structure_id: int, nodes_id: int, part: str) -> str:
-    """A part of a lookup, in a word, found while a graph is traced."""
-    module: LooksUp = object_at(module_id, LooksUp)  # type: ignore[type-abstract]
-    structure = object_at(structure_id, EdgeStructure)
-    nodes = object_at(nodes_id, Tensor) if nodes_id else None
-    found = module._lookups.find(structure, nodes, module.look)
-    if part == "trained":
-        return "yes" if found.trained else "no"
-    thing = found.pattern if part == "pattern" else found.pairs
-    return "" if thing is None or isinstance(thing, str) else handle_of(thing)
+    def _found(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
+        # Kept with the structure, which belongs to one list of nodes nearly always: the last list is remembered.
+        kept: WeakKeyDictionary[LooksUp, tuple[Tensor | None, Lookup]]
+        kept = structure.__dict__.setdefault("_lookups", WeakKeyDictionary())
+        known = kept.get(self)
+        if known is not None:
+            before, found = known
+            if before is nodes or (before is not None and nodes is not None and torch.equal(before, nodes)):
+                return found
+        every = torch.arange(structure.num_sources, device=structure.source.device) if nodes is None else nodes
+        found = self.look(structure, every)
+        kept[self] = nodes, found
+        return found
 
 
 class OneHotWeights(LooksUp):
@@ -253,10 +315,10 @@ class OneHotSpace:
         shifted = self.relation[keep] - (self.relation[keep] > relation).long()
         return OneHotSpace(shifted, self.node[keep], self.reached[keep], self.num_relations - 1, self.num_nodes)
 
-    def reached_nodes(self) -> Tensor:
-        """bool [nodes]: those with a pair that training reaches."""
+    def reached_nodes(self, relation: int | None = None) -> Tensor:
+        """bool [nodes]: those with a pair, of this relation if given, that training reaches."""
         out = torch.zeros(self.num_nodes, dtype=torch.bool)
-        out[self.node[self.reached]] = True
+        out[self.node[self.reached if relation is None else self.reached & (self.relation == relation)]] = True
         return out
 
 
@@ -267,8 +329,11 @@ class Decomposition(ABC):
     """Whether the self-loop has a full matrix of its own, outside the decomposition."""
 
     @abstractmethod
-    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights:
-        """Weights for inputs of `shape.in_features` numbers a node."""
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        """How many numbers stand for `relations` matrices [in, out]."""
+
+    @abstractmethod
+    def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights: ...
 
     @abstractmethod
     def one_hot_weights(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
-from rgcn.nn.decompositions import cost
 from rgcn.nn.decompositions.base import (
+    Cost,
     Decomposition,
     Lookup,
     OneHotSpace,
@@ -20,9 +21,8 @@ from rgcn.nn.decompositions.base import (
     RelationWeights,
     WeightShape,
 )
-from rgcn.nn.decompositions.cost import Cost
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.rows import RowTable
+from rgcn.nn.inputs import RowTable
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,12 @@ class Basis(Decomposition):
         if self.num_bases < 1:
             raise ConfigError(f"a basis decomposition needs at least one basis, not {self.num_bases}")
 
+    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
+        return self.num_bases * width_in * width_out * (1 + self.separate_inverse) + relations * self.num_bases
+
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> BasisWeights:
-        sets = 2 if self.separate_inverse else 1
-        bases = init.draw((sets * self.num_bases, shape.in_features, shape.out_features), generator)
-        coefficients = (self.coefficient_init or init).draw((shape.relations, self.num_bases), generator)
+        bases = init.draw((self.num_bases * (1 + self.separate_inverse), *shape[1:]), generator)
+        coefficients = (self.coefficient_init or init).draw((shape[0], self.num_bases), generator)
         return BasisWeights(bases, coefficients, self.separate_inverse)
 
     def one_hot_weights(
@@ -77,6 +79,11 @@ class BasisWeights(RelationWeights):
     """
 
     side: Tensor | None
+    reads: ClassVar = {
+        "horizontal": ("source_pairs_by_node", "mix_source_pairs_by_node"),
+        "vertical": ("mix_target_pairs_by_node", "target_pairs_by_node"),
+        "edgewise": ("pattern",),
+    }
 
     def __init__(self, bases: Tensor, coefficients: Tensor, separate_inverse: bool = False) -> None:
         super().__init__()
@@ -99,15 +106,13 @@ class BasisWeights(RelationWeights):
         num_bases, width_in, width_out = self.bases.shape
         stacked = self.bases.to(x.dtype).transpose(0, 1).reshape(width_in, num_bases * width_out)
         projected = (x @ stacked).view(-1, num_bases, width_out)
-        pairs = structure.source_pairs_by_node
-        rows = combine_bases(self.all_coefficients(), projected, pairs)
+        rows = combine_bases(self.all_coefficients(), projected, structure.source_pairs_by_node)
         return gather_sum(structure.mix_source_pairs_by_node, adjacency.weight, rows)
 
     def vertical(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
         mixed = gather_sum(structure.mix_target_pairs_by_node, adjacency.weight, x)
-        pairs = structure.target_pairs_by_node
-        spread = spread_bases(self.all_coefficients(), mixed, pairs)
+        spread = spread_bases(self.all_coefficients(), mixed, structure.target_pairs_by_node)
         return spread.flatten(1) @ self.bases.to(x.dtype).flatten(0, 1)
 
     def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
@@ -123,32 +128,21 @@ class BasisWeights(RelationWeights):
         targets, sources = structure.num_targets, structure.num_sources
         if order == "horizontal":
             pairs = len(structure.source_pairs_by_node)
-            product = cost.matrix_product(sources, width_in, num_bases * width_out)
-            combining = cost.combined_bases(pairs, sources, relations, num_bases, width_out)
-            return product + combining + cost.gather_sum(targets, pairs, edges, width_out)
-        product = cost.matrix_product(targets, num_bases * width_in, width_out)
+            product = Cost.matrix_product(sources, width_in, num_bases * width_out)
+            combining = Cost.combined_bases(pairs, sources, relations, num_bases, width_out)
+            return product + combining + Cost.gather_sum(targets, pairs, edges, width_out)
+        product = Cost.matrix_product(targets, num_bases * width_in, width_out)
         if order == "vertical":
             pairs = len(structure.target_pairs_by_node)
-            mixing = cost.gather_sum(pairs, sources, edges, width_in)
-            return mixing + cost.combined_bases(pairs, targets, relations, num_bases, width_in) + product
-        coefficients = cost.take_rows(edges, relations, num_bases)
+            mixing = Cost.gather_sum(pairs, sources, edges, width_in)
+            return mixing + Cost.combined_bases(pairs, targets, relations, num_bases, width_in) + product
+        coefficients = Cost.take_rows(edges, relations, num_bases)
         # the values of each mix are coefficients times weights, so that they have a gradient
-        mixing = cost.gather_sum(targets, sources, edges, width_in) + cost.entry_dot(edges, width_in)
+        mixing = Cost.gather_sum(targets, sources, edges, width_in) + Cost.entry_dot(edges, width_in)
         return coefficients + num_bases * mixing + product
-
-    def prepare(self, order: Order, structure: EdgeStructure) -> None:
-        if order == "horizontal":
-            _ = structure.source_pairs_by_node, structure.mix_source_pairs_by_node
-        elif order == "vertical":
-            _ = structure.mix_target_pairs_by_node, structure.target_pairs_by_node
-        else:
-            _ = structure.pattern
 
     def dense(self) -> Tensor:
         return torch.einsum("rb, bio -> rio", self.all_coefficients(), self.bases)
-
-    def extra_repr(self) -> str:
-        return f"bases {list(self.bases.shape)}, coefficients {list(self.coefficients.shape)}"
 
 
 class BasisRows(OneHotWeights):

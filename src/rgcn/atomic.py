@@ -1,0 +1,64 @@
+"""Writing so that a reader sees the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+# Temporary files begin with this: what a killed process left behind can be told from what someone put there.
+TEMPORARY_PREFIX = ".writing-"
+
+
+def _umask() -> int:
+    """The user's own; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+UMASK = _umask()  # once: a process has one mask, and two threads that read it at a time would leave the wrong one
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write to a temporary name in the same folder, sync, and rename over `path`."""
+    data = content.encode() if isinstance(content, str) else content
+    replace_atomically(path, lambda temporary: temporary.write_bytes(data))
+
+
+def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file in the same folder; then sync it, and rename it over `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY_PREFIX}{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        sync(temporary)
+        temporary.chmod(0o666 & ~UMASK)  # mkstemp makes it private; what we write is as open as the user's files
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what a process that was killed in the middle of a write left in a folder."""
+    for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        left.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    is_folder = path.is_dir()
+    try:
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError:
+        if not is_folder:  # Windows opens no folders, and not every file system syncs them
+            raise

@@ -1,0 +1,165 @@
+"""Figures as people see them: a table in plain text, a JSON file, pictures (SVG, PDF, PNG; these need matplotlib)."""
+
+from __future__ import annotations
+
+import io
+import json
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rgcn.atomic import write_atomically
+from rgcn.errors import ConfigError
+from rgcn.extras import import_extra
+from rgcn.words import count, duration, memory, times
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 120
+OURS = ("graph", "model", "device", "ours", "memory", "floor", "reached")
+COLUMNS = (*OURS, "peer", "theirs", "times", "memory", "times")
+LEFT = {"graph", "model", "device", "peer"}
+LEGEND = (
+    "ours, theirs: seconds of a training step, the median of the best round; times: theirs over ours. "
+    "memory: peak over the process at rest, preparation included. "
+    "floor: bytes that must move over measured bandwidth, or operations over measured rate, whichever takes longer."
+)
+FORMATS = (".svg", ".pdf", ".png")
+# Colors that stay apart for color-blind readers (Okabe and Ito), one for each side.
+COLORS = {"ours": "#0072B2", "FastRGCNConv": "#E69F00", "RGCNConv": "#CC79A7", "floor": "#999999"}
+
+
+def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line for each graph, model and device, and one more for each further peer; columns as in COLUMNS."""
+    lines: list[tuple[str, ...]] = []
+    for key, (ours, *peers) in _groups(result).items():
+        floor = ours.get("floor")
+        least = (duration(floor["seconds"]), f"{floor['reached']:.0%}") if floor else ("", "")
+        start: tuple[str, ...] = (*key, _time(ours), _size(ours), *least)
+        for peer in peers or [{}]:
+            slower, larger = (
+                f"{times(peer[name])}×" if peer.get(name) else "" for name in ("times_slower", "times_memory")
+            )
+            lines.append((*start, peer.get("side", ""), _time(peer), slower, _size(peer), larger))
+            start = ("",) * len(start)
+    return lines
+
+
+def _groups(result: dict[str, Any]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        groups.setdefault((row["graph"], row["model"], row["device"]), []).append(row)
+    return groups
+
+
+def _time(row: dict[str, Any]) -> str:
+    """The time, or a failure in two words.
+
+    >>> _time({"seconds": 0.00123}), _time({"failed": "ran out of memory: ..."}), _time({})
+    ('1.23 ms', 'out of memory', '')
+    """
+    if row.get("seconds") is not None:
+        return duration(row["seconds"])
+    why = str(row.get("failed", ""))
+    return why.split(":")[0].removeprefix("ran ") if why.startswith("ran out of ") else "failed" if why else ""
+
+
+def _size(row: dict[str, Any]) -> str:
+    return "" if row.get("peak_bytes") is None else memory(row["peak_bytes"])
+
+
+def _machine_lines(result: dict[str, Any]) -> list[str]:
+    """The machine, its speeds, what failed and what is missing, a line each."""
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "numba", "torch-geometric") if machine[name])
+    gpu = f", {machine['gpu']}" if machine["gpu"] else ""
+    lines = [f"{machine['cpu']}, {count(machine['cores'], 'core')}{gpu}; Python {machine['python']}, {versions}"]
+    for device, speeds in result["speeds"].items():
+        lines.append(
+            f"{device}: copies {speeds['bandwidth'] / 1e9:.3g} GB/s, "
+            f"{speeds['rate'] / 1e9:,.3g} billion multiply-adds a second in a float32 product"
+        )
+    failed = [row for row in result["rows"] if "failed" in row]
+    failures = [f"{row['graph']}, {row['side']}, {row['device']}: {row['failed']}" for row in failed]
+    return [*lines, *result["notes"], *failures]
+
+
+def plain_table(result: dict[str, Any]) -> str:
+    """Everything in plain text, which needs no library to draw it."""
+    lines = [COLUMNS, *cells(result)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = [
+        "  ".join(
+            text.ljust(width) if name in LEFT else text.rjust(width)
+            for text, width, name in zip(line, widths, COLUMNS, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*_machine_lines(result), "", *shown, "", textwrap.fill(LEGEND, WIDTH)])
+
+
+def write_json(result: dict[str, Any], path: Path) -> None:
+    """Everything that was found, for later and for others."""
+    write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+
+
+def check_plottable(path: Path) -> None:
+    """Say what is missing before anything is measured, rather than after."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
+    empty_figure(1, 1)
+
+
+def plot_steps(result: dict[str, Any], path: Path) -> None:
+    """Bars of the step time for each graph, model and device: ours, the peers', and the floor; a logarithmic scale."""
+    groups: dict[tuple[str, str, str], dict[str, float]] = {}
+    for key, rows in _groups(result).items():
+        sides = {"ours" if row["side"] == row["model"] else row["side"]: row for row in rows}
+        sides["floor"] = rows[0].get("floor", {})
+        groups[key] = {side: row["seconds"] for side, row in sides.items() if "seconds" in row}
+    if not any(groups.values()):
+        raise ConfigError("there is nothing to draw: no measurement succeeded")
+    figure = empty_figure(max(6.0, 1.2 + 1.5 * len(groups)), 4.2)
+    axes = figure.add_subplot()
+    width, named = 0.84 / len(COLORS), set()
+    for place, bars in enumerate(groups.values()):
+        shown = [side for side in COLORS if side in bars]
+        for number, side in enumerate(shown):
+            x = place + (number - (len(shown) - 1) / 2) * width
+            axes.bar(x, bars[side], width * 0.92, color=COLORS[side], label=None if side in named else side)
+            axes.text(x, bars[side], f"{duration(bars[side])}\n", ha="center", va="center", fontsize=6)
+            named.add(side)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=min(value for bars in groups.values() for value in bars.values()) / 3)
+    axes.set_xticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=8)
+    axes.set_ylabel("seconds of a training step")
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+    axes.legend(frameon=False, fontsize=8, ncols=len(named), **above)
+    tidy(axes)
+    save_figure(figure, path)
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """To draw on; inches."""
+    figure: Figure = import_extra("matplotlib", "bench", "matplotlib.figure").Figure(
+        figsize=(width, height), layout="constrained", facecolor="white"
+    )
+    return figure
+
+
+def tidy(axes: Axes) -> None:
+    """No frame, and lines to read values by."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Neither a date nor random ids are in it: the same figures always give the same file."""
+    content = io.BytesIO()
+    kind = path.suffix.lower().removeprefix(".")
+    with import_extra("matplotlib", "bench").rc_context({"svg.hashsalt": "rgcn", "svg.fonttype": "none"}):
+        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,103 @@
+"""`rgcn`: its commands in the order of the help, and what becomes of a mistake."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rgcn import axes
+from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
+from rgcn.cli.options import Command
+from rgcn.errors import RgcnError, StoppedError
+from rgcn.version import __version__
+
+GROUPS = {
+    "config": "Look at configurations: show, compare, schema.",
+    "reproduce": "The paper's figures beside ours: every table, every stated number, and whether they agree.",
+    "data": "Data sets: what there is, fetching, and statistics.",
+}
+ALLOW = "Trust classes of this package where a saved model or a run names them. May be repeated, also at the end."
+
+
+class _Commands(TyperGroup):
+    """Commands that share `--allow`: whoever is told to add it adds it at the end of the line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        allowed: list[str] = []
+        rest: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":  # what follows are no options
+                rest += [word, *words]
+            elif word == "--allow":
+                allowed += [word, *islice(words, 1)]
+            else:
+                (allowed if word.startswith("--allow=") else rest).append(word)
+        return super().parse_args(ctx, [*allowed, *rest])
+
+
+app = typer.Typer(
+    name="rgcn",
+    cls=_Commands,
+    help="Learn from a knowledge graph with relational graph convolutional networks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rgcn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PACKAGE", help=ALLOW),
+    ] = None,
+) -> None:
+    if allow:
+        axes.allow(*allow)
+
+
+_groups = {name: typer.Typer(help=words, no_args_is_help=True) for name, words in GROUPS.items()}
+for _name, _command in Command.every.items():
+    _group, _, _last = _name.rpartition(" ")
+    (_groups[_group] if _group else app).command(_last)(_command.function())
+for _name, _typer in _groups.items():
+    app.add_typer(_typer, name=_name)
+
+
+def main() -> None:
+    """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
+    warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
+    try:
+        app()
+    except RgcnError as error:
+        print(f"rgcn: {error}", file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, StoppedError) else 1)
+    except KeyboardInterrupt:
+        print("rgcn: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    """A warning of ours is a sentence for the user; where in our code it came from tells them nothing."""
+    ours = issubclass(category, UserWarning) and "rgcn" in Path(filename).parts
+    sys.stderr.write(f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno))

@@ -1,0 +1,292 @@
+"""What can be said to commands that train models, look at runs, ask and serve models: read on, it is their help.
+
+The first sentence of a class is the command's line in `rgcn --help`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from rgcn.cli import options
+from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+
+SEED = option("Every random choice follows from it.")
+RUN = argument("Folder of a run; `rgcn runs` lists them.")
+CONFIGURATION = argument("A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
+ACCEPT_CHANGED_DATA = flag(
+    "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
+)
+SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
+ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
+
+# Choices on the command line.
+HeldOut = Enum("HeldOut", {"test": "test", "valid": "valid"})
+KnownChoice = Enum("KnownChoice", {"mark": "mark", "drop": "drop"})
+MethodName = Enum("MethodName", {"integrated_gradients": "integrated-gradients", "edge_mask": "edge-mask"})
+MapName = Enum("MapName", {"tsne": "tsne", "umap": "umap", "pca": "pca"})
+SplitName = Enum("SplitName", {"train": "train", "valid": "valid", "test": "test"})
+
+
+class TrainCommand(Command, ComputingOptions, TellingOptions, name="train", calls="train:train"):
+    """Train a model, measure it on every split, and show some of its predictions.
+
+    Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
+    weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.
+    """
+
+    configuration: str = CONFIGURATION
+    seed: int | None = SEED
+    changes: list[str] | None = options.CHANGES
+    out: Path | None = option("Folder to keep the run in. By default a new one under runs/.", show_default=False)
+    no_keep: bool = flag("--no-keep", "Keep nothing: no folder, no checkpoints.")
+    runs: int = option(
+        "Train with so many seeds, a folder each; mean, deviation and error.", default=1, min=1, max=options.MOST_RUNS
+    )
+    jobs: int = options.JOBS
+    track: list[str] | None = option(
+        "Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."
+    )
+
+
+class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", calls="train:resume"):
+    """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
+
+    The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
+    training.deterministic=true). A finished run is only shown. A folder of several seeds goes on with all of them.
+    """
+
+    folder: Path = RUN
+    no_track: bool = flag("--no-track", "Report to no tracker this time.")
+
+
+class EvaluateCommand(Command, ReadingOptions, name="evaluate", calls="train:evaluate"):
+    """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
+
+    Of a run that is not finished the best weights of its newest checkpoint are measured.
+    """
+
+    folder: Path = RUN
+    split: str | None = option("train, valid or test; by default test, or valid while the run is not finished.")
+    as_json: bool = options.AS_JSON
+
+
+class RunsCommand(Command, name="runs", calls="train:list_runs"):
+    """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
+
+    folder: Path = argument("Folder to look in, and in the folders inside it.", options.RUNS)
+    as_json: bool = options.AS_JSON
+
+
+class ReportCommand(Command, TellingOptions, name="report", calls="report:report"):
+    """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
+
+    run: Path = argument("Folder of a run, finished or not.")
+    out: Path | None = option("File to write; by default RUN/report.html.")
+    split: HeldOut | None = option("What to measure on; by default test where there is one. An unfinished run: valid.")
+    mirror: Path | None = option("Folder to take the data set of an unfinished run from (else RGCN_MIRROR).")
+    as_json: bool = flag("--json", "Print what was measured as one JSON object.")
+
+
+class CompareCommand(Command, name="compare", calls="report:compare"):
+    """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
+
+    runs: list[Path] = argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
+    out: Path | None = option("Also write the comparison as one HTML file.")
+    as_json: bool = options.AS_JSON
+
+
+class OpeningOptions(ComputingOptions):
+    """How the model of a run is opened."""
+
+    accept_changed_data: bool = ACCEPT_CHANGED_DATA
+
+    def opening(self) -> dict[str, Any]:
+        """As arguments of `rgcn.predict.open_model`."""
+        chosen = {"mirror": self.mirror, "device": self.device or "auto"}
+        return {**chosen, "accept_changed_data": self.accept_changed_data}
+
+
+class AskingOptions(OpeningOptions):
+    """The same, with nodes that the model has never seen."""
+
+    new_triples: Path | None = option(
+        "Triples of nodes that training never saw (any format `rgcn data stats` reads): they are computed from their "
+        "neighbors.",
+        "--with",
+        metavar="FILE",
+    )
+    new_features: Path | None = option(
+        "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
+    )
+
+
+class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
+    """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
+
+    run: Path = RUN
+    nodes: Path | None = option(
+        "Nodes to classify: a name a line, or the first column of .csv, .tsv, .parquet; - reads standard input.",
+        metavar="FILE",
+    )
+    node: list[str] | None = option("A node to classify. May be repeated.")
+    subject: str | None = option("Which objects does this subject lack?")
+    relation: list[str] | None = option("By which relation; by default each of them. May be repeated.")
+    object: str | None = option("Which subjects does this object lack?")
+    queries: Path | None = option(
+        "Table of questions: columns subject and relation, or relation and object; - reads standard input.",
+        metavar="FILE",
+    )
+    k: int = option("How many answers to each question.", "-k", default=10, min=1, max=1_000_000)
+    known: KnownChoice | None = option(
+        "Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
+        "written to .nt.",
+    )
+    min_probability: float | None = option("Leave out what is less probable than this.", min=0.0, max=1.0)
+    any_direction: bool = ANY_DIRECTION
+    out: Path | None = option("File to write: its name ends in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
+    predicate: str | None = option(
+        "Predicate of classes written as .nt; by default the relation the labels came from.", metavar="IRI"
+    )
+    skip_unknown: bool = SKIP_UNKNOWN
+    reliability: bool = flag("--reliability", "Show how far probabilities can be trusted, and stop.")
+
+
+class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", calls="predict:complete"):
+    """Find all missing triples worth adding, over every subject and relation, best first."""
+
+    run: Path = RUN
+    relation: list[str] | None = option("Only triples of this relation. May be repeated; by default all.")
+    k: int = option("At most so many objects for each subject and relation.", "-k", default=10, min=1, max=10_000)
+    min_probability: float | None = option(
+        "Least probability, calibrated on validation triples; 0.01 by default. A model that is not calibrated "
+        "has none.",
+        min=0.0,
+        max=1.0,
+        show_default=False,
+    )
+    min_score: float | None = option(None, hidden=True)
+    limit: int = option("At most so many triples, the best of all.", default=1_000_000, min=1, max=100_000_000)
+    only_seen: bool = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
+    any_node: bool = flag("--any-node", "Any node as subject and object, also where none of its like was ever seen.")
+    any_direction: bool = ANY_DIRECTION
+    out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
+
+
+class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
+    """Say which triples decided a node's class or make a triple likely, and whether that holds."""
+
+    run: Path = RUN
+    node: str | None = argument("A node, by name or title: why is it of its class?", None)
+    class_: str | None = option("Explain this class instead of the predicted one.", "--class")
+    subject: str | None = option("With --relation and --object: why this triple?")
+    relation: str | None = option("See --subject.")
+    object: str | None = option("See --subject.")
+    method: MethodName = option("How importances are found.", default=MethodName.integrated_gradients)
+    edges: int = option("How many triples to name.", default=10, min=1, max=1000)
+    draws: int = option("Random choices of as many triples, to compare with.", default=20, min=1, max=1000)
+    seed: int = option("Decides these choices.", default=0, min=0)
+    out: Path | None = option("Also write it as a page, a picture or data: a name in .html, .svg, .json, .txt.")
+    as_json: bool = options.AS_JSON
+
+
+class EmbedCommand(Command, OpeningOptions, TellingOptions, name="embed", calls="embed:embed"):
+    """Write the vectors a model gives to nodes and relations, and a page to look at them."""
+
+    run: Path = RUN
+    out: Path | None = option("File for the nodes' vectors: a name in .parquet, .csv, .jsonl or .npz.")
+    nodes: Path | None = option("Only these nodes: a file of names, one a line; - is standard input.")
+    skip_unknown: bool = SKIP_UNKNOWN
+    layer: int | None = option("Of a classifier: states after this layer; -2 the last hidden one, -1 the logits.")
+    relations: Path | None = option("File for the relations' vectors; endings as for --out.")
+    plot: Path | None = option("Page to write: map of the nodes, likeness of relations, mistakes.")
+    map_: MapName = option(
+        "How the map is made; umap needs the extra `look`, the others nothing.", "--map", default=MapName.tsne
+    )
+    # Every point pushes every other: with more of them a map takes hours, and nobody sees a single one any more.
+    most: int = option("Nodes on the map at most: labelled ones first.", default=5000, min=1, max=50_000)
+    split: SplitName | None = option(
+        "Nodes a classifier's mistakes are shown on; by default valid, or train where there is none."
+    )
+    seed: int = option("Decides the map: the same one, the same page.", default=0, min=0, max=2**32 - 1)
+
+
+def _limit(name: str, default: float, words: str, least: float, most: float) -> Any:
+    return option(words, name, default=default, min=least, max=most, rich_help_panel="Limits")
+
+
+class LimitOptions(Options):
+    """Bounds of the server, under the names that `rgcn.serve.Limits` has for them."""
+
+    seconds: float = _limit("--timeout", 30.0, "Seconds until an unanswered request gets 503.", 0.1, 3600)
+    body: int = _limit("--max-body", 1 << 20, "Bytes of a request's body.", 1024, 1 << 30)
+    items: int = _limit("--max-items", 1000, "Questions in one request.", 1, 100_000)
+    k: int = _limit("--max-k", 1000, "Answers to one question, rows of a page.", 1, 100_000)
+    links: int = _limit("--max-links", 20_000, "Links in one answer, of all its questions.", 1, 10_000_000)
+    waiting: int = _limit("--max-waiting", 512, "Requests that may wait for the model.", 1, 1_000_000)
+    questions: int = _limit("--max-questions", 20_000, "Questions of all requests together that may wait.", 1, 10**8)
+    explaining: int = _limit("--max-explaining", 16, "Requests that may wait for an explanation.", 1, 10_000)
+    connections: int = _limit("--max-connections", 1000, "Connections open at once.", 1, 1_000_000)
+    slow: float = _limit("--slow-client", 10.0, "Seconds a client may take to send a request or to read.", 0.1, 3600)
+    idle: float = _limit("--idle", 30.0, "Seconds an unused connection stays open.", 1, 3600)
+    stopping: float = _limit("--grace", 10.0, "Seconds to finish requests when asked to stop.", 0, 3600)
+
+
+class ServeCommand(Command, OpeningOptions, LimitOptions, name="serve", calls="serve:serve"):
+    """Serve trained models over HTTP: an API, and a page to look around and ask why.
+
+    Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.
+    """
+
+    runs: list[Path] = argument("Folders of runs, or of saved models.")
+    host: str = option("Address to listen on. Any but this machine's own needs a token.", default="127.0.0.1")
+    port: int = option("Port to listen on; 0 takes a free one.", default=8000, min=0, max=65535)
+    token_file: Path | None = option("File with the token that whoever asks must send (else RGCN_TOKEN).")
+    allow_host: list[str] | None = option("A further name to answer to, behind a proxy say. May be repeated.")
+    open_browser: bool = flag("--open", "Open the page in a browser.")
+    threads: int | None = option(
+        "Threads one computation uses; by default as PyTorch chooses.", min=1, max=options.MOST_THREADS
+    )
+    quiet: bool = options.QUIET
+
+
+class CardCommand(Command, name="card", calls="report:card"):
+    """Write a model card: what the model is and cannot do, its data, training and figures, with the limits of both."""
+
+    run: Path = RUN
+    out: Path | None = option("File to write, such as MODEL_CARD.md; by default it is printed.")
+
+
+class ExportCommand(Command, name="export", calls="embed:export"):
+    """Write the trained encoder as one file that PyTorch alone runs: node numbers in, logits or node vectors out."""
+
+    run: Path = RUN
+    out: Path = option("File to write; its name ends in .pt2.", default=MISSING)
+    mirror: Path | None = options.MIRROR
+    accept_changed_data: bool = ACCEPT_CHANGED_DATA
+    as_json: bool = options.AS_JSON
+
+
+class TuneCommand(Command, ComputingOptions, TellingOptions, name="tune", calls="tune:tune"):
+    """Look for better settings. The test split is taken out before the first trial.
+
+    Writes best.yaml, which `rgcn train` takes, tune.html, trials.csv, and study.db: the same command goes on from it.
+    """
+
+    configuration: str = CONFIGURATION
+    trials: int = option(
+        "Trials the study shall have; more can be added later.", default=50, min=1, max=options.MOST_RUNS
+    )
+    jobs: int = options.JOBS
+    out: Path | None = option("Folder of the study. The same command goes on with it.")
+    metric: str | None = option("A validation figure that trainings report: accuracy, loss, mrr, hits@10, ...")
+    folds: int | None = option("Trainings a trial, with different seeds and hold-outs. By default what the task needs.")
+    search: list[str] | None = option(
+        "Search a setting: training.learning_rate=0.001:0.1:log or model.hidden=8,16. Repeatable."
+    )
+    fix: list[str] | None = option("Leave a setting as it is; `all`: every one without --search. Repeatable.")
+    changes: list[str] | None = options.CHANGES
+    seed: int | None = SEED
+    minutes: float | None = option("Begin no trial after so many minutes.", "--timeout")

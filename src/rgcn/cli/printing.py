@@ -1,0 +1,83 @@
+"""How commands print: JSON, tables, and what they are busy with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import typer
+from rich.box import SIMPLE, Box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rgcn.graph import KnowledgeGraph
+from rgcn.progress import ProgressMeter, progress
+from rgcn.words import count
+
+
+def print_json(values: Any, **settings: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(values, **settings))
+
+
+def output(width: int = 0, least: int = 0) -> Console:
+    """Standard output; at least `width` wide where it is no terminal: a file or a pipe has no edge to keep to.
+
+    least: as wide on a terminal too, for figures that tell nothing when they are cut off
+    """
+    console = Console(highlight=False)
+    console.width = max(console.width, least, 0 if console.is_terminal else width)
+    return console
+
+
+def table(columns: Iterable[str], numbers: Iterable[str] = (), title: str | None = None, box: Box = SIMPLE) -> Table:
+    """An empty table: columns of numbers stand to the right and are never folded, those of words are."""
+    made, numbers = Table(title=title, title_justify="left", box=box), set(numbers)
+    for name in columns:
+        right = name in numbers
+        made.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    return made
+
+
+@contextmanager
+def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Says what is being done, or has been of `total`: beside a bar on a terminal, in lines elsewhere; on stderr."""
+    with progress(words, total, show=False if quiet else None) as meter:
+        drawn = sys.stderr.isatty()
+
+        def say(what: str) -> None:
+            if not quiet and drawn:
+                meter.describe(escape(what))
+                meter.advance(0 if total is None else 1)
+            elif not quiet:
+                typer.echo(what, err=True)
+
+        yield say
+
+
+@contextmanager
+def late_progress(words: str, unit: str, show: bool | None) -> Iterator[Callable[..., None]]:
+    """A bar that is drawn once `meter(done, total)` is first called: only then it is known how many there are."""
+    with ExitStack() as stack:
+        meter: ProgressMeter | None = None
+
+        def advance(done: int, total: int | None = None) -> None:
+            nonlocal meter
+            if meter is None:
+                meter = stack.enter_context(progress(words, total, unit, show=show))
+            meter.advance(done - meter.done)
+
+        yield advance
+
+
+def report_skipped(graph: KnowledgeGraph) -> None:
+    """Say on standard error how many lines were left out while reading, and which the first ones were."""
+    skipped = graph.metadata.get("skipped_lines", 0)
+    if skipped:
+        typer.echo(f"skipped {count(skipped, 'bad line')}:", err=True)
+        for example in graph.metadata.get("skipped_examples", ()):
+            typer.echo(f"  {example}", err=True)

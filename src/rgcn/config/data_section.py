@@ -1,0 +1,87 @@
+"""The section `data`: which graph to learn from, and how its files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rgcn.axis_tables import READERS
+from rgcn.config.knobs import OnAxis
+from rgcn.config.section import Section, impossible
+
+
+class DataConfig(Section):
+    """Which graph to learn from."""
+
+    dataset: str | None = None
+    """Name of a data set of the registry (see `rgcn data list`)."""
+    path: str | None = None
+    """A file or folder of triples, instead of a data set."""
+    labels: str | dict[str, str] | None = None
+    """File of labels for `path`: one file, or one for each of train, valid, test."""
+    labels_from: str | None = None
+    """A relation of the graph whose objects are the classes; it is then removed from the graph."""
+    inverse: str | None = None
+    """The inverse of `labels_from`, which would give the answer away."""
+    features: str | None = None
+    """Table of node names and their numbers, for `path`."""
+    format: Annotated[str, OnAxis(READERS, closed=False)] | None = None
+    """Format of `path` where its name does not tell, or the reader to use: package.module:Class."""
+    columns: list[str | int] | None = None
+    """Subject, relation and object in a table: names, or positions from 0."""
+    weight: str | int | None = None
+    """Column of edge weights in a table."""
+    skip_bad_lines: bool = False
+    """Count malformed lines instead of stopping at the first."""
+    prune: Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True, ge=1)] = False
+    """Node classification: keep only what lies within so many hops of a labelled node; true: as many as the model has
+    layers. Changes no prediction for labelled nodes; nodes further away can no longer be asked for."""
+
+    @impossible("dataset", "path")
+    def _one_source(self) -> Iterator[str]:
+        if (self.dataset is None) == (self.path is None):
+            yield "give either `dataset` or `path`, and not both"
+
+    @impossible(
+        "labels", "labels_from", "inverse", "features", "format", "columns", "weight", "skip_bad_lines", "dataset"
+    )
+    def _reading_goes_with_path(self) -> Iterator[str]:
+        reading = self.reading_options()
+        if self.dataset is not None and reading:
+            yield f"`{'`, `'.join(reading)}` goes with `path`, not with `dataset`: remove it, or give `path` instead"
+
+    @impossible("labels_from", "labels")
+    def _one_source_of_labels(self) -> Iterator[str]:
+        if self.labels is not None and self.labels_from is not None:
+            yield "labels come from files (`labels`) or from a relation (`labels_from`): remove one of the two"
+
+    @impossible("labels")
+    def _labels_by_split(self) -> Iterator[str]:
+        unknown = set(self.labels) - {"train", "valid", "dev", "test"} if isinstance(self.labels, dict) else ()
+        if unknown:
+            yield f"unknown split {min(unknown)!r}: there are train, valid (or dev) and test"
+
+    @impossible("inverse", "labels_from")
+    def _inverse_of_labels(self) -> Iterator[str]:
+        if self.inverse is not None and self.labels_from is None:
+            yield "the inverse of `labels_from`, which is not given: give it, or remove this"
+
+    @impossible("columns")
+    def _three_columns(self) -> Iterator[str]:
+        if self.columns is not None and len(self.columns) != 3:
+            yield f"takes three, subject, relation and object; these are {len(self.columns)}"
+
+    def reading_options(self) -> dict[str, Any]:
+        """What is said about reading `path`, as arguments of `rgcn.read`."""
+        return self.model_dump(exclude={"dataset", "path", "prune"}, exclude_defaults=True)
+
+    def source_paths(self) -> list[str]:
+        """The files and folders that are read; none for a data set of the registry."""
+        labels = self.labels.values() if isinstance(self.labels, dict) else [self.labels]
+        return [source for source in (self.path, *labels, self.features) if source is not None]
+
+    @property
+    def title(self) -> str:
+        return self.dataset or str(self.path)

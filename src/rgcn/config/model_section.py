@@ -1,0 +1,278 @@
+"""The section `model`: the network of each task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rgcn.axis_tables import DECODERS, ENCODERS, HEADS
+from rgcn.config.knobs import Description, OnAxis, described, tuned
+from rgcn.config.section import Rule, Section, impossible
+
+Scheme = Literal[
+    "glorot-uniform",
+    "glorot-normal",
+    "kaiming-uniform",
+    "kaiming-normal",
+    "schlichtkrull-uniform",
+    "schlichtkrull-normal",
+]
+Normalization = Literal["relation", "node", "direction", "none"]
+
+CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
+WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
+Encoder = Annotated[str, OnAxis(ENCODERS)]
+Decoder = Annotated[str, OnAxis(DECODERS)]
+Head = Annotated[str, OnAxis(HEADS)]
+
+
+class ModelSection(Section):
+    """What the section of a model says of it; a task's own derives from it."""
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return type(self).__name__
+
+    def described(self, features: bool = False) -> Description:
+        """What it is made of, and what it cannot do for that reason, for people; as its classes tell it.
+
+        features  whether the nodes of its graph have any
+        """
+        return Description({"Architecture": self.title})
+
+
+def _short(choice: str) -> str:
+    """A member of an axis as a word: a class from outside by its own name."""
+    return choice.rpartition(":")[2].rpartition(".")[2]
+
+
+def _goes_with(knob: str, decomposition: str, example: int) -> Rule:
+    """The rule that `bases` (or `blocks`) is given where its decomposition is, and nowhere else."""
+
+    @impossible(knob, "decomposition")
+    def both_or_neither(model: NodeModelConfig | LinkModelConfig) -> Iterator[str]:
+        given, chosen = getattr(model, knob), model.decomposition
+        words = f"`{knob}` goes with `decomposition: {decomposition}`"
+        if chosen == decomposition and given is None:
+            yield f"{words}: set it, for example to {example}"
+        elif chosen != decomposition and given is not None:
+            yield f"{words}, not with {chosen!r}: set it to null, or change the decomposition"
+
+    return both_or_neither
+
+
+def _undivided(model: NodeModelConfig | LinkModelConfig, *names: str) -> Iterator[str]:
+    """Words for the first width that does not divide into blocks, with the nearest that do and the nearest blocks."""
+    blocks = model.blocks if model.decomposition == "block" else None
+    for name in names:
+        width = getattr(model, name)
+        if blocks is not None and width % blocks:
+            below, above = width // blocks * blocks, (width // blocks + 1) * blocks
+            divisors = [d for d in range(max(1, blocks - 100), blocks + 100) if width % d == 0]
+            nearest = min(divisors, key=lambda d: abs(d - blocks), default=1)
+            fixes = f"set {name} to {f'{below} or ' if below else ''}{above}, or blocks to {nearest}"
+            yield f"a width of {width} ({name}) does not divide into {blocks} blocks: {fixes}"
+            return
+
+
+class NodeModelConfig(ModelSection):
+    """The network that classifies nodes."""
+
+    shorthands: ClassVar = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
+
+    name: Literal["rgcn", "e-rgcn"] | None = Field(None, exclude=True)
+    """Shorthand for the encoder."""
+    encoder: Encoder = "rgcn"
+    """rgcn: convolutions over one-hot nodes (or given features). e-rgcn: learned embeddings, a diagonal first
+    convolution, then full ones; about a tenth of the parameters."""
+    head: Head = "convolution"
+    """How states become classes. convolution: the last convolution gives a number for each class. linear: it gives
+    hidden states, and a matrix turns them into classes."""
+    layers: int = tuned(2, low=1, high=3, ge=1)
+    """Number of convolutions: how many hops away a node can be heard."""
+    hidden: int = tuned(16, [8, 16, 32, 64], when={"model.encoder": "rgcn"}, ge=1)
+    """Width of the states between convolutions."""
+    embedding: int = tuned(32, [16, 32, 64, 128], when={"model.encoder": "e-rgcn"}, ge=1)
+    """Width of e-rgcn's node embeddings and of its first convolution."""
+    input: Literal["auto", "one-hot", "features"] = "auto"
+    """What rgcn's nodes bring: the graph's features where it has any (auto), or one-hot vectors."""
+    decomposition: Literal["none", "basis", "block", "diagonal"] = tuned("none", ["none", "basis", "block"])
+    """How rgcn's weight matrices are written."""
+    bases: int | None = tuned(None, low=2, high=64, log=True, when=WITH_BASES, ge=1)
+    """Number of bases, with decomposition: basis."""
+    blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
+    """Number of blocks, with decomposition: block."""
+    normalization: Normalization = tuned("relation", ["relation", "node", "direction"])
+    """Which edges into a node share its attention: those of a relation, all, a direction's."""
+    aggregation: Literal["sum", "mean"] = "sum"
+    """Sum over relations, or mean over those that reach the node (for deep stacks)."""
+    inverse: bool = True
+    """Also send messages against the direction of triples."""
+    self_loops: bool = True
+    """Let each node hear itself."""
+    bias: bool = True
+    """Add a learned bias in each convolution; e-rgcn's diagonal one never has one, as published."""
+    dropout: float = tuned(0.0, low=0.0, high=0.6, ge=0, lt=1)
+    """Share of hidden numbers dropped while training."""
+    init: Scheme = "glorot-uniform"
+    """How convolution weights begin."""
+    gain: float = Field(math.sqrt(2), gt=0)
+    """Factor on the initial weights; the square root of 2 goes with ReLU."""
+    fans: Literal["matrix", "stacked"] = "matrix"
+    """Fans of one relation's matrix, or of the whole stack, as published code counts them (far smaller weights)."""
+    embedding_init: Scheme = "kaiming-normal"
+    """How e-rgcn's embeddings begin."""
+    embedding_gain: float = Field(math.sqrt(2), gt=0)
+    """Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."""
+    options: dict[str, Any] = Field({})
+    """Settings of classes from outside, by name."""
+
+    @property
+    def title(self) -> str:
+        return _short(self.encoder) if self.head == "convolution" else f"{_short(self.encoder)}+{_short(self.head)}"
+
+    def described(self, features: bool = False) -> Description:
+        return described(self.encoder, lambda encoder: encoder.describe_nodes(self, features))
+
+    _bases = _goes_with("bases", "basis", 30)
+    _blocks = _goes_with("blocks", "block", 4)
+
+    @impossible("blocks", "hidden", "embedding", "layers", "encoder", "head", "decomposition")
+    def _blocks_divide_widths(self) -> Iterator[str]:
+        if self.encoder == "e-rgcn":  # its first convolution is diagonal, and keeps the embedding's width
+            yield from _undivided(self, "embedding", *(["hidden"] if self.layers > 2 else []))
+        elif self.layers > 1 or self.head != "convolution":
+            yield from _undivided(self, "hidden")
+
+    @impossible("input", "encoder")
+    def _own_inputs(self) -> Iterator[str]:
+        if self.encoder == "e-rgcn" and self.input != "auto":
+            yield "e-rgcn learns its own inputs: `input` goes with rgcn; leave it at auto"
+
+    @impossible("decomposition", "input")
+    def _diagonal_scales_vectors(self) -> Iterator[str]:
+        if self.decomposition == "diagonal" and self.input == "one-hot":
+            yield "diagonal weights scale input vectors: set input to features, or choose another decomposition"
+
+    @impossible("decomposition", "encoder", "layers", "embedding", "hidden")
+    def _diagonal_keeps_the_width(self) -> Iterator[str]:
+        inner = self.encoder == "e-rgcn" and self.layers > 2
+        if self.decomposition == "diagonal" and inner and self.embedding != self.hidden:
+            yield (
+                f"diagonal weights keep the width, and embedding = {self.embedding} is not hidden = {self.hidden}: "
+                "make them equal, or choose another decomposition"
+            )
+
+
+class LinkModelConfig(ModelSection):
+    """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
+
+    shorthands: ClassVar = {
+        "rgcn": {"encoder": "rgcn"},
+        "c-rgcn": {"encoder": "c-rgcn"},
+        "distmult": {"encoder": "none", "decoder": "distmult"},
+    }
+
+    name: Literal["rgcn", "c-rgcn", "distmult"] | None = Field(None, exclude=True)
+    """Shorthand for encoder and decoder; distmult is encoder none with DistMult."""
+    encoder: Encoder = "rgcn"
+    """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes around it.
+    none: the embedding alone."""
+    decoder: Decoder = "distmult"
+    """How triples are scored."""
+    layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
+    """Number of convolutions; encoder none has none."""
+    embedding: int = tuned(200, [64, 128, 256], ge=1)
+    """Width of the node embeddings, and of rgcn's convolutions."""
+    bottleneck: int = tuned(16, [8, 16, 32], when={"model.encoder": "c-rgcn"}, ge=1)
+    """Width of c-rgcn's convolutions."""
+    input: Literal["embedding", "one-hot"] = "embedding"
+    """What rgcn's nodes bring: learned embeddings, or one-hot vectors."""
+    activated_input: bool = tuned(True, [True, False], when={"model.encoder": "rgcn", "model.input": "embedding"})
+    """Pass rgcn's embeddings, with a bias, through ReLU before the first convolution."""
+    decomposition: Literal["none", "basis", "block"] = tuned("none", ["none", "basis", "block"], when=CONVOLVES)
+    """How weight matrices are written."""
+    bases: int | None = tuned(None, low=2, high=32, log=True, when=WITH_BASES, ge=1)
+    """Number of bases, with decomposition: basis."""
+    blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
+    """Number of blocks, with decomposition: block."""
+    self_loop_apart: bool | None = tuned(
+        None, [True, False], when={"model.decomposition": ("basis", "block"), "model.self_loops": True}
+    )
+    """Give the self-loop a full matrix outside the decomposition; by default with blocks, not bases."""
+    separate_inverse_bases: bool = tuned(
+        False, [True, False], when={**WITH_BASES, "model.inverse": True, "model.input": "embedding"}
+    )
+    """Give inverses bases of their own, as the original does."""
+    coefficient_init: Literal["same", "normal"] = tuned("same", ["same", "normal"], when=WITH_BASES)
+    """How basis coefficients begin: as the bases do, or N(0, 1) as in the original."""
+    normalization: Normalization = tuned("relation", ["relation", "node", "direction"], when=CONVOLVES)
+    """Which edges into a node share its attention; direction is the original's."""
+    aggregation: Literal["sum", "mean"] = "sum"
+    """Sum or mean over relations."""
+    inverse: bool = True
+    """Also send messages against the direction of triples."""
+    self_loops: bool = True
+    """Let each node hear itself."""
+    bias: bool = True
+    """Add a learned bias in each convolution."""
+    init: Scheme = "schlichtkrull-normal"
+    """How the encoder's weights begin."""
+    gain: float = tuned(1.0, low=0.1, high=2.0, log=True, gt=0)
+    """Factor on the encoder's initial weights."""
+    fans: Literal["matrix", "published"] = tuned("matrix", ["matrix", "published"], when=WITH_BLOCKS)
+    """Fans of a relation's matrix; published: for blocks, the number of relations and a block's width, as the published
+    code counts them."""
+    decoder_biases: bool = False
+    """Add biases of subject, relation and object to the score."""
+    options: dict[str, Any] = Field({})
+    """Settings of classes from outside, by name."""
+
+    @property
+    def title(self) -> str:
+        """What the model is called: by its encoder, or by its decoder where there is none."""
+        encoder, decoder = _short(self.encoder), _short(self.decoder)
+        return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
+
+    def described(self, features: bool = False) -> Description:
+        return described(self.encoder, lambda encoder: encoder.describe_links(self))
+
+    _bases = _goes_with("bases", "basis", 2)
+    _blocks = _goes_with("blocks", "block", 4)
+
+    @impossible("blocks", "embedding", "bottleneck", "encoder", "decomposition")
+    def _blocks_divide_the_width(self) -> Iterator[str]:
+        yield from _undivided(self, "bottleneck" if self.encoder == "c-rgcn" else "embedding")
+
+    @impossible("input", "encoder")
+    def _one_hot_is_for_rgcn(self) -> Iterator[str]:
+        if self.input == "one-hot" and self.encoder in ("none", "c-rgcn"):
+            yield f"{self.title} learns embeddings: `input: one-hot` goes with rgcn; set input to embedding"
+
+    @impossible("separate_inverse_bases", "decomposition", "inverse", "input")
+    def _separate_bases_need_bases_and_inverses(self) -> Iterator[str]:
+        possible = self.decomposition == "basis" and self.inverse and self.input == "embedding"
+        if self.separate_inverse_bases and not possible:
+            needs = "`decomposition: basis`, `inverse: true` and `input: embedding`"
+            yield f"`separate_inverse_bases` goes with {needs}: set it to false, or those so"
+
+    @impossible("self_loop_apart", "decomposition", "self_loops")
+    def _apart_from_what(self) -> Iterator[str]:
+        if self.self_loop_apart and self.decomposition == "none":
+            yield "without a decomposition the self-loop has a full matrix anyway: set self_loop_apart to null"
+        elif self.self_loop_apart and not self.self_loops:
+            yield "there are no self-loops to set apart: set self_loop_apart to null, or self_loops to true"
+
+    @impossible("coefficient_init", "decomposition")
+    def _coefficients_of_bases(self) -> Iterator[str]:
+        if self.coefficient_init != "same" and self.decomposition != "basis":
+            yield "only `decomposition: basis` has coefficients: set coefficient_init to same, or change decomposition"
+
+    @impossible("fans", "decomposition")
+    def _published_fans_of_blocks(self) -> Iterator[str]:
+        if self.fans == "published" and self.decomposition != "block":
+            yield "`fans: published` goes with `decomposition: block`: set fans to matrix, or change decomposition"

@@ -1,0 +1,141 @@
+"""The section `training`: how the network of each task learns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from rgcn.axis_tables import OBJECTIVES, SAMPLERS
+from rgcn.config.knobs import OnAxis, tuned
+from rgcn.config.model_section import CONVOLVES
+from rgcn.config.section import Section, impossible
+
+Objective = Annotated[str, OnAxis(OBJECTIVES)]
+Sampler = Annotated[str, OnAxis(SAMPLERS)]
+
+
+def _known_device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+        raise ValueError(f"unknown device {value!r}; there are auto, cpu, cuda and cuda:N")
+    return value
+
+
+Device = Annotated[str, AfterValidator(_known_device)]
+
+
+class TrainingSection(Section):
+    """What the section of a training says of it; a task's own derives from it, and has `epochs` and `device`."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the weights with the best validation figure (`watch`) are kept, rather than the last ones."""
+        return False
+
+
+class NodeTrainingConfig(TrainingSection):
+    """How the network learns."""
+
+    epochs: int = tuned(50, low=20, high=200, log=True, ge=1)
+    """Passes over the training labels; each is one step on the whole graph."""
+    learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
+    """Adam's learning rate."""
+    weight_decay: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
+    """Adam's weight decay, on every parameter."""
+    l2_penalty: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
+    """This times the sum of squares of the first layer's weights is added to the loss."""
+    edge_dropout: float = tuned(0.0, low=0.0, high=0.6, ge=0, lt=1)
+    """Share of triples left out of each step."""
+    self_loop_dropout: float = tuned(0.0, low=0.0, high=0.5, when={"model.self_loops": True}, ge=0, lt=1)
+    """Share of self-loops left out of each step."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: a rare class counts as much in the loss as a frequent one."""
+    validation: float = Field(0.0, ge=0, lt=1)
+    """Share of training labels held out for validation where the data has no such split."""
+    patience: int | None = Field(None, ge=1)
+    """Stop after so many epochs without a better validation figure, and go back to the best."""
+    watch: Literal["loss", "accuracy"] = "loss"
+    """The validation figure that patience watches."""
+    device: Device = "auto"
+    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
+    deterministic: bool = False
+    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.patience is not None
+
+
+class LinkTrainingConfig(TrainingSection):
+    """How the link predictor learns."""
+
+    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
+    """Steps; each is one batch of positive edges (or all of them)."""
+    batch_edges: int | None = Field(None, ge=1)
+    """Positive edges a step; null: the whole graph."""
+    sampler: Sampler = "neighborhood"
+    """How a batch is drawn: growing along edges as in the original, or uniformly."""
+    objective: Objective = "sampled-bce"
+    """What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy."""
+    negatives: int = tuned(10, low=1, high=32, log=True, ge=1)
+    """False triples for each true one."""
+    head_probability: float = Field(0.5, ge=0, le=1)
+    """Share of false triples with another subject."""
+    filtered_negatives: bool = False
+    """Draw again where a false triple is a known true one."""
+    penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, ge=0)
+    """Times the mean squares of subject, relation and object over the scored triples."""
+    edge_dropout: float = tuned(0.5, low=0.0, high=0.8, when=CONVOLVES, ge=0, lt=1)
+    """Share of a step's edges that carry no message."""
+    self_loop_dropout: float = tuned(0.2, low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True}, ge=0, lt=1)
+    """Share of self-loops that carry no message."""
+    self_loop_dropout_on: Literal["edge", "message"] = tuned(
+        "edge", ["edge", "message"], when={"model.self_loop_apart": True, "model.input": "embedding"}
+    )
+    """Drop whole self-loops, or numbers of their messages as the original does."""
+    learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
+    """Adam's learning rate."""
+    schedule: Literal["constant", "cosine", "step"] = tuned("constant", ["constant", "cosine"])
+    """How the learning rate falls: not, along a cosine to zero, or in steps."""
+    warmup: int = Field(0, ge=0)
+    """Steps over which the learning rate first rises from zero."""
+    step_every: int = Field(1000, ge=1)
+    """With schedule: step, steps between falls."""
+    step_factor: float = Field(0.5, gt=0, le=1)
+    """With schedule: step, factor of each fall."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Adam's weight decay, on every parameter."""
+    clip: float | None = Field(None, gt=0)
+    """Scale gradients down to this norm."""
+    objective_options: dict[str, Any] = Field({})
+    """Settings of an objective or sampler from outside, by name."""
+    evaluate_every: int | None = Field(None, ge=1)
+    """Measure on the validation triples every so many steps, and keep the best weights."""
+    patience: int | None = Field(None, ge=1)
+    """Stop after so many measurements without a better one."""
+    watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"] = "mrr"
+    """The validation figure by which the best weights are told, and which patience watches."""
+    device: Device = "auto"
+    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
+    deterministic: bool = False
+    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.evaluate_every is not None
+
+    @impossible("patience", "evaluate_every")
+    def _patience_counts_measurements(self) -> Iterator[str]:
+        if self.patience is not None and self.evaluate_every is None:
+            yield "`patience` counts measurements: set `evaluate_every` too, or `patience` to null"
+
+
+class ClassLinkTrainingConfig(LinkTrainingConfig):
+    """How a link predictor learns that is asked for classes."""
+
+    validation: float = Field(0.0, ge=0, lt=1)
+    """Share of training labels held out for validation where the data has no such split."""
+    watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]
+    """The validation figure by which the best weights are told, and which patience watches."""

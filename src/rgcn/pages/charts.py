@@ -1,0 +1,238 @@
+"""Small charts for pages that open anywhere: inline SVG and tables, no scripts needed, no outside files.
+
+    line_chart(series, x_label=..., y_label=...)      curves over epochs, with bands and marks
+    column_chart(labels, series, ...)                 a histogram: columns side by side
+    bar_chart(bars, columns, ...)                     a table whose numbers are also bars
+    heat_map(row_names, column_names, counts, ...)    a matrix of counts, shaded
+
+Each computes scales and hands them to a template of its name. Colors are CSS variables of the page (`--series-1` ...,
+`--heat-0` ...), so that a chart follows light and dark; text keeps its size on a narrow screen, because only the
+drawing is stretched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from rgcn.pages.figures import compact, decimal
+from rgcn.pages.layout import render
+
+DOTTED_BELOW, LISTED = 25, 12
+NAMED_COLUMNS, TALL, SHADES = 8, 16, 10
+
+Point = tuple[float, float]
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers from at most `low` to at least `high`, in steps of 1, 2 or 5 times a power of ten.
+
+    >>> nice_ticks(0, 0.87), nice_ticks(1, 50)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
+    """
+    if high <= low:
+        low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A range of numbers laid out from 0 to 100 percent."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Percent along the axis.
+
+        >>> Scale(10, 30).place(15)
+        25.0
+        """
+        return round(100 * (value - self.low) / (self.high - self.low), 3)
+
+    def from_top(self, value: float) -> float:
+        """The same for an axis that goes up, counted downwards as screens count."""
+        return round(100 - self.place(value), 3)
+
+    @classmethod
+    def around(cls, values: Sequence[float]) -> Scale:
+        """From the least to the greatest; a single value stands in the middle."""
+        low, high = min(values), max(values)
+        return cls(low, high) if high > low else cls(low - 1, high + 1)
+
+
+def thinned(points: Sequence[Point], most: int = 600) -> list[Point]:
+    """At most about `most` points whose picture is the same: of each stretch its ends, its lowest and its highest.
+
+    >>> dense = [(float(i), 1.0 if i == 70_001 else 0.0) for i in range(100_000)]
+    >>> len(thinned(dense)) <= 600, (70_001.0, 1.0) in thinned(dense)
+    (True, True)
+    """
+    if len(points) <= most:
+        return list(points)
+    stretches = max(1, most // 4)
+    kept: list[Point] = []
+    for number in range(stretches):
+        part = range(number * len(points) // stretches, (number + 1) * len(points) // stretches)
+        lowest, highest = min(part, key=lambda i: points[i][1]), max(part, key=lambda i: points[i][1])
+        kept += [points[i] for i in sorted({part[0], lowest, highest, part[-1]})]
+    return kept
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve.
+
+    points  (x, y), x ascending; a y that is not finite is left out
+    band    (x, low, high): what lies around the curve, such as a standard error
+    color   which color of the page, from 0; None takes the series' own number
+    joined  whether a line joins the points; else each is a dot
+    """
+
+    name: str
+    points: Sequence[Point]
+    band: Sequence[tuple[float, float, float]] = ()
+    color: int | None = None
+    joined: bool = True
+
+    def drawn(self, number: int) -> Series:
+        """The same as number so and so of a chart: finite points, not too many, and a color."""
+        points = [(float(x), float(y)) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
+        return replace(self, points=thinned(points), color=number if self.color is None else self.color)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened: a line across at x, or a ring around the point (x, y)."""
+
+    label: str
+    x: float
+    y: float | None = None
+
+
+def line_chart(
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    marks: Sequence[Mark] = (),
+    y_range: tuple[float | None, float | None] = (None, None),
+    y_format: Callable[[float], str] = compact,
+    value_format: Callable[[float], str] = decimal,
+) -> Markup:
+    """Curves with thin grid lines, a legend, marks, and the numbers in a table below.
+
+    title     what a screen reader says
+    y_range   fixed ends of the y axis; None: from the data, from zero where that is not far
+    y_format  how numbers of the y axis are written; value_format: how those of the curves are
+
+    >>> chart = line_chart([Series("loss", [(1, 2.0), (2, 1.0)])], title="Loss", x_label="epoch", y_label="loss")
+    >>> "<svg" in chart and "http" not in chart
+    True
+    """
+    drawn = [one for number, given in enumerate(series) if (one := given.drawn(number)).points]
+    if not drawn:
+        return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
+    xs = sorted({x for one in drawn for x, _ in one.points})
+    ys = [y for one in drawn for _, y in one.points] + [y for one in drawn for _, *ends in one.band for y in ends]
+    low, high = (end if given is None else given for end, given in zip((min(ys), max(ys)), y_range, strict=True))
+    y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high)
+    x_ticks = [x for x in nice_ticks(xs[0], xs[-1]) if x == round(x) and xs[0] <= x <= xs[-1]]
+    across, places = Scale.around(xs), min(LISTED, len(xs))
+    pointed_at = [
+        {"name": one.name, "points": [[x, across.place(x), value_format(y)] for x, y in one.points]} for one in drawn
+    ]
+    shown = {"title": title, "x_label": x_label, "y_label": y_label, "marks": marks}
+    return render(
+        "line_chart.html",
+        series=drawn,
+        across=across,
+        up=Scale(y_ticks[0], y_ticks[-1]),
+        x_ticks=x_ticks or xs[:1],
+        y_ticks=y_ticks,
+        y_format=y_format,
+        words=value_format,
+        dotted=max(len(one.points) for one in drawn) <= DOTTED_BELOW,
+        pointed_at={"label": x_label, "series": pointed_at},
+        listed=[xs[round(i * (len(xs) - 1) / max(1, places - 1))] for i in range(places)],
+        by_x=[dict(one.points) for one in drawn],
+        is_all=places == len(xs),
+        **shown,
+    )
+
+
+def column_chart(
+    labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], *, title: str, x_label: str, y_label: str
+) -> Markup:
+    """Columns over labels; several series, each (name, a value for each label), stand side by side.
+
+    >>> "<svg" in column_chart(["1", "2-3"], [("rank", [4, 2])], title="Ranks", x_label="rank", y_label="queries")
+    True
+    """
+    if not labels or not series:
+        return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
+    ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
+    up, shown = Scale(ticks[0], ticks[-1]), {"title": title, "x_label": x_label, "y_label": y_label}
+    return render("column_chart.html", labels=labels, series=series, up=up, ticks=ticks, **shown)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row: its label, a value for each column of bars (None: there is none), and further cells."""
+
+    label: str
+    values: Sequence[float | None]
+    notes: Sequence[str] = ()
+
+
+def bar_chart(
+    bars: Sequence[Bar],
+    columns: Sequence[str],
+    *,
+    label: str,
+    notes: Sequence[str] = (),
+    maximum: float | None = None,
+    value_format: Callable[[float], str] = decimal,
+    sortable: bool = False,
+) -> Markup:
+    """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value).
+
+    >>> "0.5" in bar_chart([Bar("borders", [0.5], ["12"])], ["MRR"], label="relation", notes=["triples"], maximum=1)
+    True
+    """
+    values = [value for bar in bars for value in bar.values if value is not None]
+    full = max(values, default=1.0) if maximum is None else maximum
+    shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
+    return render("bar_chart.html", bars=bars, full=full if full > 0 else 1.0, **shown)
+
+
+def heat_map(
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    counts: Sequence[Sequence[int]],
+    *,
+    corner: str,
+    said: str = "{count} of {total} of {row} in {column}",
+) -> Markup:
+    """Counts [rows][columns], each shaded by its share of its row; zero is left blank.
+
+    Where there are many columns they are numbered, and the rows say which number is which.
+
+    corner  what stands in the corner, above the row names
+    said    what hovering over a cell says: a format of row, column, count and total
+
+    >>> "2 of 3 of a in b" in heat_map(["a"], ["a", "b"], [[1, 2]], corner="truly")
+    True
+    """
+    rows = list(zip(row_names, counts, strict=True))
+    numbered, tall = len(column_names) > NAMED_COLUMNS, len(row_names) > TALL
+    shown = {"columns": column_names, "corner": corner, "said": said, "shades": SHADES}
+    return render("heat_map.html", rows=rows, numbered=numbered, tall=tall, **shown)

@@ -1,0 +1,259 @@
+"""What a report shows of link prediction: every rank, exactly, and where the true answers come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.answers.calibration import AnsweringModel
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import repeated_across_splits, splits_up_to
+from rgcn.pages.charts import Bar
+from rgcn.pages.escaping import named
+from rgcn.pages.figures import SPLIT_WORDS, percent
+from rgcn.pages.layout import parts
+from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
+from rgcn.ranking import RankingReport, RankMetrics, Ranks, summarize
+from rgcn.tasks.built_in_tasks import RANKING
+from rgcn.tasks.estimator import Estimator
+from rgcn.tasks.link_predictor import ScoredTriple
+from rgcn.words import count
+
+SHOWN_TRIPLES = 10
+ALL_RELATIONS, BEST_AND_WORST, LISTED_RELATIONS = 24, 10, 2000
+ENOUGH_QUERIES = 10
+# Upper ends of the bins of ranks: fine where it matters, then by orders of magnitude.
+RANK_BINS = (1, 3, 10, 100, 1_000, 10_000, 100_000)
+MRR = RANKING[0]
+
+
+class RankingModel(AnsweringModel, Protocol):
+    """A model that ranks the triples of a split, and scores given ones."""
+
+    def ranks(self, *, split: str, on_progress: Callable[[int], None] | None = None) -> Ranks: ...
+
+    def score(self, triples: Iterable[tuple[int, int, int]]) -> list[ScoredTriple]: ...
+
+
+class RankedTriple(NamedTuple):
+    """A held-out triple, its score, and its place among all objects and all subjects.
+
+    probability  calibrated on validation triples; None where there were too few
+    """
+
+    subject: str
+    relation: str
+    object: str
+    score: float
+    probability: float | None
+    object_rank: float
+    subject_rank: float
+
+
+@dataclass(frozen=True, eq=False)
+class LinkEvaluation:
+    """A link predictor on one split.
+
+    known      splits whose other triples were left out of the ranks
+    bins       [(label, ranks of objects in it, ranks of subjects in it)]
+    reversed   share of the triples whose two nodes a training triple links the other way around
+    repeated   how many triples of the graph stand in more than one split
+    highest    triples with the highest scores, best first; lowest: likewise
+    """
+
+    split: str
+    known: tuple[str, ...]
+    report: RankingReport
+    relations: list[str]
+    candidates: int
+    bins: list[tuple[str, int, int]]
+    reversed: float
+    repeated: int
+    highest: list[RankedTriple]
+    lowest: list[RankedTriple]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "split": self.split,
+            "known": list(self.known),
+            **self.report.as_dict(self.relations),
+            "candidates": self.candidates,
+            "ranks": [{"ranks": label, "object": o, "subject": s} for label, o, s in self.bins],
+            "reversed_in_training": self.reversed,
+            "repeated_across_splits": self.repeated,
+            "highest": [triple._asdict() for triple in self.highest],
+            "lowest": [triple._asdict() for triple in self.lowest],
+        }
+
+
+def evaluate_links(predictor: RankingModel, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
+    """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
+    graph = predictor.graph_
+    triples = graph.split_triples(split)
+    tell = None if on_progress is None else lambda done: on_progress(done, 2 * len(triples))
+    ranks = predictor.ranks(split=split, on_progress=tell)
+    by_object, by_subject = ranks.rank("object").numpy(), ranks.rank("subject").numpy()
+    scored = predictor.score(map(tuple, triples.tolist()))
+    order = np.argsort(-np.array([triple.score for triple in scored]), kind="stable")
+
+    def at(positions: NDArray[np.int64]) -> list[RankedTriple]:
+        return [
+            RankedTriple(*scored[int(i)][:5], float(by_object[i]), float(by_subject[i]))
+            for i in positions[:SHOWN_TRIPLES]
+        ]
+
+    return LinkEvaluation(
+        split,
+        splits_up_to(split),
+        summarize(ranks),
+        list(graph.relations),
+        graph.num_nodes,
+        _binned(by_object, by_subject),
+        reversed_share(graph, triples),
+        repeated_across_splits(graph),
+        at(order),
+        at(order[::-1]),
+    )
+
+
+def _binned(by_object: NDArray[np.float64], by_subject: NDArray[np.float64]) -> list[tuple[str, int, int]]:
+    """Counts of ranks in bins 1, 2-3, 4-10, 11-100, ...; ranks between whole numbers (ties) belong to the bin above."""
+
+    def brief(number: float) -> str:
+        return f"{number // 1000:.0f}k" if number >= 10_000 and number % 1000 == 0 else f"{number:,.0f}"
+
+    worst = max(by_object.max(), by_subject.max())
+    bins, low = [], 0.0
+    for high in (*RANK_BINS, math.inf):
+        label = f"over {brief(low)}" if high == math.inf else f"{brief(low + 1)}–{brief(high)}"
+        label = brief(high) if high == low + 1 else label
+        objects, subjects = (int(((ranks > low) & (ranks <= high)).sum()) for ranks in (by_object, by_subject))
+        bins.append((label, objects, subjects))
+        if worst <= high:
+            break
+        low = high
+    return bins
+
+
+def reversed_share(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> float:
+    """Of the triples [t, 3], how many link two nodes that a training triple links the other way around."""
+    train = graph.split_triples("train")
+    backwards = train[:, 2] * graph.num_nodes + train[:, 0]
+    return float(np.isin(triples[:, 0] * graph.num_nodes + triples[:, 2], backwards).mean())
+
+
+class LinkReporting(Reporting):
+    """Links: where the true answers come out."""
+
+    def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
+        found = evaluate_links(cast(RankingModel, model), split, on_progress)
+        labels, objects, subjects = zip(*found.bins, strict=True)
+        content = parts(
+            "link_report.html",
+            found=found,
+            calibration=model.calibration_,
+            labels=labels,
+            objects=objects,
+            subjects=subjects,
+            mrr=MRR.words,
+            relations=_relation_lists(found),
+        )
+        cautions = ranking_cautions(found.known, found.reversed, found.repeated)
+        return Measured(split, found.as_dict(), content.tiles, content.sections, cautions)
+
+    def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
+        return {"triples": graph.statistics().triples_per_split}
+
+    def uses(self, graph: KnowledgeGraph | None) -> str:
+        return (
+            "To rank what may be missing between the nodes of its graph, as candidates that someone looks at: facts to "
+            "add, or known ones to doubt."
+        )
+
+    def limits(self) -> list[str]:
+        return ["It knows the relations it was trained on, and no other."]
+
+    def results(self, figures: Figures, graph: KnowledgeGraph | None) -> list[str]:
+        """Filtered ranks of each split; below them what a choice at random gives."""
+        head, rows = self.figure_rows(figures)
+        for row, one in zip(rows, figures.values(), strict=True):
+            row.append(f"{one.get('count', 0):,}")
+        if graph is not None:
+            rows.append(["at random", *_by_chance(graph.num_nodes, head[1:]), ""])
+        among = "" if graph is None else f"; any of {count(graph.num_nodes, 'node')} may be the answer"
+        words = f"A question is a triple without its object, or without its subject{among}."
+        return [markdown_table([*head, "questions"], rows), words]
+
+    def cautions(self, model: Estimator) -> list[str]:
+        graph, split = model.graph_, next(iter(self.held_out(model)), None)
+        if split is None:
+            return []
+        share = reversed_share(graph, graph.split_triples(split))
+        return ranking_cautions(splits_up_to(split), share, repeated_across_splits(graph))
+
+
+def _by_chance(num_nodes: int, titles: Sequence[str]) -> list[str]:
+    """What ranks drawn at random give, in words.
+
+    >>> _by_chance(4, ["MRR", "hits@1", "mean rank"])
+    ['0.52', '25.0 %', '2.500']
+    """
+    chance = {f"hits@{k}": min(1.0, k / num_nodes) for k in (1, 3, 10)}
+    chance |= {"mrr": sum(1 / rank for rank in range(1, num_nodes + 1)) / num_nodes, "mean_rank": (num_nodes + 1) / 2}
+    words = {one.title: one.words(chance[one.name]) for one in RANKING} | {MRR.title: f"{chance['mrr']:.2g}"}
+    return [words.get(title, "") for title in titles]
+
+
+def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int) -> list[str]:
+    """What to know of ranks; the arguments are those of `LinkEvaluation`."""
+    splits = " or ".join(SPLIT_WORDS[split] for split in known)
+    cautions = [
+        f"Ranks are filtered: other answers known to be true (in {splits}) do not count as mistakes. Equal scores "
+        "share the mean of their places.",
+        "What is not in the data counts as false. Some of the model's “wrong” answers may be true facts that nobody "
+        "wrote down.",
+    ]
+    if reversed_share > 0.2:
+        cautions.append(
+            f"For {reversed_share:.0%} of these triples, a training triple links the same two nodes the other way "
+            "around. Such answers can be copied, so that the figures flatter a model that notices symmetric or inverse "
+            "relations."
+        )
+    if repeated:
+        cautions.append(
+            f"{count(repeated, 'triple')} in more than one split: measured on what was learned, a model looks "
+            "better than it is."
+        )
+    return cautions
+
+
+def _relation_lists(found: LinkEvaluation) -> dict[str, list[Bar]]:
+    """{heading: bars}: all relations under no heading where they are few, else the best, the worst, and a list."""
+    every = [(found.relations[r], metrics) for r, metrics in found.report.by_relation.items()]
+    every.sort(key=lambda one: (-one[1].mrr, one[0]))
+    if len(every) <= ALL_RELATIONS:
+        return {"": _bars(every)}
+    frequent = [one for one in every if one[1].count >= ENOUGH_QUERIES]
+    if len(frequent) < 2 * BEST_AND_WORST:
+        frequent = every
+    among = f" of those with at least {ENOUGH_QUERIES // 2} triples" if frequent is not every else ""
+    listed = sorted(every, key=lambda one: (-one[1].count, one[0]))[:LISTED_RELATIONS]
+    is_all = len(listed) == len(every)
+    return {
+        f"The best {BEST_AND_WORST}{among}": _bars(frequent[:BEST_AND_WORST]),
+        f"The worst {BEST_AND_WORST}{among}": _bars(frequent[-BEST_AND_WORST:][::-1]),
+        f"All {len(every)} relations" if is_all else f"The {len(listed)} most frequent relations": _bars(listed),
+    }
+
+
+def _bars(relations: Sequence[tuple[str, RankMetrics]]) -> list[Bar]:
+    return [
+        Bar(named(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
+        for name, metrics in relations
+    ]

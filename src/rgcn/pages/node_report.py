@@ -1,0 +1,248 @@
+"""What a report shows of models that tell classes: what is taken for what, and which answers to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from rgcn.answers.calibration import AnsweringModel
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph, NodeLabels
+from rgcn.graph.titles import Titles, short_name
+from rgcn.pages.charts import Bar, heat_map
+from rgcn.pages.escaping import markdown_text, named
+from rgcn.pages.figures import SPLIT_WORDS
+from rgcn.pages.layout import parts, render
+from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
+from rgcn.tasks.estimator import Estimator
+from rgcn.words import count
+
+MOST_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 20, 10
+
+
+class ClassifiedNode(NamedTuple):
+    """A held-out node, the class the model gives it with its score, and the true one.
+
+    probability  calibrated on validation nodes; None where there were too few
+    """
+
+    node: str
+    predicted: str
+    score: float
+    probability: float | None
+    truth: str
+
+    @property
+    def right(self) -> bool:
+        return self.predicted == self.truth
+
+
+class ClassFigures(NamedTuple):
+    """How one class fares; None where nothing is divided by nothing.
+
+    precision  of the nodes said to be of this class, the share that is
+    recall     of the nodes of this class, the share that is found
+    """
+
+    name: str
+    precision: float | None
+    recall: float | None
+    nodes: int
+    predicted: int
+
+
+@dataclass(frozen=True, eq=False)
+class NodeEvaluation:
+    """Classes on one split.
+
+    confusion     int64 [classes, classes]: rows are true classes, columns predicted ones
+    majority      the most frequent training class, and the accuracy of always answering it
+    most_certain  nodes whose answer stands out most from the other classes; least_certain, surest_mistakes: likewise
+    """
+
+    split: str
+    classes: list[str]
+    confusion: NDArray[np.int64]
+    majority: str
+    majority_accuracy: float
+    most_certain: list[ClassifiedNode]
+    least_certain: list[ClassifiedNode]
+    surest_mistakes: list[ClassifiedNode]
+
+    @property
+    def count(self) -> int:
+        return int(self.confusion.sum())
+
+    @property
+    def right(self) -> int:
+        return int(np.trace(self.confusion))
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.count
+
+    @property
+    def margin(self) -> float:
+        """Half the width of accuracy's 95 % interval (Wilson), from the number of nodes alone."""
+        n, p, z = self.count, self.accuracy, 1.96
+        return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+
+    def by_class(self) -> list[ClassFigures]:
+        def share(part: int, whole: int) -> float | None:
+            return part / whole if whole else None
+
+        by_truth, by_answer = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        every = zip(self.classes, self.confusion.diagonal().tolist(), by_truth, by_answer, strict=True)
+        return [ClassFigures(name, share(hit, told), share(hit, true), true, told) for name, hit, true, told in every]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        lists = {name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")}
+        return {
+            "split": self.split,
+            "accuracy": self.accuracy,
+            "count": self.count,
+            "right": self.right,
+            "majority": {"class": self.majority, "accuracy": self.majority_accuracy},
+            "classes": self.classes,
+            "confusion": self.confusion.tolist(),
+            "by_class": [figures._asdict() for figures in self.by_class()],
+            **{name: [node._asdict() for node in nodes] for name, nodes in lists.items()},
+        }
+
+
+def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
+    """Every node of a split classified, and compared with what is true."""
+    labels = model.graph_.labels
+    if labels is None or split not in labels.counts():
+        raise DataError(f"the graph has no labels in split {split!r}")
+    nodes, truth = labels.of(split)
+    logits, calibration = model.logits(nodes.tolist()), model.calibration_
+    scores, predicted = logits.max(1).values.tolist(), logits.argmax(1).numpy()
+    shares = calibration.class_probabilities(logits).max(1).values.tolist()
+    confusion = np.zeros((labels.num_classes, labels.num_classes), dtype=np.int64)
+    np.add.at(confusion, (truth, predicted), 1)
+    order = np.argsort(-np.array(shares), kind="stable")
+    wrong = order[predicted[order] != truth[order]]
+
+    def at(positions: NDArray[np.int64]) -> list[ClassifiedNode]:
+        return [
+            ClassifiedNode(
+                model.graph_.nodes[int(nodes[i])],
+                labels.names[int(predicted[i])],
+                scores[i],
+                shares[i] if calibration.fitted else None,
+                labels.names[int(truth[i])],
+            )
+            for i in positions[:SHOWN_NODES].tolist()
+        ]
+
+    return NodeEvaluation(
+        split, list(labels.names), confusion, *majority(labels, split), at(order), at(order[::-1]), at(wrong)
+    )
+
+
+def majority(labels: NodeLabels, split: str) -> tuple[str, float]:
+    """The most frequent class among training labels, and how often always answering it is right in a split."""
+    most = int(np.bincount(labels.of("train")[1], minlength=labels.num_classes).argmax())
+    return labels.names[most], float((labels.of(split)[1] == most).mean())
+
+
+class NodeReporting(Reporting):
+    """Classes of nodes: what is taken for what."""
+
+    def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
+        found = evaluate_nodes(model, split)
+        by_class = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
+        bars = [
+            Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
+            for one in by_class
+        ]
+        content = parts(
+            "node_report.html",
+            found=found,
+            calibration=model.calibration_,
+            confusion=confusion_chart(found, found.classes),
+            bars=bars,
+        )
+        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found))
+
+    def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
+        return {"labelled nodes": graph.statistics().labels_per_split}
+
+    def data_parts(self, graph: KnowledgeGraph) -> list[Markup]:
+        """How many labelled nodes each class has, in training and held out."""
+        labels = graph.labels
+        if labels is None:
+            return []
+        splits = list(labels.counts())
+        sizes = np.array([np.bincount(labels.of(split)[1], minlength=labels.num_classes) for split in splits])
+        order = sorted(range(labels.num_classes), key=lambda c: (-sizes[:, c].sum(), labels.names[c]))
+        bars = [
+            Bar(named(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
+            for c in order
+        ]
+        return [render("class_sizes.html", bars=bars, notes=[SPLIT_WORDS[one] for one in splits], most=SHOWN_CLASSES)]
+
+    def uses(self, graph: KnowledgeGraph | None) -> str:
+        words = "To say which class a node of its graph likely belongs to."
+        if graph is None or graph.labels is None:
+            return words
+        titles, classes = Titles(graph), graph.labels.num_classes
+        names = [markdown_text(titles.class_(number)) for number in range(min(SHOWN_CLASSES, classes))]
+        more = classes - len(names)
+        return f"{words}\n\nClasses: {', '.join(names)}{f' and {more} more' if more else ''}."
+
+    def limits(self) -> list[str]:
+        return ["It gives each node one of its classes, also a node that belongs to none of them."]
+
+    def results(self, figures: Figures, graph: KnowledgeGraph | None) -> list[str]:
+        """Accuracies beside that of always giving the same answer."""
+        head, rows = self.figure_rows(figures)
+        labels = None if graph is None else graph.labels
+        if labels is None:
+            return [markdown_table(head, rows)]
+        sizes, words = labels.counts(), self.task.headline.words
+        for row, split in zip(rows, figures, strict=True):
+            row += [words(majority(labels, split)[1]), f"{sizes[split]:,}"] if split in sizes else ["", ""]
+        return [markdown_table([*head, "always the most frequent class", "nodes"], rows)]
+
+    def cautions(self, model: Estimator) -> list[str]:
+        splits = self.held_out(model)
+        return node_cautions(evaluate_nodes(model, splits[0])) if splits else []
+
+
+def node_cautions(found: NodeEvaluation) -> list[str]:
+    cautions = [
+        f"{count(found.count, SPLIT_WORDS[found.split] + ' node')}: one node more or less is {100 / found.count:.1f} "
+        f"points of accuracy. The number of nodes alone leaves the accuracy uncertain by about "
+        f"±{100 * found.margin:.0f} points (95 % interval): smaller differences between models mean little.",
+    ]
+    missing = [figures for figures in found.by_class() if figures.nodes and not figures.predicted]
+    if missing:
+        names = ", ".join(short_name(figures.name) for figures in missing[:5])
+        cautions.append(f"Never predicted, though nodes here belong to it: {names}{' …' if len(missing) > 5 else '.'}")
+    if found.accuracy <= found.majority_accuracy:
+        cautions.append("The model is no better than always answering the most frequent class.")
+    return cautions
+
+
+def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
+    """What is taken for what; where there are many classes, those with few nodes are added up as one."""
+    counts, shown = found.confusion, list(names)
+    if len(names) > MOST_CLASSES:
+        group = np.full(len(names), MOST_CLASSES)
+        largest = np.sort(np.argsort(-(counts.sum(1) + counts.sum(0)), kind="stable")[:MOST_CLASSES])
+        group[largest] = np.arange(MOST_CLASSES)
+        counts = np.zeros((MOST_CLASSES + 1, MOST_CLASSES + 1), dtype=np.int64)
+        np.add.at(counts, (group[:, None], group[None, :]), found.confusion)
+        shown = [*(names[i] for i in largest.tolist()), "all others"]
+    said = "{count} of {total} “{row}” taken for “{column}”"
+    chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
+    return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES)

@@ -1,0 +1,172 @@
+"""A run's report: one HTML file that opens anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from rgcn.config import Section as ConfigSection
+from rgcn.errors import DataError, RgcnError
+from rgcn.pages.charts import Bar, Mark, Series
+from rgcn.pages.escaping import named
+from rgcn.pages.layout import page, parts, save_page
+from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
+from rgcn.runs.assembly import load_trained
+from rgcn.runs.folder import RunFolder, decisive_differences
+from rgcn.runs.run_record import RunRecord, read_run, session_seconds
+from rgcn.tasks.estimator import Estimator
+from rgcn.version import __version__
+
+STATE_WORDS = {
+    "finished": "finished",
+    "running": "still running",
+    "interrupted": "interrupted; `rgcn resume` goes on with it",
+    "terminated": "stopped from outside; `rgcn resume` goes on with it",
+    "killed": "ended without a word (killed, or the power failed); `rgcn resume` goes on with it",
+    "failed": "failed",
+    "incomplete": "incomplete: its result is gone; `rgcn resume` makes it again",
+    "not begun": "not begun",
+}
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A report as a page, and what was measured for it as plain values."""
+
+    html: str
+    values: dict[str, Any]
+
+
+def make_report(
+    folder: Path, split: str | None = None, on_progress: OnProgress | None = None, mirror: Path | None = None
+) -> RunReport:
+    """Read a run, measure its model, and lay out the page.
+
+    split        test or valid; None takes test where there is one. A run that is not finished is measured on validation
+                 data only, from its newest checkpoint: a test split is read once, at the end
+    on_progress  called with (done, total) while questions about triples are answered
+    mirror       folder to take data sets from; a finished run needs none
+    """
+    run = read_run(folder)
+    reporting, model, reason = run.task.to(Reporting), None, ""
+    try:
+        model = load_trained(RunFolder(run.folder), mirror)
+    except RgcnError as error:  # the rest of the page is worth having without it
+        reason = str(error)
+    measured = _measured_or_reason(run, model, reason, split, on_progress)
+    panels = reporting.panels(run.reported, run.task.watch(run.config.training))
+    settings, best = _settings(run.config), run.best()
+    counts = {} if model is None else model.graph_.statistics().relation_counts
+    content = parts(
+        "run_report.html",
+        run=run,
+        state=STATE_WORDS.get(run.status, run.status),
+        measured=None if isinstance(measured, str) else measured,
+        reason=measured if isinstance(measured, str) else "",
+        one_seed=one_seed(run),
+        best=best,
+        pictures=[(panel, _picture(run, panel)) for panel in panels],
+        model=model,
+        settings=settings,
+        changed=[row for row in settings if row[1] != row[2]],
+        reporting=reporting,
+        relations=[Bar(named(name), [number]) for name, number in counts.items()],
+        session_seconds=session_seconds,
+        machine_changes=_machine_changes(run),
+    )
+    footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
+    text = page(f"{run.title}: {run.task.title}", content, footer=footer)
+    values = {
+        "run": str(run.folder),
+        "task": run.config.task,
+        "dataset": run.config.data.title,
+        "model": run.config.model.title,
+        "seed": run.config.seed,
+        "status": run.status,
+        "epochs": run.epochs,
+        "seconds": run.seconds,
+        "best": None if best is None else {"metric": best.metric.name, "epoch": best.epoch, "value": best.value},
+        "measured": None if isinstance(measured, str) else dict(measured.values),
+    }
+    return RunReport(text, values)
+
+
+def write_report(
+    folder: Path,
+    out: Path | None = None,
+    split: str | None = None,
+    on_progress: OnProgress | None = None,
+    mirror: Path | None = None,
+) -> tuple[Path, RunReport]:
+    """Make a report and write it, by default as report.html into the run's folder."""
+    report = make_report(folder, split, on_progress, mirror)
+    target = folder / "report.html" if out is None else out
+    save_page(target, report.html)
+    return target, report
+
+
+def one_seed(run: RunRecord) -> str:
+    return (
+        f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
+        "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
+    )
+
+
+def _measured_or_reason(
+    run: RunRecord, model: Estimator | None, reason: str, wanted: str | None, on_progress: OnProgress | None
+) -> Measured | str:
+    """The model on the split that is wanted, or why nothing is measured; `reason`: why there is no model."""
+    splits: list[str] = []
+    if model is not None:
+        splits, reason = run.task.to(Reporting).held_out(model), "the data has no held-out split"
+    if run.result is None:
+        if wanted == "test":
+            raise DataError(
+                f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
+                "measures how far it has come"
+            )
+        if model is not None:
+            splits = [split for split in splits if split != "test"]
+            reason = "the data has no validation split, and a test split is read at the end, once"
+    if wanted is not None and wanted not in splits:
+        have = f"this run has {', '.join(splits)}" if splits else reason
+        raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
+    if model is None or not splits:
+        return reason
+    return run.task.to(Reporting).measure(model, wanted or splits[0], on_progress)
+
+
+def _picture(run: RunRecord, panel: Panel) -> Markup:
+    """The curves of a training, where it was taken up again, and where it was best."""
+    series = [Series(name, run.curve(column), color=i) for i, (column, name) in enumerate(panel.columns)]
+    resumed = dict.fromkeys(one.get("from_step") for one in run.sessions[1:])
+    marks = [Mark("resumed", float(step)) for step in resumed if step]
+    best = run.best()
+    if best is not None and best.metric == panel.metric:
+        words = f"best validation: {panel.value_format(best.value)} at epoch {best.epoch:,}"
+        marks.append(Mark(words, float(best.epoch), best.value))
+    return panel.chart(f"{panel.title} over the training of {run.title}", series, marks)
+
+
+def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, Any, str]]:
+    """(key, value, default, description) of every setting."""
+    rows: list[tuple[str, Any, Any, str]] = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, ConfigSection):
+            rows += _settings(value, f"{prefix}{name}.")
+        elif name != "task" and not field.exclude:
+            rows.append((prefix + name, value, field.get_default(call_default_factory=True), field.description or ""))
+    return rows
+
+
+def _machine_changes(run: RunRecord) -> list[str]:
+    return [
+        f"session {number + 1}: {'; '.join(different)}"
+        for number, (before, now) in enumerate(pairwise(run.environment), start=1)
+        if (different := decisive_differences(before, {"versions": {}, "hardware": {}, **now}))
+    ]

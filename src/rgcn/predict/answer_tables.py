@@ -1,0 +1,282 @@
+"""Answers in bulk: classes of many nodes and scored triples, as tables and as files.
+
+CSV, TSV, Parquet, JSON Lines, N-Triples. A file appears when it is whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.answers.links import ScoredTriples
+from rgcn.atomic import replace_atomically
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import SPLITS, KnowledgeGraph
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rgcn.predict import OpenModel
+
+Ids = NDArray[np.int64]
+Numbers = NDArray[np.float32]
+
+CHUNK = 1 << 16
+# The predicate of predictions written as RDF, where nobody knows which relation the labels came from.
+PREDICATE = "urn:rgcn:predictedClass"
+Format = Literal["csv", "tsv", "parquet", "jsonl", "nt"]
+
+SUFFIXES: dict[str, Format] = {**{f".{format}": format for format in get_args(Format)}, ".nt.gz": "nt"}
+WORDS = ("subject", "relation", "object", "subject_title", "relation_title", "object_title")
+
+
+@dataclass(frozen=True, eq=False)
+class ClassAnswers:
+    """The classes of n nodes."""
+
+    node: Ids  # [n]
+    class_: Ids  # [n]: the most likely
+    scores: Numbers  # [n, C]: the model's own number for every class
+    probabilities: Numbers | None  # [n, C]: calibrated; None where there was nothing to calibrate on
+    label: Ids  # [n]: the class that the graph knows; -1 where it knows none
+    split: NDArray[np.int8]  # [n]: index into ("train", "valid", "test") of that label; -1 without one
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    @property
+    def score(self) -> Numbers:
+        """[n]: of the most likely class."""
+        return self.scores[np.arange(len(self)), self.class_]
+
+    @property
+    def probability(self) -> Numbers | None:
+        """[n]: likewise."""
+        return None if self.probabilities is None else self.probabilities[np.arange(len(self)), self.class_]
+
+    def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
+        """The answers marked in keep [n]."""
+        shares = None if self.probabilities is None else self.probabilities[keep]
+        known = self.label[keep], self.split[keep]
+        return ClassAnswers(self.node[keep], self.class_[keep], self.scores[keep], shares, *known)
+
+
+def nodes_to_classify(opened: OpenModel) -> Ids:
+    """Every node that is no literal."""
+    return np.flatnonzero(~opened.graph.is_literal)
+
+
+def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK) -> Iterator[ClassAnswers]:
+    """The classes of nodes, in the order given, `chunk` of them at a time."""
+    opened.must_answer("classes")
+    labels = opened.graph.labels
+    assert labels is not None
+    label = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
+    split = np.full(opened.graph.num_nodes, -1, dtype=np.int8)
+    label[labels.nodes], split[labels.nodes] = labels.classes, labels.splits
+    wanted = np.asarray(ids, dtype=np.int64)
+    for first in range(0, len(wanted), chunk):
+        part = wanted[first : first + chunk]
+        logits, calibration = opened.logits(part.tolist()), opened.calibration
+        shares = calibration.class_probabilities(logits).float().numpy() if calibration.fitted else None
+        yield ClassAnswers(part, logits.argmax(1).numpy(), logits.float().numpy(), shares, label[part], split[part])
+
+
+def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) -> pl.DataFrame:
+    """A row a node: node, title, class, class_title, score, probability, label, label_split, and of every class its
+    score(...) and, where there are any, its probability p(...).
+
+    nested: the classes' scores and probabilities as columns of {class: number}, for JSON.
+    """
+    import polars as pl
+
+    names, nodes, classes = list(opened.model.classes_), answers.node.tolist(), answers.class_.tolist()
+    titles = [opened.titles.class_(number) for number in range(len(names))]
+    frame = pl.DataFrame(
+        {
+            "node": [opened.graph.nodes[node] for node in nodes],
+            "title": [opened.titles.of(node) for node in nodes],
+            "class": [names[number] for number in classes],
+            "class_title": [titles[number] for number in classes],
+            "score": answers.score,
+            "probability": _or_nothing(answers.probability, len(answers)),
+            "label": [None if number < 0 else names[number] for number in answers.label.tolist()],
+            "label_split": [None if split < 0 else SPLITS[split] for split in answers.split.tolist()],
+        },
+        schema_overrides={"label": pl.String, "label_split": pl.String, "probability": pl.Float32},
+    )
+    for column, prefix, table in (("scores", "score", answers.scores), ("probabilities", "p", answers.probabilities)):
+        series = [] if table is None else [pl.Series(name, table[:, i]) for i, name in enumerate(names)]
+        if not nested:
+            frame = frame.with_columns([one.alias(f"{prefix}({one.name})") for one in series])
+        else:
+            frame = frame.with_columns(pl.DataFrame(series).to_struct(column) if series else pl.lit(None).alias(column))
+    return frame
+
+
+def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> Iterator[str]:
+    """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
+    from rgcn.graph.interop.rdf_terms import rdf_class
+
+    node_term, _ = _terms(opened.graph)
+    classes, is_literal = [str(rdf_class(name)) for name in opened.model.classes_], opened.graph.is_literal
+    shares = _or_nothing(answers.probability, len(answers))
+    rows = zip(answers.node.tolist(), answers.class_.tolist(), answers.score.tolist(), shares, strict=True)
+    for node, number, score, p in rows:
+        if not is_literal[node]:
+            yield f"{node_term(node)} {predicate} {classes[number]} . # {said(score, p)}"
+
+
+def label_relation(opened: OpenModel) -> str | None:
+    """The relation that the labels were taken from, where the run knows it."""
+    return None if opened.config is None else opened.config.data.labels_from
+
+
+def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
+    """subject, relation, object, their titles, score, probability, known; at least one frame."""
+    import polars as pl
+
+    graph, titles = opened.graph, opened.titles
+    for first in range(0, max(len(rows), 1), CHUNK):
+        part = rows[first : first + CHUNK]
+        subjects, relations, objects = part.triples.T.tolist() if len(part) else ([], [], [])
+        yield pl.DataFrame(
+            {
+                "subject": [graph.nodes[node] for node in subjects],
+                "relation": [graph.relations[relation] for relation in relations],
+                "object": [graph.nodes[node] for node in objects],
+                "subject_title": [titles.of(node) for node in subjects],
+                "relation_title": [titles.relation(relation) for relation in relations],
+                "object_title": [titles.of(node) for node in objects],
+                "score": part.score,
+                "probability": _or_nothing(part.probability, len(part)),
+                "known": part.known,
+            },
+            schema_overrides={**dict.fromkeys(WORDS, pl.String), "probability": pl.Float32},
+        )
+
+
+def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
+    """Lines of N-Triples, score and probability in a comment; literals, which can be no subject, are left out."""
+    (node_term, relation_term), is_literal = _terms(opened.graph), opened.graph.is_literal
+    for first in range(0, len(rows), CHUNK):
+        part = rows[first : first + CHUNK]
+        shares = _or_nothing(part.probability, len(part))
+        for (subject, relation, object_), score, p in zip(
+            part.triples.tolist(), part.score.tolist(), shares, strict=True
+        ):
+            if not is_literal[subject]:
+                line = f"{node_term(subject)} {relation_term(relation)} {node_term(object_)} ."
+                yield f"{line} # {said(score, p)}"
+
+
+def _or_nothing(shares: Numbers | None, size: int) -> list[float | None]:
+    return [None] * size if shares is None else shares.tolist()
+
+
+def said(score: float, probability: float | None) -> str:
+    """What a model says of an answer, for a comment.
+
+    >>> said(1.25, None), said(1.25, 0.5)
+    ('score 1.25', 'score 1.25, probability 0.5')
+    """
+    return f"score {score:.4g}" + ("" if probability is None else f", probability {probability:.4g}")
+
+
+def _terms(graph: KnowledgeGraph) -> tuple[Callable[[int], str], Callable[[int], str]]:
+    """The N-Triples forms of a graph's nodes and of its relations, each made once."""
+    from rgcn.graph.interop.rdf_terms import rdf_node, rdf_relation
+
+    return cache(lambda node: str(rdf_node(graph, node))), cache(lambda relation: str(rdf_relation(graph, relation)))
+
+
+def predicate_term(name: str) -> str:
+    """A relation that the graph need not have, in N-Triples: an IRI as it is, a plain name under urn:rgcn:relation.
+
+    >>> predicate_term("http://example.org/worksAt"), predicate_term("works at")
+    ('<http://example.org/worksAt>', '<urn:rgcn:relation:works%20at>')
+    """
+    from pyoxigraph import NamedNode
+
+    bare = name[1:-1] if name.startswith("<") and name.endswith(">") else name
+    try:
+        return str(NamedNode(bare))
+    except ValueError:
+        return str(NamedNode(f"urn:rgcn:relation:{quote(bare, safe='')}"))
+
+
+def format_of(path: Path) -> Format:
+    """The format that a file's name asks for; asked before anything is computed.
+
+    >>> format_of(Path("new.nt.gz"))
+    'nt'
+    """
+    name = path.name.lower()
+    for suffix, format in SUFFIXES.items():
+        if name.endswith(suffix) and name != suffix:
+            if path.is_dir():
+                raise DataError(f"{path} is a folder; name a file to write")
+            return format
+    raise ConfigError(f"{path}: the name says what to write, and must end in {', '.join(SUFFIXES)}")
+
+
+def write_table(path: Path, frames: Iterable[pl.DataFrame]) -> int:
+    """Write frames of the same columns one after the other, and say how many rows they had.
+
+    Frames are written as they come; only Parquet needs all of them at once.
+    """
+    format, rows = format_of(path), 0
+
+    def write(temporary: Path) -> None:
+        nonlocal rows
+        if format == "parquet":
+            import polars as pl
+
+            table = pl.concat(list(frames), how="vertical_relaxed")
+            rows = table.height
+            table.write_parquet(temporary)
+            return
+        with temporary.open("wb") as file:
+            for number, frame in enumerate(frames):
+                if format == "jsonl":
+                    frame.write_ndjson(file)
+                else:
+                    frame.write_csv(file, separator="," if format == "csv" else "\t", include_header=number == 0)
+                rows += frame.height
+
+    _replace(path, write)
+    return rows
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Write lines of text, compressed where the name ends in .gz, and say how many there were."""
+    count = 0
+
+    def write(temporary: Path) -> None:
+        nonlocal count
+        with temporary.open("wb") as raw:
+            # No name and no time inside: the same lines give the same bytes.
+            file: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.name.lower().endswith(".gz") else raw
+            with io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
+                for line in lines:
+                    text.write(line + "\n")
+                    count += 1
+
+    _replace(path, write)
+    return count
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
+    try:
+        replace_atomically(path, write)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None

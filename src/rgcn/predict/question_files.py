@@ -1,0 +1,200 @@
+"""What people ask, by name: nodes and questions about links, one from the command line or a file of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rgcn.errors import ConfigError, DataError, ParseError, UnknownNameError
+from rgcn.scoring import Questions
+from rgcn.words import count
+
+if TYPE_CHECKING:
+    from rgcn.predict import OpenModel
+
+STANDARD_INPUT = Path("-")
+# First cells of a table that name a column rather than a node.
+HEADERS = ("node", "nodes", "name", "id", "iri", "uri", "entity", "subject", "object", "head", "tail", "relation")
+SIDES = {"subject": True, "head": True, "object": False, "tail": False}  # whether objects are asked for
+SHOWN = 5
+
+
+class NameRow(NamedTuple):
+    """The cells of a line, and its number from 1 (of a Parquet file: of its row)."""
+
+    line: int
+    cells: tuple[str, ...]
+
+
+class NameTable(NamedTuple):
+    """Rows of names, and what the first line calls their columns, where it does."""
+
+    source: str
+    header: tuple[str, ...] | None
+    rows: list[NameRow]
+
+
+def read_table(path: Path) -> NameTable:
+    """Rows of names: .csv, .tsv, .parquet, or else plain text, a row a line, tabs between names; "-": standard input.
+
+    Blank lines are skipped. In .csv, .tsv and .parquet the first row may name the columns.
+    """
+    suffix = path.suffix.lower()
+    source = "standard input" if path == STANDARD_INPUT else str(path)
+    header = None
+    if suffix == ".parquet":
+        header, rows = _parquet_rows(path)
+    else:
+        rows = list(_rows(_text(path, source), source, suffix == ".csv"))
+        if suffix in (".csv", ".tsv") and rows and rows[0].cells[0].casefold() in HEADERS:
+            header, rows = tuple(cell.casefold() for cell in rows[0].cells), rows[1:]
+    if not rows:
+        raise DataError(f"{source}: there are no names in it")
+    return NameTable(source, header, rows)
+
+
+def _text(path: Path, source: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{source}: cannot be read: {error.strerror or error}") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        begin = data.rfind(b"\n", 0, error.start) + 1
+        shown = data[begin : error.start + 20].decode("utf-8", "backslashreplace").split("\n")[0]
+        reason = f"not UTF-8: byte {data[error.start]:#04x} begins no character. Save the file as UTF-8"
+        raise ParseError(source, line, shown, reason) from None
+
+
+def _rows(text: str, source: str, is_csv: bool) -> Iterator[NameRow]:
+    tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}  # quotes are letters like others there
+    reader = csv.reader(io.StringIO(text, newline=""), **({} if is_csv else tabs))
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield NameRow(reader.line_num, tuple(cell.strip() for cell in cells))
+    except csv.Error as error:
+        raise ParseError(source, reader.line_num, "", f"no {'CSV' if is_csv else 'lines of names'}: {error}") from None
+
+
+def _parquet_rows(path: Path) -> tuple[tuple[str, ...], list[NameRow]]:
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {error}") from None
+    rows = [
+        NameRow(number, tuple("" if cell is None else str(cell) for cell in cells))
+        for number, cells in enumerate(frame.iter_rows(), start=1)
+        if cells and cells[0] is not None
+    ]
+    return tuple(name.casefold() for name in frame.columns), rows
+
+
+class Resolved(NamedTuple):
+    """ids int64 [n] of the names that are known, their places in the list, and how many were not known."""
+
+    ids: NDArray[np.int64]
+    place: NDArray[np.int64]
+    skipped: int
+
+
+def resolve_nodes(
+    opened: OpenModel, names: Sequence[tuple[int, str]], source: str, *, skip_unknown: bool = False
+) -> Resolved:
+    """The nodes that (line, name) pairs stand for.
+
+    All unknown names are counted, and the first few said with their lines and the closest known names; unless they are
+    to be skipped, that is an error.
+    """
+    found: dict[int, int] = {}  # by their places
+    complaints: list[str] = []
+    unknown = 0
+    for number, (line, name) in enumerate(names):
+        meant = opened.names.nodes(name)
+        if len(meant) == 1:
+            found[number] = meant[0]
+            continue
+        unknown += 1
+        if len(complaints) < SHOWN:
+            try:
+                opened.node(name)
+            except (UnknownNameError, DataError) as error:
+                complaints.append(f"  line {line}: {error}")
+    if unknown and (not skip_unknown or not found):
+        more = f"\n  and {unknown - len(complaints):,} more" if unknown > len(complaints) else ""
+        advice = "" if not found else "\n--skip-unknown goes on without them."
+        unclear = " or the name of several nodes" if any("may be any of" in words for words in complaints) else ""
+        raise DataError(
+            f"{source}: {unknown:,} of {count(len(names), 'name')} "
+            f"{'is' if unknown == 1 else 'are'} not known{unclear}:\n" + "\n".join(complaints) + more + advice
+        )
+    ids, place = (np.fromiter(of, np.int64, len(found)) for of in (found.values(), found))
+    return Resolved(ids, place, unknown)
+
+
+class QuestionTable(NamedTuple):
+    """Questions, and how many rows of a table were none, since they name something unknown."""
+
+    questions: Questions
+    skipped: int = 0
+
+
+def single_question(
+    opened: OpenModel, subject: str | None, object: str | None, relations: Sequence[str] | None
+) -> QuestionTable:
+    """One node, and some relations or all."""
+    given = [name for name in (subject, object) if name is not None]
+    if len(given) != 1:
+        raise ConfigError("give either --subject or --object; the other is what is asked for")
+    node = opened.node(given[0])
+    numbers = [opened.relation(name) for name in relations] if relations else range(opened.graph.num_relations)
+    relation = torch.tensor(list(numbers), dtype=torch.int64)
+    return QuestionTable(Questions(torch.full_like(relation, node), relation, object is None))
+
+
+def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False) -> QuestionTable:
+    """A table of questions: columns subject and relation, or relation and object; without a header the first two
+    columns are subject and relation.
+
+    A row's line is of the file; unknown nodes are counted, an unknown relation is an error.
+    """
+    table = read_table(path)
+    column, relation_column, for_objects = _columns(table)
+    short = [row.line for row in table.rows if len(row.cells) <= max(column, relation_column)]
+    if short:
+        raise DataError(
+            f"{table.source}: {count(len(short), 'row')} without a relation, the first in line {short[0]}; a question "
+            "has a node and a relation (in plain text a tab stands between them)"
+        )
+    names = [(row.line, row.cells[column]) for row in table.rows]
+    found = resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
+    relations = [row.cells[relation_column] for row in table.rows]
+    numbers = {name: opened.relation(name) for name in dict.fromkeys(relations)}
+    relation = torch.tensor([numbers[name] for name in relations], dtype=torch.int64)[torch.from_numpy(found.place)]
+    return QuestionTable(Questions(torch.from_numpy(found.ids), relation, for_objects), found.skipped)
+
+
+def _columns(table: NameTable) -> tuple[int, int, bool]:
+    """(column of the given node, column of the relation, whether objects are asked for)."""
+    if table.header is None:
+        return 0, 1, True
+    sides = [name for name in table.header if name in SIDES]
+    if "relation" not in table.header or not sides:
+        raise DataError(
+            f"{table.source}: the columns are {', '.join(table.header)}; a question needs subject and relation, or "
+            "relation and object"
+        )
+    # A whole triple asks for its object.
+    return table.header.index(sides[0]), table.header.index("relation"), SIDES[sides[0]]

@@ -1,0 +1,271 @@
+"""How well true triples rank among all others: the rank of each among all triples that differ from it in one node.
+
+A triple (s, r, o) asks two questions, (s, r, ?) and (?, r, o); its rank under each is the place of its own score among
+the scores of all N nodes. Counting does it, nothing is sorted:
+
+    optimistic   1 + #(scores greater)
+    pessimistic  1 + #(scores greater) + #(other scores equal)
+    realistic    their mean: the expected place if ties were broken at random
+
+"Filtered" leaves out other answers known to be true. They are not masked in the scores: what they contributed is
+counted apart and subtracted, so that one pass gives raw and filtered ranks, under every treatment of ties. What is
+reported of them: mean reciprocal rank, hits at k, mean rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.kernels import reference
+from rgcn.kernels.dispatch import kernels_for
+from rgcn.known import Answers, KnownTriples
+from rgcn.scoring import Questions, Scorer
+
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+Direction = Literal["object", "subject"]
+HITS_AT = (1, 3, 10)
+
+# On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
+# many nodes a block should still have rows enough to be worth reading all node vectors for.
+CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS = 24 << 20, 256 << 20, 1 << 30, 64
+
+
+@dataclass(frozen=True, eq=False)
+class RankCounts:
+    """What the ranks in one direction are made of, int64 [n] each.
+
+    greater, equal              nodes that score above the true one, and like it (itself among them)
+    known_greater, known_equal  how many of these are other known answers; None without a filter
+    """
+
+    greater: Tensor
+    equal: Tensor
+    known_greater: Tensor | None = None
+    known_equal: Tensor | None = None
+
+    def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
+        """float64 [n], on the CPU: 1 is best."""
+        if ties not in get_args(Ties):
+            raise ConfigError(f"unknown treatment of ties {ties!r}; there are {', '.join(get_args(Ties))}")
+        greater, equal = self.greater, self.equal
+        if filtered:
+            if self.known_greater is None or self.known_equal is None:
+                raise ConfigError("filtered ranks were asked for, but the triples were ranked without a filter")
+            greater, equal = greater - self.known_greater, equal - self.known_equal
+        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+        return (1.0 + greater.double() + share * (equal - 1).double()).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Ranks of triples int64 [n, 3] in both directions: `object` answers (s, r, ?), `subject` answers (?, r, o)."""
+
+    triples: Tensor
+    object: RankCounts
+    subject: RankCounts
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def rank(self, direction: Direction, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
+        """float64 [n] in the order of the triples."""
+        if direction not in get_args(Direction):
+            raise ConfigError(f"unknown direction {direction!r}; there are {', '.join(get_args(Direction))}")
+        return (self.object if direction == "object" else self.subject).rank(ties, filtered)
+
+
+@torch.no_grad()
+def rank_triples(
+    scorer: Scorer,
+    triples: Tensor,
+    filter: KnownTriples | None = None,
+    *,
+    memory_budget: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Ranks:
+    """Rank triples int64 [n, 3] against all nodes, also those that training never saw, in both directions.
+
+    scorer          what is ranked; its device is where the triples are
+    filter          the triples that are known; what is left out of it is counted against the model. None ranks raw only
+    memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
+                    scored); queries are scored in blocks of that size, equal queries of a block once
+    on_progress     called after each block with how many of the 2 n questions are answered
+
+    >>> class ByAnswer(Scorer):  # one relation, scores that depend on the answer alone
+    ...     num_nodes, device = 3, torch.device("cpu")
+    ...
+    ...     def scores(self, questions, candidates=None, out=None):
+    ...         return torch.tensor([[0.1, 0.9, 0.5]]).expand(questions.size, 3)
+    >>> train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]])
+    >>> known = KnownTriples.of(train, test, num_nodes=3, num_relations=1)
+    >>> ranks = rank_triples(ByAnswer(), test, known)
+    >>> ranks.rank("object", filtered=False), ranks.rank("object")  # node 1 is known, and leaves the list
+    (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
+    """
+    _check(triples, scorer.num_nodes, filter)
+    subject, relation, object_ = triples.unbind(1)
+    known = None if filter is None else filter.to(triples.device)
+    num_relations = int(relation.max()) + 1 if known is None else known.num_relations
+    rank = _Ranker(scorer, num_relations, memory_budget, on_progress)
+    return Ranks(
+        triples,
+        rank(True, subject, relation, object_, None if known is None else known.objects),
+        rank(False, object_, relation, subject, None if known is None else known.subjects),
+    )
+
+
+def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None:
+    if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
+        raise DataError(f"triples must be int64 [n, 3], not {triples.dtype} {list(triples.shape)}")
+    if len(triples) == 0:
+        raise DataError("there are no triples to rank")
+    if filter is not None and filter.num_nodes != num_nodes:
+        raise DataError(f"the filter is of {filter.num_nodes} nodes, the ranking of {num_nodes}")
+    low, high = triples.min(0).values.tolist(), triples.max(0).values.tolist()
+    if min(low) < 0 or max(high[0], high[2]) >= num_nodes:
+        raise DataError(f"a triple to rank refers to a node outside 0..{num_nodes - 1}")
+    if filter is not None and high[1] >= filter.num_relations:
+        raise DataError(f"a triple to rank refers to a relation outside 0..{filter.num_relations - 1}")
+
+
+@dataclass
+class _Ranker:
+    """Ranks in one direction a call: the query's node and relation are given, the target is asked for."""
+
+    scorer: Scorer
+    num_relations: int
+    memory_budget: int | None
+    on_progress: Callable[[int], None] | None
+    answered: int = 0
+
+    def __call__(
+        self, for_objects: bool, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
+    ) -> RankCounts:
+        key = node * self.num_relations + relation
+        order = torch.argsort(key)  # equal queries side by side
+        key, target = key[order], target[order]
+        begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
+        parts, known = [], begin if answers is None else answers.node
+        for first, last in self._blocks(begin, end):
+            queries, row = torch.unique_consecutive(key[first:last], return_inverse=True)
+            asked = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
+            scores = self.scorer.scores(asked)
+            if scores.shape != (len(queries), self.scorer.num_nodes):
+                expected = [len(queries), self.scorer.num_nodes]
+                raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
+            of_triples = (row, target[first:last], begin[first:last], end[first:last])
+            parts.append(kernels_for(scores).count_ranks(scores, *of_triples, known))
+            del scores  # before the next block is scored, or two would be held at once
+            self.answered += last - first
+            if self.on_progress is not None:
+                self.on_progress(self.answered)
+        counts = torch.empty(len(order), 5, dtype=torch.int64, device=key.device)
+        counts[order] = torch.cat(parts)
+        if bool(counts[:, 4].any()):
+            bad = int((counts[:, 4] > 0).sum())
+            raise DataError(f"the scores of {bad} of {len(counts)} queries contain NaN: nothing can be ranked by them")
+        return RankCounts(*counts.unbind(1)[: 2 if answers is None else 4])
+
+    def _blocks(self, begin: Tensor, end: Tensor) -> Iterator[tuple[int, int]]:
+        """(first, last) of blocks of triples that fit the budget; at least one triple each."""
+        on_cpu = begin.device.type == "cpu"
+        budget = self.memory_budget
+        if budget is None:
+            rows = min(ENOUGH_ROWS * self.scorer.num_nodes * 4, LARGEST_BLOCK)
+            budget = max(CPU_BLOCK, rows) if on_cpu else ACCELERATOR_BLOCK
+        if kernels_for(begin.new_empty(0, dtype=torch.float32)) is not reference:  # one pass, and no copy of the scores
+            cost = torch.full_like(begin, 4 * self.scorer.num_nodes)
+        else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
+            cost = 10 * self.scorer.num_nodes + 40 * (end - begin)
+        spent = torch.cumsum(cost, 0).cpu()
+        first, before = 0, 0
+        while first < len(spent):
+            last = int(torch.searchsorted(spent, before + budget, right=True))
+            last = max(last, first + 1)
+            yield first, last
+            first, before = last, int(spent[last - 1])
+
+
+@dataclass(frozen=True)
+class RankMetrics:
+    """Means over `count` ranked queries.
+
+    mrr        mean of 1 / rank
+    hits       {k: share of ranks ≤ k}
+    mean_rank  mean of rank
+    """
+
+    count: int
+    mrr: float
+    hits: dict[int, float]
+    mean_rank: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Flat, ready for JSON: mrr, hits@1, ..., mean_rank, count."""
+        hits = {f"hits@{k}": value for k, value in self.hits.items()}
+        return {"mrr": self.mrr, **hits, "mean_rank": self.mean_rank, "count": self.count}
+
+
+@dataclass(frozen=True)
+class RankingReport:
+    """Metrics over both directions together, each direction alone, and each relation that occurs (both directions)."""
+
+    both: RankMetrics
+    object: RankMetrics
+    subject: RankMetrics
+    by_relation: dict[int, RankMetrics]
+
+    def as_dict(self, relations: Sequence[str]) -> dict[str, Any]:
+        """Plain values, ready for JSON: those of both directions, `by_direction`, and `by_relation` by name."""
+        return {
+            **self.both.as_dict(),
+            "by_direction": {"object": self.object.as_dict(), "subject": self.subject.as_dict()},
+            "by_relation": {relations[r]: metrics.as_dict() for r, metrics in self.by_relation.items()},
+        }
+
+
+def rank_metrics(ranks: Tensor, hits_at: Sequence[int] = HITS_AT) -> RankMetrics:
+    """Metrics of ranks [n], n ≥ 1. A k larger than the graph is harmless: every rank is a hit.
+
+    >>> rank_metrics(torch.tensor([1.0, 2.0, 4.0, 4.0]), hits_at=(1, 3))
+    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75)
+    """
+    if ranks.numel() == 0:
+        raise DataError("there are no ranks to take the mean of")
+    return _by_group(ranks, torch.zeros_like(ranks, dtype=torch.int64), hits_at)[0]
+
+
+def summarize(
+    ranks: Ranks, *, ties: Ties = "realistic", filtered: bool = True, hits_at: Sequence[int] = HITS_AT
+) -> RankingReport:
+    """The metrics of ranks under one treatment of ties, raw or filtered."""
+    by_object, by_subject = ranks.rank("object", ties, filtered), ranks.rank("subject", ties, filtered)
+    every = torch.cat([by_object, by_subject])
+    relation = ranks.triples[:, 1].cpu()
+    return RankingReport(
+        both=rank_metrics(every, hits_at),
+        object=rank_metrics(by_object, hits_at),
+        subject=rank_metrics(by_subject, hits_at),
+        by_relation=_by_group(every, torch.cat([relation, relation]), hits_at),
+    )
+
+
+def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int]) -> dict[int, RankMetrics]:
+    """Metrics of the ranks of each group that occurs, by group number."""
+    if any(k < 1 for k in hits_at):
+        raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")
+    ranks = ranks.double()
+    groups, place, sizes = torch.unique(group, return_inverse=True, return_counts=True)
+    columns = [1.0 / ranks, ranks, *[(ranks <= k).double() for k in hits_at]]
+    sums = torch.zeros(len(groups), len(columns), dtype=torch.float64).index_add_(0, place, torch.stack(columns, dim=1))
+    means = (sums / sizes[:, None]).tolist()
+    return {
+        number: RankMetrics(size, mrr, dict(zip(hits_at, hits, strict=True)), mean_rank)
+        for number, size, (mrr, mean_rank, *hits) in zip(groups.tolist(), sizes.tolist(), means, strict=True)
+    }

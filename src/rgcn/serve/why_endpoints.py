@@ -1,0 +1,113 @@
+"""/explain: slow to make, so made in a thread of its own and remembered."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity, explaining
+from rgcn.explain.explaining import Method
+from rgcn.serve.batching import Desk
+from rgcn.serve.limits import Name, NodeName, Number, RelationName
+from rgcn.serve.refusals import Refusal
+from rgcn.serve.served import Endpoints, Example, Shown, endpoint
+from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Relation, Score
+
+
+class ExplainQuery(QuestionShape):
+    node: NodeName | None = Field(None, description="Explain this node's class.")
+    class_: Name | None = Field(None, alias="class", description="By name or title. Without it, the predicted one.")
+    subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
+    relation: RelationName | None = None
+    object: NodeName | None = None
+    method: Method = Field("integrated-gradients", description="How importance is found.")
+    edges: Annotated[int, Field(ge=1, le=100), Number] = Field(10, description="How many triples to name.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        of_triple = (self.subject, self.relation, self.object)
+        about_node = self.node is not None and of_triple == (None, None, None)
+        about_triple = self.node is None and self.class_ is None and None not in of_triple
+        if not (about_node or about_triple):
+            words = "ask about a node (node, and class if you like) or a triple (subject, relation, object)"
+            raise PydanticCustomError("one_question", words)
+        return self
+
+
+class ExplainedQuestion(Struct):
+    """About a node's class, or about a triple."""
+
+    kind: Literal["class", "link"]
+    node: Node | None = None
+    class_: Class | None = field(name="class", default=None)
+    predicted: Class | None = None
+    subject: Node | None = None
+    relation: Relation | None = None
+    object: Node | None = None
+
+
+class Explained(AnswerShape):
+    """Why the model answered so: the triples that mattered, and how far that can be believed."""
+
+    question: ExplainedQuestion
+    method: str
+    score: Score
+    probability: Probability
+    own_share: Annotated[float | None, Meta(description="How much comes from the node itself, not from triples.")]
+    ruled_out: Annotated[bool, Meta(description="Whether the triple is not in the graph, and examples rule it out.")]
+    added: Annotated[list[Node], Meta(description="Asked nodes that were added after training.")]
+    edges: Annotated[list[ExplainedEdge], Meta(description="Triples that speak for the answer, most important first.")]
+    against: Annotated[list[ExplainedEdge], Meta(description="Triples that speak against it, likewise.")]
+    neighbors: list[ExplainedNeighbor]
+    paths: list[ExplainedPath]
+    fidelity: Fidelity
+    considered: Annotated[int, Meta(description="Triples within reach of the answer.")]
+    svg: Annotated[str, Meta(description="The explanation drawn, as an <svg> element.")]
+
+
+class WhyEndpoints(Endpoints):
+    """Which triples decided: for a node of a model that answers for classes, a triple of one that does for links."""
+
+    tag = "why"
+
+    @endpoint("GET", "explain")
+    async def explain(self, desk: Desk, query: ExplainQuery) -> Explained:
+        """The triples that decided a node's class or a triple's score, and how far that can be believed."""
+        about = self._about(query)
+        if query.method not in explaining.methods_of(self.served.opened):
+            words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
+            raise Refusal("cannot_explain", words)
+        asked = (about, query.method, query.edges)
+        found: Explained = await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
+        return found
+
+    def examples(self, shown: Shown) -> dict[str, Example]:
+        asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
+        return {"GET explain": ({key: shown.words[key] for key in asked}, None)}
+
+    def _about(self, query: ExplainQuery) -> tuple[Any, ...]:
+        """A node and its class (None: the predicted one), or a triple, in numbers."""
+        names, opened = self.served.names, self.served.opened
+        if query.node is not None:
+            if not opened.answers("classes"):
+                raise self.served.cannot("why a node has a class")
+            return names.node(query.node), None if query.class_ is None else names.class_(query.class_)
+        if not opened.answers("links"):
+            raise self.served.cannot("why a triple is likely")
+        return names.node(query.subject or ""), names.relation(query.relation or ""), names.node(query.object or "")
+
+    def _make(self, about: tuple[Any, ...], method: Method, edges: int) -> Explained:
+        """In the thread for what is slow."""
+        explain: Any = explaining.explain_class if len(about) == 2 else explaining.explain_link
+        try:
+            found = explain(self.served.opened, *about, method=method, edges=edges)
+        except (DataError, ConfigError) as error:
+            raise Refusal("cannot_explain", str(error)) from None
+        # Plain values where shapes are declared: written, they are the same.
+        return Explained(**found.as_dict(), svg=str(found.as_svg()))

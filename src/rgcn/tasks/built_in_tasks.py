@@ -1,0 +1,129 @@
+"""The three tasks that come with the package: classes of nodes, missing links, and classes by links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rgcn.errors import DataError
+from rgcn.tasks.task import Metric, Task
+
+if TYPE_CHECKING:
+    from rgcn.config import RunConfig
+    from rgcn.graph import KnowledgeGraph
+
+ACCURACY = Metric("accuracy", "accuracy", share=True)
+LOSS = Metric("loss", "loss", higher=False)
+HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
+RANKING = (
+    Metric("mrr", "MRR"),
+    Metric("hits@1", "hits@1", share=True),
+    Metric("hits@3", "hits@3", share=True),
+    Metric("hits@10", "hits@10", share=True),
+    Metric("mean_rank", "mean rank", higher=False),
+)
+MEASUREMENTS = 10  # on validation data in a trial, where the configuration does not say
+
+
+class NodeClassification(Task):
+    """Which class does a node belong to?"""
+
+    name = "node-classification"
+    noun = "nodes"
+    about = (
+        "Node classification: from its place in the graph, the model tells which class a node belongs to. Accuracy is "
+        "the share of held-out nodes whose class it gets right."
+    )
+    metrics = (ACCURACY,)
+    watched: ClassVar[tuple[Metric, ...]] = (ACCURACY, LOSS)
+    answers = ("classes",)
+    run = "rgcn.config:NodeClassificationRun"
+    estimator = "rgcn.tasks.node_classifier:NodeClassifier"
+    brings: ClassVar = {
+        "Reporting": "rgcn.pages.node_report:NodeReporting",
+        "Outcome": "rgcn.cli.outcome:ClassOutcome",
+    }
+    # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
+    # than most settings matter.
+    folds = 3
+
+    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        graph = graph.without_test_labels()
+        if graph.labels is None or not len(graph.labels):
+            raise DataError("tuning needs labels, and the graph has none outside its test split")
+        return graph
+
+    def for_trials(self, config: RunConfig) -> dict[str, Any]:
+        return {"training.validation": config.training.validation or HELD_OUT}
+
+    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """For the trial's best epoch, on all training labels."""
+        return {"training.epochs": epoch, "training.patience": None}
+
+    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+        held_out = config.training.validation
+        what = f"training labels but a share of {held_out:g}" if held_out else "training labels, with nothing held out"
+        lines = [f"training.epochs is the best epoch; training is on all {what}."]
+        if epoch is not None and epoch >= config.training.epochs:
+            lines.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
+        return lines
+
+
+class LinkPrediction(Task):
+    """Which triples are missing?"""
+
+    name = "link-prediction"
+    noun = "links"
+    about = (
+        "Link prediction: the model scores triples (subject, relation, object), so that missing ones can be found. For "
+        "each held-out triple it must find the missing object, and the missing subject, among all nodes. MRR is the "
+        "mean of 1 / rank of the right one: 1 is perfect, 0.5 is as good as always coming second."
+    )
+    metrics = RANKING
+    watched = RANKING
+    answers = ("links",)
+    run = "rgcn.config:LinkPredictionRun"
+    estimator = "rgcn.tasks.link_predictor:LinkPredictor"
+    brings: ClassVar = {
+        "Reporting": "rgcn.pages.link_report:LinkReporting",
+        "Outcome": "rgcn.cli.outcome:LinkOutcome",
+    }
+
+    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        graph = graph.without_test_triples()
+        if graph.triple_splits is None or not len(graph.split_triples("valid")):
+            raise DataError("tuning needs validation triples, and the graph has none: read it with a valid split")
+        return graph
+
+    def for_trials(self, config: RunConfig) -> dict[str, Any]:
+        every = config.training.evaluate_every or max(1, config.training.epochs // MEASUREMENTS)
+        return {"training.evaluate_every": every}
+
+    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Training measures on validation as the trial did, and keeps the best weights by itself: its number of steps
+        stays, since the learning rate may fall along it."""
+        return self.for_trials(config)
+
+    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+        return ["training.epochs is as it was: training keeps the weights that are best on validation by itself."]
+
+
+MEASURED = LinkPrediction()  # how a link model is measured while it trains
+
+
+class ClassificationByLinks(NodeClassification):
+    """The same, learned otherwise: labels are triples, and a node's class is the object that is missing."""
+
+    name = "classification-by-links"
+    watched = (ACCURACY,)
+    run = "rgcn.config:ClassificationByLinksRun"
+    estimator = "rgcn.tasks.link_classifier:LinkClassifier"
+    folds = 1
+
+    def for_trials(self, config: RunConfig) -> dict[str, Any]:
+        return {**MEASURED.for_trials(config), "training.validation": config.training.validation or HELD_OUT}
+
+    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        return self.for_trials(config)
+
+    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+        return MEASURED.words_on_trials(config, epoch)
