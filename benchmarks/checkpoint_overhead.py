@@ -27,6 +27,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.runs import load_configuration, load_data, train
 from rgcn.runs.assembly import make_model
 from rgcn.runs.checkpoints import Checkpoints
+from rgcn.tasks.fitting import BestWeights
 
 
 def main() -> None:
@@ -61,7 +62,9 @@ def saves(config: RunConfig, graph: KnowledgeGraph, given: argparse.Namespace) -
         for number in range(given.steps):
             steps.append(timed(fitting.step))
             if number >= given.steps - given.saves:
-                fitting.best.offer(float(number), number)  # the dearest case: the best weights are new each time
+                # the dearest case: the best weights are new each time
+                weights = {name: value.clone() for name, value in fitting.network.state_dict().items()}
+                fitting.best = BestWeights(float(number), number, 0, weights)
                 took.append(timed(lambda: checkpoints.save(fitting.state())))
         size = sum(path.stat().st_size for path in Path(folder).glob(f"*{fitting.steps_taken:09d}*"))
     assert config.checkpoints.every_minutes is not None

@@ -26,8 +26,9 @@ from _about import write_result
 from numpy.typing import NDArray
 
 from rgcn.look import NodeVectors, same_class_share, trustworthiness, two_dimensional
+from rgcn.look.coloring import shown_classes
 from rgcn.look.mapping import starting_places
-from rgcn.look.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown, visible_labels
+from rgcn.look.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown
 from rgcn.predict import open_model
 
 Floats = NDArray[np.float32]
@@ -95,7 +96,10 @@ def main() -> None:
         opened = open_model(folder, device="cpu", accept_changed_data=True)
         nodes = nodes_shown(opened.graph, np.arange(opened.graph.num_nodes), MOST)
         vectors = NodeVectors.of(opened).gather(nodes)
-        rows, classes = visible_labels(opened, nodes)
+        known = shown_classes(opened.graph)[nodes]
+        labels = opened.graph.labels
+        rows = np.flatnonzero((known >= 0) & (known < (0 if labels is None else labels.num_classes)))
+        classes = known[rows]
         whole = round(same_class_share(vectors[rows], classes, CLASS_NEIGHBORS), 4)
         found = results[opened.name] = {"nodes": len(nodes), "width": vectors.shape[1], "same_class_by_vectors": whole}
         for name, (_, place) in METHODS.items():
