@@ -45,6 +45,14 @@ class UnknownNameError(RgcnError, KeyError):
         return str(self.args[0])
 
 
+class EmptyNameError(UnknownNameError, DataError):
+    """Nothing but spaces where a name should be."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name, (), [])
+        self.args = (f"an empty name is no {kind}'s",)
+
+
 class AmbiguousNameError(DataError):
     """What several are called; `names` are theirs, by which they can be told apart."""
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError
+from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.name_search import NameSearch, folded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
@@ -182,7 +182,7 @@ class Called:
         if len(found) == 1:
             return found[0]
         if not text.strip():
-            raise DataError(f"an empty name is no {self._names.kind}'s")
+            raise EmptyNameError(self._names.kind, text)
         if found:
             raise AmbiguousNameError(self._names.kind, text, [self._names[number] for number in found])
         raise UnknownNameError(self._names.kind, text, (), list(map(self._clear, self.search.similar(text))))
