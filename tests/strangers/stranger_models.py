@@ -91,6 +91,11 @@ class WalkNetwork(LinkNetwork):
         negative = both[negatives.is_head.long(), negatives.positive, negatives.node]
         return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, torch.zeros(()))
 
+    def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
+        assert adjacency is not None
+        turned = (~questions.asks_objects()).long() * self.relations
+        return self.ask(adjacency, questions.node, questions.relation + turned)
+
     def score_heard(self, heard: Heard) -> Tensor:
         start = (heard.field.inputs == heard.subject).to(self.question.dtype)[:, None]
         scores = self.walk(list(heard.field.layers), start, torch.tensor([heard.relation]))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.kernels import take_rows
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
@@ -56,12 +57,15 @@ class LinkNetwork(nn.Module, ABC):
     num_layers  how many hops away a node can be heard; 0 where no messages are passed
     one_hot     whether its first layer looks rows up by node, so that a node it never saw has none
     recordable  whether a training step waits for nothing, so that a GPU may record and replay it
+    hides_asked whether a triple must not be heard while it is asked about: who walks along edges would find it there.
+                Training, scores of known triples and explanations then hide it, and with it its inverse
     source      the table of what nodes bring of their own, which new nodes lack; None without one
     """
 
     num_layers: int
     one_hot: bool = False
     recordable: bool = True
+    hides_asked: bool = False
     source: EmbeddingInput | None = None
 
     def __init__(self) -> None:
@@ -73,6 +77,10 @@ class LinkNetwork(nn.Module, ABC):
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
     ) -> BatchScores:
         """Scores of positives int64 [n, 3] and of their negatives, hearing these edges; with gradients."""
+
+    @abstractmethod
+    def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
+        """[q, N]: every node as the answer to each question, hearing these edges; with gradients."""
 
     @abstractmethod
     def score_heard(self, heard: Heard) -> Tensor:
@@ -143,6 +151,11 @@ class VectorNetwork(LinkNetwork):
         else:
             over = adjacency
         return self.decoder.score_batch(self.encode(over), positives, negatives)
+
+    def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
+        nodes = self.encode(adjacency)
+        node, relation, for_objects = questions
+        return self.decoder.score_questions(take_rows(nodes, node), relation, for_objects, nodes)
 
     def score_heard(self, heard: Heard) -> Tensor:
         return self._scored(heard, self.encode(heard.field))
