@@ -54,12 +54,15 @@ class Questions(NamedTuple):
 class Scorer(ABC):
     """A trained model, ready to be asked; higher scores are likelier. Safe to ask from several threads.
 
-    num_nodes  nodes that may be answers
-    device     where questions are taken and scores are given
+    num_nodes          nodes that may be answers
+    device             where questions are taken and scores are given
+    questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
+                       and take as many times as long. None where scores are a product: as many as memory holds
     """
 
     num_nodes: int
     device: torch.device
+    questions_at_once: int | None = None
 
     @abstractmethod
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
