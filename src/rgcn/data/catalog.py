@@ -86,6 +86,7 @@ class Dataset:
     published_after_pruning  counts of the graph around the labelled nodes, where those are the published ones; the
                              files hold more, of which only the labels are checked
     cut_from                 a data set of which this one is a part
+    mirror_folder            where mirrors may have it beside a folder of its name
     """
 
     name: str
@@ -101,6 +102,7 @@ class Dataset:
     target_relations: tuple[str, ...] = ()
     published_after_pruning: DatasetCounts | None = None
     cut_from: str | None = None
+    mirror_folder: str | None = None
     max_bytes: int = 512_000_000
 
     @property
