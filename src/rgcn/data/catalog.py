@@ -152,9 +152,9 @@ def find(name: str) -> Dataset:
 
     >>> find("AIFB").counts.entities
     8285
-    >>> find("wn18r")
+    >>> find("wn81")
     Traceback (most recent call last):
-    rgcn.errors.UnknownNameError: unknown data set 'wn18r'. Did you mean 'wn18rr', 'wn18'?
+    rgcn.errors.UnknownNameError: unknown data set 'wn81'. Did you mean 'wn18'?
     """
     if name.lower() in CATALOG:
         return CATALOG[name.lower()]
