@@ -152,9 +152,9 @@ def find(name: str) -> Dataset:
 
     >>> find("AIFB").counts.entities
     8285
-    >>> find("wn81")
+    >>> find("aifbb")
     Traceback (most recent call last):
-    rgcn.errors.UnknownNameError: unknown data set 'wn81'. Did you mean 'wn18'?
+    rgcn.errors.UnknownNameError: unknown data set 'aifbb'. Did you mean 'aifb'?
     """
     if name.lower() in CATALOG:
         return CATALOG[name.lower()]
