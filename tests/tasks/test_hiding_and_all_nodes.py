@@ -13,6 +13,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.encoders import Encoder
 from rgcn.tasks import LinkPredictor
+from rgcn.tasks.extending import extended
 from strangers.stranger_models import WalkNetwork
 
 
@@ -142,6 +143,21 @@ def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
     LinkPredictor("distmult", embedding=4, objective="softmax", batch_edges=10, device="cpu").prepare(
         parallel()
     ).trainer()
+
+
+@pytest.mark.parametrize("most", [1 << 30, 100])
+def test_new_nodes_are_fitted_with_an_objective_over_all_nodes(most, monkeypatch):
+    """Also where the new triples are too many for a step: then some of them at a time."""
+    kg = parallel(30)
+    settings = {"embedding": 8, "bottleneck": 4, "epochs": 5, "batch_edges": 3, "device": "cpu"}
+    predictor = LinkPredictor("c-rgcn", objective="softmax", **settings).fit(kg)
+    names = [(kg.nodes[s], kg.relations[r], kg.nodes[o]) for s, r, o in kg.triples.tolist()]
+    larger = KnowledgeGraph.from_triples([*names, *[(f"new{i}", f"r{i % 3}", f"n{i}") for i in range(6)]])
+    monkeypatch.setattr("rgcn.objectives.MOST_IN_A_STEP", most)
+    found = extended(predictor, larger, steps=3)
+    rows = found.network_.source.rows.values()
+    assert torch.isfinite(rows).all()
+    assert torch.equal(rows[: kg.num_nodes], predictor.network_.source.rows.values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
