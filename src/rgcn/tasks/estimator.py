@@ -308,7 +308,9 @@ class Estimator(ABC):
 
     def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
         """[n, width]: what the model holds of nodes; DataError where it holds nothing of them."""
-        raise DataError(f"{self.model.title} computes every answer anew: it has no vectors of nodes")
+        raise DataError(
+            f"{self.model.title} computes every answer anew: it has no vectors of nodes to write, to draw or to compare"
+        )
 
     def vector_words(self, layer: int | None) -> str:
         """What these vectors are."""
