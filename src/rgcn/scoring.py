@@ -90,13 +90,9 @@ class Scorer(ABC):
             first += size
         return torch.empty(0, device=self.device) if found is None else found
 
-    def bound(self, questions: Questions) -> float:
-        """No answer to these questions scores above this, or below its negative.
-
-        Here by asking them all; a scorer that knows something about its scores need not.
-        """
-        size = max(1, MOST_SCORES // self.num_nodes)
-        return max((float(self.scores(part).abs().max()) for part in questions.parts(size)), default=0.0)
+    def bound(self, questions: Questions) -> float | None:
+        """No answer to these questions scores above this, or below its negative; None where only asking would tell."""
+        return None
 
     def problem(self) -> str | None:
         """Why nothing should be asked, such as numbers that are not finite; None where all is well."""
