@@ -180,6 +180,8 @@ class PathScorer(Scorer):
     questions_at_once  how many are best asked together
     """
 
+    questions_at_once: int
+
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device
