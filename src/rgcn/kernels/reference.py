@@ -22,6 +22,8 @@ from rgcn.sparse import Pairs, SparsePattern
 
 # Numbers that a gathered copy may hold at once; longer lists are taken in chunks.
 CHUNK = 2**24
+# Of a path layer's update: LayerNorm's, and from where variances count, for a root's slope has no bound at zero.
+EPSILON, LEAST_VARIANCE = 1e-5, 1e-6
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
