@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,6 +120,20 @@ def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path
     why = explain_link(larger, larger.node("Mu"), larger.relation("borders"), larger.node(first), edges=3, draws=2)
     asked_again = larger.model.score([("Mu", "borders", first)])[0]
     assert why.score == pytest.approx(asked_again.score, rel=1e-4, abs=1e-5)
+
+
+def test_new_nodes_are_served(walks, tmp_path):
+    sys.path.append(str(Path(__file__).parents[1] / "serve"))
+    from servers import asking
+
+    from rgcn.serve import create_app, load_models
+
+    walks.save(str(tmp_path / "mine"))
+    (tmp_path / "new.tsv").write_text(f"Atlantis\tborders\t{walks.graph_.nodes[0]}\n")
+    models = load_models([tmp_path / "mine"], device="cpu", new_nodes={"path": tmp_path / "new.tsv"})
+    with asking(create_app(models)) as client:
+        query = {"subject": "Atlantis", "relation": "borders", "k": 3}
+        assert len(client.get("/api/models/mine/links", params=query).json()["links"]) == 3
 
 
 # -- on the command line ---------------------------------------------------------------------------------
