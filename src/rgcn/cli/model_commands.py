@@ -12,6 +12,7 @@ from typing import Any
 
 from rgcn.cli import options
 from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+from rgcn.errors import ConfigError
 
 SEED = option("Every random choice follows from it.")
 RUN = argument("Folder of a run; `rgcn runs` lists them.")
@@ -134,6 +135,14 @@ class AskingOptions(OpeningOptions):
         "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
     )
 
+    def new_nodes(self) -> dict[str, Any]:
+        """As arguments of `rgcn.predict.unseen.with_new_triples`; empty where there are none."""
+        if self.new_triples is not None:
+            return {"path": self.new_triples, "features": self.new_features}
+        if self.new_features is not None:
+            raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+        return {}
+
 
 class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
@@ -246,7 +255,7 @@ class LimitOptions(Options):
     stopping: float = _limit("--grace", 10.0, "Seconds to finish requests when asked to stop.", 0, 3600)
 
 
-class ServeCommand(Command, OpeningOptions, LimitOptions, name="serve", calls="serve:serve"):
+class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="serve:serve"):
     """Serve trained models over HTTP: an API, and a page to look around and ask why.
 
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.

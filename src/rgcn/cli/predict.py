@@ -49,12 +49,11 @@ Rows = list[dict[str, Any]]
 
 def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
     """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
-    if asked.new_features is not None and asked.new_triples is None:
-        raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+    new = asked.new_nodes()
     opened = open_model(run, **asked.opening())
-    if asked.new_triples is None:
+    if not new:
         return opened
-    larger = with_new_triples(opened, asked.new_triples, asked.new_features)
+    larger = with_new_triples(opened, **new)
     if not quiet:  # a known node with a slip in its name is a new node: the number shows it
         names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
         more = ", ..." if len(larger.new_nodes) > 5 else ""
