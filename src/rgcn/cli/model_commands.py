@@ -176,7 +176,11 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
 
 
 class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", calls="predict:complete"):
-    """Find all missing triples worth adding, over every subject and relation, best first."""
+    """Find all missing triples worth adding, over every subject and relation, best first.
+
+    What is most worth asking is asked first. Stopped by Ctrl-C, --minutes or kill, the same command goes on where it
+    stood, and ends with the same triples as if it had never been stopped.
+    """
 
     run: Path = RUN
     relation: list[str] | None = option("Only triples of this relation. May be repeated; by default all.")
@@ -193,6 +197,10 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     only_seen: bool = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
     any_node: bool = flag("--any-node", "Any node as subject and object, also where none of its like was ever seen.")
     any_direction: bool = ANY_DIRECTION
+    minutes: float | None = option(
+        "Stop after so many minutes with what was found; the same command goes on.", min=0.01
+    )
+    restart: bool = flag("--restart", "Begin anew, and forget what a call that was stopped has found.")
     out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
 
 
