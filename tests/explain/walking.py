@@ -1,4 +1,4 @@
-"""A network that walks from the asked node, states zero until reached, and graphs whose answers have one obvious path."""
+"""A network that walks from the asked node, zero until reached, and a graph whose answers have one obvious path."""
 
 from __future__ import annotations
 
