@@ -318,20 +318,16 @@ class ReceptiveField:
         passed = [after & left for after, left in zip(reached[1:], needed[-2::-1], strict=True)]
         chosen = [heard & nodes[structure.target] for nodes in passed]
         used = begins | wanted
-        for edges in chosen:
-            used[structure.source[edges]] = used[structure.target[edges]] = True
+        for passing in chosen:
+            used[structure.source[passing]] = used[structure.target[passing]] = True
         place, count = torch.cumsum(used, 0) - 1, int(used.sum())
         loops, layers = (structure.direction == 2) & used[structure.target], []
-        for edges in chosen:
-            part = structure.selected(torch.nonzero(edges | loops).squeeze(1))
-            own = {
-                "target": place[part.target],
-                "source": place[part.source],
-                "num_targets": count,
-                "num_sources": count,
-            }
-            entries = {"raw": adjacency.raw[edges | loops], "weight": adjacency.weight[edges | loops]}
-            layers.append(replace(adjacency, structure=replace(part, **own), **entries))
+        for passing in chosen:
+            edges = torch.nonzero(passing | loops).squeeze(1)
+            part = structure.selected(edges)
+            target, source = place[part.target], place[part.source]
+            part = replace(part, target=target, source=source, num_targets=count, num_sources=count)
+            layers.append(replace(adjacency, structure=part, raw=adjacency.raw[edges], weight=adjacency.weight[edges]))
         nodes = torch.nonzero(used).squeeze(1)
         return cls(tuple(layers), nodes, nodes)
 

@@ -71,19 +71,16 @@ def best_paths(attribution: Attribution, start: int, end: int, limit: int) -> li
 
 def _passable(attribution: Attribution, start: int, end: int) -> tuple[Ids, _Edges]:
     """(nodes ascending, the edges that speak for the answer and neither return to its start nor go on from its end)."""
-    reach, parts = attribution.reach, []
-    for layer, (importance, place, (source, target)) in enumerate(
-        zip(attribution.edges, reach.place, reach.ends, strict=True)
-    ):
-        kept = np.flatnonzero((importance > 0) & (source != target) & (target != start) & (source != end))
-        triple = place.cpu().numpy()[kept]
-        parts.append((source[kept], target[kept], np.full(len(kept), layer), triple, importance[kept]))
-    source, target, layer, triple, importance = (np.concatenate(column) for column in zip(*parts, strict=True))
+    reach = attribution.reach
+    source, target = (np.concatenate([ends[side] for ends in reach.ends]) for side in (0, 1))
+    importance, triple = np.concatenate(attribution.edges), torch.cat(reach.place).cpu().numpy()
+    layer = np.repeat(np.arange(len(attribution.edges)), [len(part) for part in attribution.edges])
+    kept = np.flatnonzero((importance > 0) & (source != target) & (target != start) & (source != end))
+    kept = kept[np.argsort(source[kept], kind="stable")]
+    source, target = source[kept], target[kept]
     nodes = np.unique(np.concatenate([source, target, [start, end]]))
-    source, target = np.searchsorted(nodes, source), np.searchsorted(nodes, target)
-    order = np.argsort(source, kind="stable")
-    first = np.searchsorted(source[order], np.arange(len(nodes) + 1))
-    return nodes, _Edges(first, *(column[order] for column in (target, layer, triple, importance)))
+    first = np.searchsorted(source, np.append(nodes, nodes[-1] + 1))
+    return nodes, _Edges(first, np.searchsorted(nodes, target), layer[kept], triple[kept], importance[kept])
 
 
 def _rest(edges: _Edges, num_nodes: int, goal: int, depth: int) -> list[Numbers]:
