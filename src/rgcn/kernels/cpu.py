@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,12 +27,16 @@ from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.sparse import Pairs, SparsePattern
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+Result = TypeVar("Result")
 
 PIECES = 16
 # PyTorch's own sum is as fast as ours and runs on its own threads, but it takes a tenth of a millisecond to begin.
 LARGEST_OWN_SUM = 300_000
 # Fewer multiply-adds than this are done before a second thread has woken up.
 WORTH_A_THREAD = 2_000_000
+# Rows this wide are read from end to end, one after the other; what repeats in them does so after a multiple of FOLD.
+WIDE, FOLD = 96, 32
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
@@ -47,15 +51,39 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
 
 
 def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
+    width = x.shape[1]
+    if width >= WIDE and left.shape[1] % FOLD == 0:
+        return _entry_sums(loops.gather_wide_sum, pattern, value, index, left, x, width)
+    left = reference.repeated(left, width)
+    return _entry_sums(loops.gather_product_sum, pattern, value, index, left, x, width)
+
+
+def gather_product_fold(
+    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int
+) -> Tensor:
+    if width % FOLD or width == x.shape[1]:
+        return reference.folded(gather_product_sum(pattern, value, index, left, x), width)
+    return _entry_sums(loops.gather_product_fold, pattern, value, index, left, x, width)
+
+
+def _entry_sums(
+    kernel: Callable[..., None],
+    pattern: SparsePattern,
+    value: Tensor | None,
+    index: Tensor,
+    left: Tensor,
+    x: Tensor,
+    width: int,
+) -> Tensor:
     if pattern.num_entries == 0:
-        return x.new_zeros(pattern.num_rows, x.shape[1])
+        return x.new_zeros(pattern.num_rows, width)
     host = _host(pattern)
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
-    out = x.new_zeros(pattern.num_rows + PIECES, x.shape[1])
+    out = x.new_empty(pattern.num_rows + PIECES, width)
     to = out.numpy()
     values = _ones(to.dtype) if value is None else value
     arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
-    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arguments)
+    _in_pieces(kernel, host.cuts, pattern.num_entries * x.shape[1], *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
 
@@ -226,3 +254,15 @@ def _in_pieces(kernel: Callable[..., None], bounds: Array, work: int, *arguments
     kernel(*shares[0], bounds, *arguments)
     for other in others:
         other.result()
+
+
+def on_threads(work: Callable[[T], Result], items: Sequence[T]) -> list[Result]:
+    """[work(item) …], the items dealt to the threads in turn."""
+    with own_threads():
+        threads = min(_own.threads or 1, len(items))
+        if threads < 2:
+            return [work(item) for item in items]
+        pool = _pool(threads - 1, os.getpid())
+        others = [pool.submit(lambda mine: [work(item) for item in mine], items[i::threads]) for i in range(1, threads)]
+        shares = [[work(item) for item in items[::threads]], *(other.result() for other in others)]
+    return [shares[number % threads][number // threads] for number in range(len(items))]

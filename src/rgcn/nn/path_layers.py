@@ -1,8 +1,8 @@
 """The layer of a path network: what an edge says, what a node makes of all it hears, and what it becomes.
 
 States are [nodes, questions, width]: B questions side by side, each with a convolution of its own over the same edges.
-In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled sum
-over it.
+In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled
+sum over it.
 
 A node that has heard nothing for a question is exactly zero and stays so: biases do not wake it. Whoever computes only
 the nodes that a question reaches gets the same answer.
@@ -14,14 +14,12 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.kernels import gather_sum, scaled_sum
+from rgcn.kernels.layer_update import UpdateSettings, layer_update
 
-# Deviations are square roots, whose slope has no bound at zero: variances count from here on.
-LEAST_VARIANCE = 1e-6
 # What is left of a sum after its parts were taken off again, as a share of these.
 ROUNDING = 1e-5
 
@@ -41,9 +39,7 @@ class Hop(NamedTuple):
     hidden: Hidden | None = None
 
     @classmethod
-    def along(
-        cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None
-    ) -> Hop:
+    def along(cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None) -> Hop:
         """An operator that has every edge into its targets; self-loops say which source a target is."""
         edges = operator.structure
         own: Tensor | None = None
@@ -83,8 +79,8 @@ class Messages(nn.Module, ABC):
     """
 
     @abstractmethod
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        """Σ over edges of weight · message."""
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        """Σ over edges of weight · message; exact: of half precision, in float32."""
 
     @abstractmethod
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
@@ -98,11 +94,11 @@ class Messages(nn.Module, ABC):
 class Products(Messages):
     """x_u ⊙ w_s, as DistMult does."""
 
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _scaled(operator, table, x)
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        return _scaled(operator, table, x, exact)
 
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _scaled(operator, table.square(), x.square())
+        return _scaled(operator, table.square(), x.square(), exact=True)
 
     def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
         return row * x
@@ -111,12 +107,12 @@ class Products(Messages):
 class Translations(Messages):
     """x_u + w_s, as TransE does; a node that has heard nothing says nothing."""
 
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _summed(operator, x) + _scaled(operator, table, self._speaks(x))
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        return _summed(operator, x) + _scaled(operator, table, self._speaks(x), exact)
 
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
         mixed = 2 * _scaled(operator, table, x)
-        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), self._speaks(x))
+        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), self._speaks(x), exact=True)
 
     def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
         return x + row * self._speaks(x)
@@ -126,8 +122,8 @@ class Translations(Messages):
         return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
 
 
-def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-    out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1))
+def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+    out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1), exact=exact)
     return out.view(-1, *x.shape[1:])
 
 
@@ -135,7 +131,7 @@ def _summed(operator: RelationalAdjacency, x: Tensor) -> Tensor:
     return gather_sum(operator.structure.pattern, operator.weight, x.flatten(1)).view(-1, *x.shape[1:])
 
 
-class RelationVectors(nn.Module):
+class RelationTable(nn.Module):
     """w_s of one layer, for relations, inverses and the self-loop: a vector each, whatever is asked."""
 
     def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
@@ -147,7 +143,7 @@ class RelationVectors(nn.Module):
         return self.vectors
 
 
-class AskedRelationVectors(RelationVectors):
+class AskedRelationTable(RelationTable):
     """w_s(q) = W_s q + b_s: a vector for each relation that depends on the relation asked for.
 
     A matrix for each relation: far more to learn, and to overfit, than a vector.
@@ -172,7 +168,7 @@ class PathLayer(nn.Module):
 
     def __init__(
         self,
-        relations: RelationVectors,
+        relations: RelationTable,
         messages: Messages,
         width: int,
         generator: torch.Generator,
@@ -184,39 +180,36 @@ class PathLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.relations, self.messages = relations, messages
+        self.relations, self.messages, self.layer_norm = relations, messages, layer_norm
         self.deviation, self.degree_scaling, self.skip, self.dropout = deviation, degree_scaling, skip, dropout
         inputs = width * (1 + (1 + deviation) * (1 + degree_scaling))
         bound = inputs**-0.5
         self.weight = nn.Parameter(torch.empty(width, inputs).uniform_(-bound, bound, generator=generator))
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound, generator=generator))
-        self.norm = nn.LayerNorm(width) if layer_norm else None
+        # Of LayerNorm; without it they stand for nothing.
+        self.gain = nn.Parameter(torch.ones(width), requires_grad=layer_norm)
+        self.shift = nn.Parameter(torch.zeros(width), requires_grad=layer_norm)
 
     def forward(self, x: Tensor, query: Tensor, hop: Hop) -> Tensor:
         """x [sources, B, width], query [B, width] → [targets, B, width]."""
         table = self.relations(query)
         own = x if hop.own is None else x.index_select(0, hop.own)
-        degree = hop.degree.to(x.dtype)[:, None, None]
-        heard = self.messages(hop.operator, table, x)
+        degree = hop.degree
+        # The difference of two moments needs more digits than half precision has.
+        table = table.to(x.dtype)
+        heard = self.messages(hop.operator, table, x, exact=self.deviation)
         squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
         if hop.hidden is not None:
             heard, squares, degree = self._unheard(heard, squares, degree, table, x, hop)
-        parts = [own, heard]
-        if squares is not None:
-            parts.append((squares - heard.square()).clamp(min=LEAST_VARIANCE).sqrt())
-        if self.degree_scaling:
-            parts += [part * degree for part in parts[1:]]
-        alive = (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
-        out = F.linear(torch.cat(parts, dim=-1), self.weight.to(x.dtype), self.bias.to(x.dtype))
-        if self.norm is not None:
-            out = F.layer_norm(out, out.shape[-1:], self.norm.weight.to(x.dtype), self.norm.bias.to(x.dtype))
-        out = F.dropout(torch.relu(out), self.dropout, self.training) * alive
-        return own + out if self.skip else out
+        settings = UpdateSettings(
+            self.degree_scaling, self.layer_norm, self.skip, self.dropout if self.training else 0.0
+        )
+        return layer_update(own, heard, squares, degree, (self.weight, self.bias, self.gain, self.shift), settings)
 
     def _unheard(
         self, heard: Tensor, squares: Tensor | None, degree: Tensor, table: Tensor, x: Tensor, hop: Hop
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sums and degree factors [targets, B, …] as if hidden edges were not there: what they said is taken off."""
+        """Sums [targets, B, width] and degree factors [targets, B] less what hidden edges brought to them."""
         assert hop.hidden is not None
         edge, question, share, unit = hop.hidden
         edges, operator = hop.operator.structure, hop.operator
@@ -234,5 +227,5 @@ class PathLayer(nn.Module):
             # Where nothing else was said, rounding must not pass for something.
             return torch.where((off != 0) & (rest.abs() <= ROUNDING * off.abs()), 0.0, rest)
 
-        remaining = degree + torch.log1p(-gone) / unit
+        remaining = degree[:, None] + torch.log1p(-gone.squeeze(-1)) / unit
         return without(heard, said), None if squares is None else without(squares, said.square()), remaining
