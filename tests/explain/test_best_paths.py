@@ -14,11 +14,12 @@ import torch
 from explained_models import opened, predictor
 from walking import families, walker
 
+import rgcn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.answers.calibration import Calibration
 from rgcn.errors import DataError
 from rgcn.explain import best_paths as searching
-from rgcn.explain import explain_link, methods_of
+from rgcn.explain import explain_class, explain_link, methods_of
 from rgcn.explain.attribution import Attribution
 from rgcn.explain.best_paths import best_paths, gradients
 from rgcn.explain.question import LinkQuestion, Reach, frozen
@@ -210,3 +211,34 @@ def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
     assert "paths" not in methods_of(known)
     with pytest.raises(DataError, match="take integrated-gradients or edge-mask"):
         explain_link(known, 0, 0, 1, method="paths")
+
+
+# -- the encoder path ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"layers": 3}, {"layers": 2, "normalization": "relation", "deviation": True}])
+def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settings):
+    chosen = {"width": 6, "objective": "softmax", "epochs": 30, "batch_edges": 8, "learning_rate": 0.02, **settings}
+    model = rgcn.LinkPredictor(encoder="path", sampler="uniform", device="cpu", **chosen).fit(families())
+    known = opened(model, tmp_path)
+    for subject, relation, object_ in [*model.graph_.triples[:4].tolist(), [0, 1, 5], [3, 0, 3]]:
+        why = explain_link(known, subject, relation, object_, draws=1)
+        wanted = float(model.scorer().triple_scores(torch.tensor([[subject, relation, object_]])))
+        assert why.score == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+        assert why.fidelity.strength.full == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+
+
+def test_a_class_asked_as_a_link_is_explained_by_the_paths_to_it(tmp_path):
+    labels = {f"child{child}": f"of town{child % 4}" for child in range(8)}
+    graph = KnowledgeGraph.from_triples(families().named(), labels=labels)
+    model = rgcn.LinkClassifier(encoder="path", width=6, layers=3, objective="softmax", epochs=20, batch_edges=8,
+                                sampler="uniform", device="cpu").fit(graph)  # fmt: skip
+    known = opened(model, tmp_path)
+    why = explain_class(known, known.node("child1"), known.class_("of town1"), draws=1)
+    assert why.hidden  # its own label
+    assert why.walked
+    for path in why.paths:
+        assert path.text.startswith("child1 ")
+        assert path.text.endswith(" of town1")
+        assert "child1 —has class→" not in path.text
+    assert why.as_page()

@@ -384,7 +384,7 @@ def test_what_cannot_be_explained_is_refused_in_words(reading, linking, tmp_path
         explain_class(linking, 0)
     with pytest.raises(DataError, match="classifies nodes"):
         explain_link(reading, 0, 0, 1)
-    with pytest.raises(ConfigError, match="integrated-gradients and edge-mask"):
+    with pytest.raises(ConfigError, match="paths, integrated-gradients, edge-mask"):
         explain_class(reading, 0, method="magic")
     for wrong in ({"edges": 0}, {"draws": 0}, {"edges": 10**6}):
         with pytest.raises(ConfigError, match="lies in 1"):

@@ -303,9 +303,9 @@ class ReceptiveField:
     ) -> ReceptiveField:
         """What walks of at most L edges from `start` to `ends` must hear; not only_reached: walks from anywhere.
 
-        All layers are over the same nodes, ascending, each with its self-loop: a walk may stay where it is. Else a layer
-        has no edges into nodes that no such walk passes after it, and none of raw weight zero. All others into a node
-        stay, so that no weight changes and a node that is passed has the degree it has in the whole graph.
+        All layers are over the same nodes, ascending, each with its self-loop: a walk may stay where it is. Other edges
+        lead into nodes that such a walk passes after the layer, and all of these are there but those of raw weight zero:
+        no weight changes, and degrees are those of the whole graph.
         """
         structure, heard = adjacency.structure, adjacency.raw != 0
         source, target = structure.source[heard], structure.target[heard]
