@@ -26,7 +26,9 @@ ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a r
 # Choices on the command line.
 HeldOut = Enum("HeldOut", {"test": "test", "valid": "valid"})
 KnownChoice = Enum("KnownChoice", {"mark": "mark", "drop": "drop"})
-MethodName = Enum("MethodName", {"integrated_gradients": "integrated-gradients", "edge_mask": "edge-mask"})
+MethodName = Enum(
+    "MethodName", {"paths": "paths", "integrated_gradients": "integrated-gradients", "edge_mask": "edge-mask"}
+)
 MapName = Enum("MapName", {"tsne": "tsne", "umap": "umap", "pca": "pca"})
 SplitName = Enum("SplitName", {"train": "train", "valid": "valid", "test": "test"})
 
@@ -205,7 +207,10 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
 
 
 class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
-    """Say which triples decided a node's class or make a triple likely, and whether that holds."""
+    """Say which triples decided a node's class or make a triple likely, and whether that holds.
+
+    A model that walks from the asked node to the answer is explained by its best paths, the asked triple hidden.
+    """
 
     run: Path = RUN
     node: str | None = argument("A node, by name or title: why is it of its class?", None)
@@ -213,7 +218,9 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     subject: str | None = option("With --relation and --object: why this triple?")
     relation: str | None = option("See --subject.")
     object: str | None = option("See --subject.")
-    method: MethodName = option("How importances are found.", default=MethodName.integrated_gradients)
+    method: MethodName | None = option(
+        "How importances are found; by default paths where the model walks along them, else integrated-gradients."
+    )
     edges: int = option("How many triples to name.", default=10, min=1, max=1000)
     draws: int = option("Random choices of as many triples, to compare with.", default=20, min=1, max=1000)
     seed: int = option("Decides these choices.", default=0, min=0)

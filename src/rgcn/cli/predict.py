@@ -321,7 +321,8 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
 def explain(asked: ExplainCommand) -> None:
     _check_explained(asked)
     opened = opened_run(asked.run, asked)
-    how: dict[str, Any] = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    method = None if asked.method is None else asked.method.value
+    how: dict[str, Any] = {"method": method, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
     if asked.node is not None:
         opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
         number = None if asked.class_ is None else opened.class_(asked.class_)

@@ -71,7 +71,7 @@ class PathNetwork(LinkNetwork):
     States are bfloat16 on a GPU, sums float32.
     """
 
-    hides_asked = True
+    hides_asked = only_reached = True
     mean_log_degree: Tensor
 
     def __init__(self, plan: LinkPlan) -> None:
