@@ -16,6 +16,7 @@ ENCODERS = Axis(
         "rgcn": "rgcn.nn.encoders:RgcnEncoder",
         "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
         "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
+        "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
 DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})

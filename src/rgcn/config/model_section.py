@@ -181,7 +181,7 @@ class LinkModelConfig(ModelSection):
     """Shorthand for encoder and decoder; distmult is encoder none with DistMult."""
     encoder: Encoder = "rgcn"
     """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes around it.
-    none: the embedding alone."""
+    none: the embedding alone. popularity: counts, the baseline; its decoder and widths mean nothing."""
     decoder: Decoder = "distmult"
     """How triples are scored."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
