@@ -88,7 +88,7 @@ def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
     larger = extended(model, joined(graph, new, "more"))
     expected = counted(graph)[0, 1, 3] + 2
     score = larger.score([("n0", "r1", "n3")])[0].score
-    assert score == pytest.approx(float(torch.log1p(expected) + model.network_.bias))
+    assert score == pytest.approx((torch.log1p(expected) + model.network_.bias).item())
 
 
 @pytest.mark.parametrize("settings", [{"normalization": "relation"}, {"inverse": False}])

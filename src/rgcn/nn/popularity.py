@@ -46,8 +46,9 @@ class PopularityNetwork(LinkNetwork):
         _, relation, object_ = positives.unbind(1)
         turned = relation[negatives.positive] + negatives.is_head.long() * self.num_relations
         counts = _Counts(adjacency)
-        seen = counts.of(relation, object_), counts.of(turned, negatives.node)
-        return BatchScores(*(torch.log1p(count) + self.bias for count in seen), self.bias.new_zeros(()))
+        positive, negative = counts.of(relation, object_), counts.of(turned, negatives.node)
+        nothing = self.bias.new_zeros(())
+        return BatchScores(torch.log1p(positive) + self.bias, torch.log1p(negative) + self.bias, nothing)
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         assert adjacency is not None
