@@ -16,6 +16,7 @@ ENCODERS = Axis(
         "rgcn": "rgcn.nn.encoders:RgcnEncoder",
         "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
         "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
+        "path": "rgcn.nn.path_network:PathEncoder",
         "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
@@ -25,11 +26,24 @@ HEADS = Axis(
     "rgcn.nn.heads:Head",
     {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
 )
-OBJECTIVES = Axis("objective", "rgcn.objectives:Objective", {"sampled-bce": "rgcn.objectives:SampledCrossEntropy"})
+OBJECTIVES = Axis(
+    "objective",
+    "rgcn.objectives:Objective",
+    {
+        "sampled-bce": "rgcn.objectives:SampledCrossEntropy",
+        "self-adversarial": "rgcn.objectives:SelfAdversarial",
+        "softmax": "rgcn.objectives:SoftmaxCrossEntropy",
+        "bce": "rgcn.objectives:BinaryCrossEntropy",
+    },
+)
 SAMPLERS = Axis(
     "sampler",
     "rgcn.sampling:EdgeSampler",
-    {"neighborhood": "rgcn.sampling.edges:NeighborhoodEdges", "uniform": "rgcn.sampling.edges:UniformEdges"},
+    {
+        "neighborhood": "rgcn.sampling.edges:NeighborhoodEdges",
+        "uniform": "rgcn.sampling.edges:UniformEdges",
+        "shuffled": "rgcn.sampling.edges:ShuffledEdges",
+    },
 )
 TASKS = Axis(
     "task",

@@ -6,6 +6,7 @@ A triple's number is (subject · relations + relation) · nodes + object: sorted
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -22,6 +23,8 @@ from rgcn.sparse import pointer_from_sorted
 NO_SPLIT = -1
 # Ends every list of numbers, and is none itself: looking one up needs no care at the end, nor where there are none.
 LAST = 2**63 - 1
+# Places that `Answers.padded` writes out at once: 32 MB of int64.
+MOST_PLACES = 1 << 22
 
 
 def splits_up_to(split: str) -> tuple[str, ...]:
@@ -62,6 +65,13 @@ class Answers:
         keys, query = torch.unique_consecutive(pairs // max(num_nodes, 1), return_inverse=True)
         return cls(_ended(keys), pointer_from_sorted(query, len(keys)).long(), pairs % max(num_nodes, 1))
 
+    @classmethod
+    def grouped(cls, key: Tensor) -> Answers:
+        """From a key int64 [A] for each of A things in order: the answers to a key are the numbers of its things."""
+        ordered, number = torch.sort(key, stable=True)
+        keys, query = torch.unique_consecutive(ordered, return_inverse=True)
+        return cls(_ended(keys), pointer_from_sorted(query, len(keys)).long(), number)
+
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
         place = torch.searchsorted(self.keys, key)
@@ -75,6 +85,25 @@ class Answers:
         first = torch.cumsum(counts, 0) - counts
         position = torch.arange(row.numel(), device=row.device) - first[row] + begin[row]
         return row, self.node[position]
+
+    @cached_property
+    def most(self) -> int:
+        """How many answers a query has at most. Waits for the device; what follows from it does not."""
+        counts = self.pointer[1:] - self.pointer[:-1]
+        return int(counts.max()) if counts.numel() else 0
+
+    def padded(self, key: Tensor, padding: Tensor) -> Iterator[Tensor]:
+        """The answers to key int64 [q] in blocks [q, w], filled up with padding int64 [q]; nothing is waited for.
+
+        As many columns as the longest answer has, a block of bounded size at a time. The blocks' shapes depend on how
+        many keys there are and not on which.
+        """
+        begin, end = (place[:, None] for place in self.ranges(key))
+        block = max(1, MOST_PLACES // max(key.numel(), 1))
+        for first in range(0, self.most, block):
+            place = begin + torch.arange(first, min(first + block, self.most), device=key.device)
+            answer = self.node[place.clamp(max=self.node.numel() - 1)]
+            yield torch.where(place < end, answer, padding[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +181,14 @@ class KnownTriples:
         query, object_ = self.keys[:-1] // nodes, self.keys[:-1] % nodes
         turned = (object_ * relations + query % relations) * nodes + query // relations
         return Answers.of(torch.sort(turned).values, self.num_nodes)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The answers to questions of both kinds: subjects are asked for where nodes · relations is added to a key."""
+        objects, subjects = self.objects, self.subjects
+        keys = torch.cat([objects.keys[:-1], subjects.keys[:-1] + self.num_nodes * self.num_relations])
+        pointer = torch.cat([objects.pointer[:-1], subjects.pointer + objects.node.numel()])
+        return Answers(_ended(keys), pointer, torch.cat([objects.node, subjects.node]))
 
     @cached_property
     def _splits(self) -> Tensor:

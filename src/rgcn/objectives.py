@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,13 @@ from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.sampling import Negatives, corrupt
+from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
     from rgcn.config import LinkTrainingConfig
+
+# Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
+MOST_IN_A_STEP = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,20 @@ class ObjectivePlan:
     num_nodes: int
     num_relations: int
 
+    def known(self) -> KnownTriples:
+        """The training triples, which are never wrong."""
+        return KnownTriples.of(self.triples, num_nodes=self.num_nodes, num_relations=self.num_relations)
+
 
 class Objective(ABC):
     """Turns a batch of true triples into a loss: a member of the axis `objective`.
 
     The trainer knows nothing of it; on a GPU it records the step, so that nothing here may wait for the device.
+
+    most_positives  how many true triples a step can take; None: any number
     """
+
+    most_positives: int | None = None
 
     @classmethod
     @abstractmethod
@@ -80,9 +92,8 @@ class SampledCrossEntropy(Objective):
 
     @classmethod
     def build(cls, plan: ObjectivePlan) -> Self:
-        training, known = plan.training, None
-        if training.filtered_negatives:
-            known = KnownTriples.of(plan.triples, num_nodes=plan.num_nodes, num_relations=plan.num_relations)
+        training = plan.training
+        known = plan.known() if training.filtered_negatives else None
         return cls(plan.num_nodes, training.negatives, training.head_probability, training.penalty, known)
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
@@ -108,3 +119,123 @@ def cross_entropy(scores: BatchScores) -> Tensor:
     truth = torch.zeros_like(logits)
     truth[: len(scores.positive)] = 1.0
     return F.binary_cross_entropy_with_logits(logits, truth)
+
+
+class SelfAdversarial(Objective):
+    """Mean over true triples of (softplus(-f) + Σ_i w_i softplus(f_i)) / 2,  w = softmax(temperature · f_i): negatives
+    that the model believes in count most (RotatE, Sun et al. 2019; NBFNet).
+
+    All negatives of a triple replace the same side of it, so that a network that computes each question anew computes
+    one for each triple. Known triples that were drawn by chance weigh nothing. w has no gradient.
+    """
+
+    def __init__(self, known: KnownTriples, training: LinkTrainingConfig) -> None:
+        self.known, self.training = known, training
+
+    @classmethod
+    def build(cls, plan: ObjectivePlan) -> Self:
+        return cls(plan.known(), plan.training)
+
+    def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
+        return corrupt(
+            positives,
+            self.known.num_nodes,
+            rate=self.training.negatives,
+            head_probability=self.training.head_probability,
+            generator=generator,
+            known=self.known if self.training.filtered_negatives else None,
+            one_sided=True,
+        )
+
+    def loss(
+        self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Negatives
+    ) -> Tensor:
+        scores = network.score_batch(adjacency, positives, drawn)
+        shape = len(positives), self.training.negatives
+        left_out = self.known.contains(drawn.triples(positives)).view(shape)
+        positive, negative = _at_least_float32(scores.positive), _at_least_float32(scores.negative).view(shape)
+        loss = weighted_cross_entropy(positive, negative, left_out, self.training.temperature)
+        return loss + self.training.penalty * scores.squares
+
+
+class Asked(NamedTuple):
+    """A question for each true triple, and the node int64 [n] that answers it."""
+
+    questions: Questions
+    answer: Tensor
+
+
+class AmongAllNodes(Objective):
+    """Asks for one end of each true triple, its object or its subject, and looks at the scores of all nodes.
+
+    Other known answers to the question are neither right nor wrong: they are left out.
+    """
+
+    def __init__(self, known: KnownTriples, training: LinkTrainingConfig) -> None:
+        self.known, self.training = known, training
+        self.most_positives = max(1, MOST_IN_A_STEP // max(known.num_nodes, 1))
+        _ = known.answers.most  # waited for now, so that no step has to
+
+    @classmethod
+    def build(cls, plan: ObjectivePlan) -> Self:
+        return cls(plan.known(), plan.training)
+
+    def draw(self, positives: Tensor, generator: torch.Generator) -> Asked:
+        subject, relation, object_ = positives.unbind(1)
+        draws = torch.rand(len(positives), generator=generator, device=positives.device)
+        for_objects = draws >= self.training.head_probability
+        given, answer = torch.where(for_objects, subject, object_), torch.where(for_objects, object_, subject)
+        return Asked(Questions(given, relation, for_objects), answer)
+
+    def loss(
+        self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Asked
+    ) -> Tensor:
+        scores = _at_least_float32(network.score_nodes(adjacency, drawn.questions))
+        return self.loss_of(scores, drawn.answer, self.other_answers(drawn))
+
+    @abstractmethod
+    def loss_of(self, scores: Tensor, answer: Tensor, left_out: Tensor) -> Tensor:
+        """From scores [q, N], the answers asked for int64 [q], and bool [q, N], which nodes do not count."""
+
+    def other_answers(self, asked: Asked) -> Tensor:
+        """bool [q, N]: the known answers to each question, but for the one that is asked for."""
+        known, (node, relation, _) = self.known, asked.questions
+        turned = (~asked.questions.asks_objects()).long() * (known.num_nodes * known.num_relations)
+        others = torch.zeros(len(node), known.num_nodes, dtype=torch.bool, device=node.device)
+        for answers in known.answers.padded(node * known.num_relations + relation + turned, asked.answer):
+            others.scatter_(1, answers, True)
+        return others.scatter_(1, asked.answer[:, None], False)
+
+
+class SoftmaxCrossEntropy(AmongAllNodes):
+    """Mean over questions of -log softmax(f)[answer], the softmax over the answer and all nodes not known to be one."""
+
+    def loss_of(self, scores: Tensor, answer: Tensor, left_out: Tensor) -> Tensor:
+        return F.cross_entropy(scores.masked_fill(left_out, -torch.inf), answer)
+
+
+class BinaryCrossEntropy(AmongAllNodes):
+    """Mean over questions of (softplus(-f_answer) + Σ_v w_v softplus(f_v)) / 2 over the nodes v not known to answer.
+
+    w = softmax(temperature · f), without gradient: at 0 the plain mean, in which few nodes that look right are lost
+    among thousands that never did.
+    """
+
+    def loss_of(self, scores: Tensor, answer: Tensor, left_out: Tensor) -> Tensor:
+        positive = scores.gather(1, answer[:, None]).squeeze(1)
+        left_out = left_out.scatter(1, answer[:, None], True)
+        return weighted_cross_entropy(positive, scores, left_out, self.training.temperature)
+
+
+def weighted_cross_entropy(positive: Tensor, negative: Tensor, left_out: Tensor, temperature: float) -> Tensor:
+    """Mean over rows of (softplus(-positive) + Σ_i w_i softplus(negative_i)) / 2: positive [q], negative [q, n].
+
+    w = softmax(temperature · negative) over what is not left out; nothing where everything is.
+    """
+    logits = (temperature * negative.detach()).masked_fill(left_out, -torch.inf)
+    weight = torch.softmax(logits, dim=1).masked_fill(left_out, 0.0)
+    return (F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)).mean() / 2
+
+
+def _at_least_float32(scores: Tensor) -> Tensor:
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -21,7 +21,7 @@ class Questions(NamedTuple):
     """(node, relation, ?) where objects are asked for, (?, relation, node) where not.
 
     node, relation  int64 [q]
-    for_objects     bool for all of them, or bool [q] on the CPU
+    for_objects     bool for all of them, or bool [q]: on the CPU where a scorer is asked, with the rest in training
     """
 
     node: Tensor
@@ -33,7 +33,7 @@ class Questions(NamedTuple):
         return self.node.numel()
 
     def asks_objects(self) -> Tensor:
-        """bool [q], on the CPU."""
+        """bool [q], on the CPU unless it was given elsewhere."""
         if isinstance(self.for_objects, Tensor):
             return self.for_objects
         return torch.full(self.node.shape, self.for_objects)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.sampling import EdgeSampler, NeighborhoodEdges, UniformEdges, _walk
+from rgcn.sampling import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, _walk
 
 Ends = list[tuple[int, int]]
 # Probability of each edge as the next one, given the edges picked so far and the nodes seen.
@@ -217,19 +217,45 @@ def test_uniform_batches_are_distinct(graph: tuple[int, Ends], size: int, seed: 
         assert ((batch >= 0) & (batch < len(graph[1]))).all()
 
 
-def both(ends: Ends, num_nodes: int, size: int, seed: int = 0) -> list[EdgeSampler]:
+@given(st.integers(1, 25), st.integers(1, 12), st.integers(0, 2**64 - 1))
+def test_shuffled_batches_are_distinct_and_show_every_triple_once_a_round(triples: int, size: int, seed: int) -> None:
+    sampler = ShuffledEdges(np.zeros((triples, 3), dtype=np.int64), 1, size, seed)
+    rounds = 2 * size
+    batches = [sampler.sample().tolist() for _ in range(rounds * triples // sampler.size)]
+    assert all(len(set(batch)) == len(batch) == min(size, triples) for batch in batches)
+    if triples >= 2 * size or triples == sampler.size:
+        shown = list(itertools.chain(*batches))
+        for first in range(0, len(shown), triples):
+            part = shown[first : first + triples]
+            assert sorted(part) == list(range(triples)) or len(set(part)) == len(part) < triples
+    # Wherever another sampler begins, it goes on as this one did.
+    other = ShuffledEdges(np.zeros((triples, 3), dtype=np.int64), 1, size, seed=1)
+    for number in range(0, len(batches), 1 + len(batches) // 5):
+        other.set_state({**sampler.state(), "batches": number})
+        assert other.sample().tolist() == batches[number]
+
+
+def test_every_round_has_an_order_of_its_own_and_every_order_is_likely() -> None:
+    sampler = ShuffledEdges(triples_of([(0, 1)] * 4), num_nodes=2, size=2, seed=3)
+    orders = Counter((*sampler.sample().tolist(), *sampler.sample().tolist()) for _ in range(20_000))
+    expected = list(itertools.permutations(range(4)))
+    assert deviation(orders, dict.fromkeys(expected, 1 / len(expected))) < 4.0
+
+
+def all_of(ends: Ends, num_nodes: int, size: int, seed: int = 0) -> list[EdgeSampler]:
     triples = triples_of(ends)
-    return [UniformEdges(triples, num_nodes, size, seed), NeighborhoodEdges(triples, num_nodes, size, seed)]
+    kinds: tuple[type[EdgeSampler], ...] = (UniformEdges, NeighborhoodEdges, ShuffledEdges)
+    return [kind(triples, num_nodes, size, seed) for kind in kinds]
 
 
 def test_a_graph_smaller_than_the_batch_gives_all_its_edges() -> None:
-    for sampler in both([(0, 1), (2, 2), (5, 4)], 9, size=30_000):
+    for sampler in all_of([(0, 1), (2, 2), (5, 4)], 9, size=30_000):
         assert sorted(sampler.sample().tolist()) == [0, 1, 2]
         assert sampler.size == 3
 
 
 def test_an_empty_graph_gives_no_edges() -> None:
-    for sampler in [*both([], 3, size=4), *both([], 0, size=4)]:
+    for sampler in [*all_of([], 3, size=4), *all_of([], 0, size=4)]:
         assert sampler.sample().tolist() == []
 
 
@@ -248,6 +274,8 @@ def test_bad_input_is_refused() -> None:
         UniformEdges(np.zeros((3, 2), dtype=np.int64), num_nodes=2, size=1)
     with pytest.raises(ConfigError, match="state"):
         UniformEdges(triples_of([(0, 1)]), num_nodes=2, size=1).set_state({"pcg": 1})
+    with pytest.raises(ConfigError, match="state"):
+        ShuffledEdges(triples_of([(0, 1)]), num_nodes=2, size=1).set_state({"splitmix64": 1})
 
 
 # -- reproducibility --------------------------------------------------------------------------------------
@@ -256,7 +284,7 @@ RING: Ends = [(i, (i + 1) % 50) for i in range(50)]
 
 
 def test_a_resumed_sampler_continues_bit_for_bit() -> None:
-    for whole, resumed in zip(both(RING, 50, 12, seed=3), both(RING, 50, 12, seed=99), strict=True):
+    for whole, resumed in zip(all_of(RING, 50, 12, seed=3), all_of(RING, 50, 12, seed=99), strict=True):
         for _ in range(5):
             whole.sample()
         state = json.loads(json.dumps(whole.state()))
@@ -268,7 +296,7 @@ def test_a_resumed_sampler_continues_bit_for_bit() -> None:
 
 
 def test_a_seed_gives_the_same_batch_whatever_came_before() -> None:
-    for sampler in both(RING, 50, 12):
+    for sampler in all_of(RING, 50, 12):
         first = sampler.sample((7, 3)).tolist()
         assert sampler.sample((7, 4)).tolist() != first
         assert sampler.sample((7, 3)).tolist() == first
@@ -276,9 +304,10 @@ def test_a_seed_gives_the_same_batch_whatever_came_before() -> None:
 
 
 def test_a_seed_means_these_edges_on_every_platform() -> None:
-    uniform, neighborhood = both(RING, 50, 8)
+    uniform, neighborhood, shuffled = all_of(RING, 50, 8)
     assert uniform.sample(2024).tolist() == [41, 17, 19, 33, 22, 11, 44, 42]
     assert neighborhood.sample(2024).tolist() == [40, 41, 42, 39, 43, 44, 45, 46]
+    assert shuffled.sample(2024).tolist() == []
 
 
 def test_the_generator_is_splitmix64() -> None:

@@ -23,6 +23,7 @@ Scheme = Literal[
 Normalization = Literal["relation", "node", "direction", "none"]
 
 CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
+WALKS = {"model.encoder": "path"}
 WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
 Encoder = Annotated[str, OnAxis(ENCODERS)]
 Decoder = Annotated[str, OnAxis(DECODERS)]
@@ -175,21 +176,41 @@ class LinkModelConfig(ModelSection):
         "rgcn": {"encoder": "rgcn"},
         "c-rgcn": {"encoder": "c-rgcn"},
         "distmult": {"encoder": "none", "decoder": "distmult"},
+        "path": {"encoder": "path", "layers": 6, "normalization": "node"},
+        "popularity": {"encoder": "popularity", "normalization": "none", "self_loops": False},
     }
 
-    name: Literal["rgcn", "c-rgcn", "distmult"] | None = Field(None, exclude=True)
-    """Shorthand for encoder and decoder; distmult is encoder none with DistMult."""
+    name: Literal["rgcn", "c-rgcn", "distmult", "path", "popularity"] | None = Field(None, exclude=True)
+    """Shorthand for encoder and decoder; distmult is encoder none with DistMult, path six layers of means."""
     encoder: Encoder = "rgcn"
     """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes around it.
-    none: the embedding alone. popularity: counts, the baseline; its decoder and widths mean nothing."""
+    none: the embedding alone. path: a convolution for every question, and no embedding at all. popularity: counts of
+    edges, the baseline; layers and widths mean nothing to it."""
     decoder: Decoder = "distmult"
-    """How triples are scored."""
+    """How triples are scored; path has a scoring head of its own."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
     """Number of convolutions; encoder none has none."""
     embedding: int = tuned(200, [64, 128, 256], ge=1)
     """Width of the node embeddings, and of rgcn's convolutions."""
     bottleneck: int = tuned(16, [8, 16, 32], when={"model.encoder": "c-rgcn"}, ge=1)
     """Width of c-rgcn's convolutions."""
+    width: int = tuned(32, [16, 32, 64], when=WALKS, ge=1)
+    """Width of path's states."""
+    relation_vectors: Literal["own", "question"] = tuned("own", ["own", "question"], when=WALKS)
+    """path: a vector for each relation, or one that depends on the relation asked for: a matrix each, for large graphs
+    of many relations; small ones are overfitted."""
+    messages: Literal["multiply", "add"] = tuned("multiply", ["multiply", "add"], when=WALKS)
+    """path: what an edge makes of a state and its relation's vector."""
+    deviation: bool = tuned(False, [True, False], when=WALKS)
+    """path: hear the standard deviation of the messages beside their mean."""
+    degree_scaling: bool = tuned(True, [True, False], when=WALKS)
+    """path: hear everything a second time, times the logarithm of the node's degree."""
+    skip: bool = Field(True)
+    """path: add each layer's output to what went in."""
+    layer_norm: bool = Field(True)
+    """path: normalize each layer's output."""
+    dropout: float = tuned(0.0, low=0.0, high=0.4, when=WALKS, ge=0, lt=1)
+    """path: share of each layer's output dropped while training."""
     input: Literal["embedding", "one-hot"] = "embedding"
     """What rgcn's nodes bring: learned embeddings, or one-hot vectors."""
     activated_input: bool = tuned(True, [True, False], when={"model.encoder": "rgcn", "model.input": "embedding"})

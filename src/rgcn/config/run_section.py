@@ -129,7 +129,8 @@ class LinkPredictionRun(RunConfig):
 
     @impossible("training.batch_edges", "data.weight", "model.encoder")
     def _sampled_edges_carry_no_weights(self) -> Iterator[str]:
-        sampled = self.training.batch_edges is not None and self.model.encoder != "none"
+        # Others may keep the whole graph's operator in every step; the network says so when it is made.
+        sampled = self.training.batch_edges is not None and self.model.encoder in ("rgcn", "c-rgcn")
         if sampled and self.data.weight is not None:
             yield "sampled edges carry no weights: set batch_edges to null, or data.weight to null"
 

@@ -15,6 +15,8 @@ from rgcn.config.section import Section, impossible
 
 Objective = Annotated[str, OnAxis(OBJECTIVES)]
 Sampler = Annotated[str, OnAxis(SAMPLERS)]
+SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial")}  # these draw false triples
+WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
 
 
 def _known_device(value: str) -> str:
@@ -74,19 +76,30 @@ class LinkTrainingConfig(TrainingSection):
     epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
     """Steps; each is one batch of positive edges (or all of them)."""
     batch_edges: int | None = Field(None, ge=1)
-    """Positive edges a step; null: the whole graph."""
+    """Positive edges a step; null: the whole graph. An encoder that may not hear what it is asked about takes half of
+    the triples at most, and 64 for null."""
     sampler: Sampler = "neighborhood"
-    """How a batch is drawn: growing along edges as in the original, or uniformly."""
+    """How a batch is drawn: growing along edges as in the original; uniform; or shuffled, each triple once a round."""
     objective: Objective = "sampled-bce"
-    """What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy."""
-    negatives: int = tuned(10, low=1, high=32, log=True, ge=1)
-    """False triples for each true one."""
+    """What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy. self-adversarial:
+    so too, and drawn ones count by how much the model believes in them. softmax, bce: the answer is told from all
+    nodes, other known answers left out; needs nodes x batch_edges numbers."""
+    negatives: int = tuned(10, low=1, high=32, log=True, when=SAMPLED, ge=1)
+    """False triples for each true one. softmax and bce draw none."""
     head_probability: float = Field(0.5, ge=0, le=1)
-    """Share of false triples with another subject."""
+    """Share of false triples with another subject, or of questions that ask for the subject."""
     filtered_negatives: bool = False
     """Draw again where a false triple is a known true one."""
-    penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, ge=0)
-    """Times the mean squares of subject, relation and object over the scored triples."""
+    temperature: float = tuned(1.0, low=0.25, high=4.0, log=True, when=WEIGHTED, ge=0)
+    """With objective: bce or self-adversarial, wrong answers are weighted by softmax(temperature x score): the higher,
+    the more the worst mistakes count; 0: all alike."""
+    penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, when=SAMPLED, ge=0)
+    """Times the mean squares of subject, relation and object over the scored triples. softmax and bce know none: use
+    weight_decay."""
+    hidden: Literal["triple", "pair"] = tuned("triple", ["triple", "pair"], when={"model.encoder": "path"})
+    """What an encoder that walks along edges may not hear while a triple is asked about: the triple and its inverse, or
+    every triple between its two nodes. Choose on validation: pair is right on FB15k-237, where many relations say
+    nearly the same of two nodes, and wrong on WN18RR."""
     edge_dropout: float = tuned(0.5, low=0.0, high=0.8, when=CONVOLVES, ge=0, lt=1)
     """Share of a step's edges that carry no message."""
     self_loop_dropout: float = tuned(0.2, low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True}, ge=0, lt=1)

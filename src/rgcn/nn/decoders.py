@@ -84,6 +84,9 @@ class Decoder(nn.Module, ABC):
             if for_objects:
                 return self.score_objects(given, relation, nodes)
             return self.score_subjects(relation, given, nodes)
+        if for_objects.device.type != "cpu":  # a training step: to ask which are which would wait for the device
+            objects, subjects = self.score_objects(given, relation, nodes), self.score_subjects(relation, given, nodes)
+            return torch.where(for_objects[:, None], objects, subjects)
         is_subject = for_objects.to(given.device)
         scores = given.new_empty(len(given), len(nodes)) if out is None else out
         scores[is_subject] = self.score_objects(given[is_subject], relation[is_subject], nodes)

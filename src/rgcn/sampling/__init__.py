@@ -1,6 +1,16 @@
 """What a training step of link prediction sees: sampled positive edges, corrupted triples, batches made in advance."""
 
-from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, UniformEdges, prefetched
+from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, prefetched
+from rgcn.sampling.hidden import HiddenTriples
 from rgcn.sampling.negatives import Negatives, corrupt
 
-__all__ = ["EdgeSampler", "Negatives", "NeighborhoodEdges", "UniformEdges", "corrupt", "prefetched"]
+__all__ = [
+    "EdgeSampler",
+    "HiddenTriples",
+    "Negatives",
+    "NeighborhoodEdges",
+    "ShuffledEdges",
+    "UniformEdges",
+    "corrupt",
+    "prefetched",
+]

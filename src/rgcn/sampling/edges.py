@@ -1,4 +1,5 @@
-"""Which training triples a step looks at: uniformly drawn ones, or a connected neighborhood of them; drawn ahead."""
+"""Which training triples a step looks at: uniformly drawn ones, each once a round, or a connected neighborhood; drawn
+ahead."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class EdgeSampler(ABC):
     Members are built with (triples int64 [T, 3], num_nodes, size, seed).
 
     Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
-    depend on the steps before; or give none and keep `state`, one integer, beside the checkpoint. A sampler reuses its
+    depend on the steps before; or give none and keep `state`, integers, beside the checkpoint. A sampler reuses its
     working memory: one thread at a time.
     """
 
@@ -81,6 +82,77 @@ class UniformEdges(EdgeSampler):
         from rgcn.sampling import _walk
 
         _walk.uniform(state, self._deck, self._swaps, out)
+
+
+class ShuffledEdges(EdgeSampler):
+    """Every triple once a round, in an order drawn anew for each round; a batch may end one round and begin the next.
+
+    The order of round k follows from the seed and k alone, so that the number of batches drawn tells where a sampler
+    stands. Triples that end a round do not begin the next one, or a batch would hold one twice. Where a batch is more
+    than half of the triples this cannot be: then every batch begins a round of its own.
+
+    >>> import numpy as np
+    >>> sampler = ShuffledEdges(np.zeros((5, 3), dtype=np.int64), num_nodes=1, size=2, seed=1)
+    >>> drawn = np.concatenate([sampler.sample() for _ in range(5)])
+    >>> sorted(drawn[:5].tolist()), sorted(drawn[5:].tolist())
+    ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    """
+
+    def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
+        super().__init__(triples, num_nodes, size, seed)
+        self._deck = np.arange(self.num_triples, dtype=np.int32)
+        self._swaps = np.empty(self.num_triples, dtype=np.int32)
+        self._batches = 0
+        self._orders: dict[tuple[int, int], NDArray[np.int64]] = {}  # of the last round or two
+
+    def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
+        if seed is not None:
+            self._batches = 0
+        return super().sample(seed)
+
+    def state(self) -> dict[str, int]:
+        return {**super().state(), "batches": self._batches}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        super().set_state({name: value for name, value in state.items() if name != "batches"})
+        if "batches" not in state:
+            raise ConfigError(f"not the state of a sampler that shuffles: {dict(state)!r}")
+        self._batches = state["batches"]
+
+    def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+        number, word = self._batches, int(state[0])
+        self._batches += 1
+        if self.num_triples < 2 * self.size:
+            out[:] = self._shuffled(word, number)[: self.size]
+            return
+        round_, place = divmod(number * self.size, self.num_triples)
+        here = min(self.size, self.num_triples - place)
+        out[:here] = self._order(word, round_)[place : place + here]
+        if here < self.size:
+            out[here:] = self._order(word, round_ + 1)[: self.size - here]
+
+    def _order(self, word: int, round_: int) -> NDArray[np.int64]:
+        """int64 [T]: a round's triples. Its last ones, which share a batch with the next round, are those of the
+        shuffled deck, whatever came before: to begin a round, no more than the round before it must be known."""
+        key = word, round_
+        if key not in self._orders:
+            deck, begun = self._shuffled(word, round_), round_ * self.num_triples % self.size
+            if begun:
+                ahead = np.zeros(self.num_triples, dtype=np.bool_)
+                ahead[self._shuffled(word, round_ - 1)[-begun:]] = True
+                fixed = self.num_triples - (round_ + 1) * self.num_triples % self.size
+                first = np.flatnonzero(~ahead[deck[:fixed]])[: self.size - begun]
+                deck = np.concatenate([deck[first], np.delete(deck, first)])
+            self._orders = {old: order for old, order in self._orders.items() if old == (word, round_ - 1)}
+            self._orders[key] = deck
+        return self._orders[key]
+
+    def _shuffled(self, word: int, round_: int) -> NDArray[np.int64]:
+        from rgcn.sampling import _walk
+
+        deck = np.empty(self.num_triples, dtype=np.int64)
+        _walk.uniform(_word((word, round_)), self._deck, self._swaps, deck)
+        return deck
 
 
 class NeighborhoodEdges(EdgeSampler):

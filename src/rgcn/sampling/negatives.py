@@ -22,6 +22,7 @@ class Negatives:
     positive int64 [m]  number of the positive; negatives of the same positive stand together, `rate` of them
     node     int64 [m]  the node put in
     is_head  bool  [m]  whether it replaces the subject (else the object)
+    one_sided           whether all negatives of a positive replace the same side: they answer one question
 
     A scorer can use node, is_head and the positives' own rows directly; `triples` writes the triples out.
     """
@@ -29,6 +30,7 @@ class Negatives:
     positive: Tensor
     node: Tensor
     is_head: Tensor
+    one_sided: bool = False
 
     def __len__(self) -> int:
         return self.node.numel()
@@ -73,13 +75,14 @@ def corrupt(
     generator: torch.Generator | None = None,
     known: KnownTriples | None = None,
     rounds: int = 10,
+    one_sided: bool = False,
 ) -> Negatives:
     """`rate` negatives for each positive int64 [n, 3], drawn on the positives' device.
 
     The replacing node is uniform over all nodes, so that by chance a negative may be true, as in the original. With
     `known`, such hits are drawn again, at most `rounds` times; those that hit every time stay as they are (a subject
     that is linked to every node has no negative). Without `known` nothing waits for the device, and with it nothing
-    waits for an accelerator.
+    waits for an accelerator. `one_sided`: which side is replaced is drawn for each positive, not for each negative.
 
     >>> positives = torch.tensor([[0, 0, 1], [1, 0, 2]])
     >>> negatives = corrupt(positives, 5, rate=3, generator=torch.Generator().manual_seed(0))
@@ -96,8 +99,9 @@ def corrupt(
     device, total = positives.device, len(positives) * rate
     positive = torch.arange(total, device=device) // rate
     node = torch.randint(num_nodes, (total,), generator=generator, device=device)
-    is_head = torch.rand(total, generator=generator, device=device) < head_probability
-    negatives = Negatives(positive, node, is_head)
+    sides = torch.rand(len(positives) if one_sided else total, generator=generator, device=device) < head_probability
+    is_head = sides.index_select(0, positive) if one_sided else sides
+    negatives = Negatives(positive, node, is_head, one_sided)
     if known is None:
         return negatives
     if device.type not in AT_HAND:

@@ -150,7 +150,10 @@ def fold_in(
     network.eval()  # the messages' own dropout would only blur so few steps
     if isinstance(network, VectorNetwork):
         network.only_asked = True
+    every, most = positives, objective.most_positives
     for _ in range(steps):
+        if most is not None and len(every) > most:
+            positives = every[torch.randperm(len(every), generator=generator, device=every.device)[:most]]
         drawn = objective.draw(positives, generator)
         dropped = adjacency.masked(adjacency.draw_mask(edge_dropout, generator=generator))
         optimizer.zero_grad(set_to_none=True)

@@ -67,7 +67,9 @@ class LinkSettings(SharedSettings, total=False):
     negatives: int
     head_probability: float
     filtered_negatives: bool
+    temperature: float
     penalty: float
+    hidden: Literal["triple", "pair"]
     self_loop_dropout_on: Literal["edge", "message"]
     schedule: Literal["constant", "cosine", "step"]
     warmup: int
@@ -127,7 +129,8 @@ class LinkEstimator(Estimator):
         adjacency, generator = self._begin(kg, "train")
         plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
         self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
-        if kg.edge_weights is not None and self.training.batch_edges is not None and self._network.num_layers:
+        heard_in_part = self._network.num_layers and not self._network.hides_asked
+        if kg.edge_weights is not None and self.training.batch_edges is not None and heard_in_part:
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self
 

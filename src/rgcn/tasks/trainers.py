@@ -16,6 +16,7 @@ from torch import Tensor
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.axis_tables import OBJECTIVES, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
+from rgcn.errors import ConfigError
 from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.nn.decompositions import BasisRows
@@ -24,8 +25,11 @@ from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.optim import Adam
-from rgcn.sampling import EdgeSampler, prefetched
+from rgcn.sampling import EdgeSampler, HiddenTriples, prefetched
 from rgcn.tasks.fitting import StepRecording, Trainer
+
+# Triples a step where a network hides what it is asked about, and no number is set.
+ASKED_AT_ONCE = 64
 
 
 class NodeTrainer(Trainer):
@@ -148,10 +152,22 @@ class LinkTrainer(Trainer):
         plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
+        self.hidden: HiddenTriples | None = None  # where a triple may be heard while it is asked about
+        batch = training.batch_edges
+        if network.hides_asked:
+            self.hidden = HiddenTriples(triples, self.num_nodes, self.num_relations, training.hidden)
+            # What is asked about is not heard: something must be left.
+            batch = max(1, min(batch or ASKED_AT_ONCE, len(triples) // 2))
+        most, size = self.objective.most_positives, min(batch or len(triples), len(triples))
+        if most is not None and size > most:
+            raise ConfigError(
+                f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
+                f"does not fit: set training.batch_edges to {most:,} or less, or training.objective to self-adversarial"
+            )
         self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
-        if training.batch_edges is not None:
+        if batch is not None:
             sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
-            self.sampler = sampler(triples.cpu().numpy(), self.num_nodes, training.batch_edges, seed)
+            self.sampler = sampler(triples.cpu().numpy(), self.num_nodes, batch, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
         # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
@@ -235,12 +251,17 @@ class LinkTrainer(Trainer):
     def message_graph(self, positives: Tensor) -> RelationalAdjacency | None:
         """The operator of the edges that carry messages in this step.
 
-        Edges are dropped before inverses are added and before normalizing: a dropped edge leaks through neither.
+        Edges are dropped before inverses are added and before normalizing: a dropped edge leaks through neither. They
+        are those of the batch; or, where what is asked about must not be heard, all others.
         """
         if not self.network.num_layers:
             return None
         training, on_edges = self.training, self.training.self_loop_dropout_on == "edge"
         loop_rate = training.self_loop_dropout if on_edges else 0.0
+        if self.hidden is not None:
+            mask = self.adjacency.draw_mask(training.edge_dropout, loop_rate, self.generator)
+            mask[: len(self.triples)] *= self.hidden.heard(positives)
+            return self.adjacency.masked(mask)
         if self.sampler is None:
             if not (training.edge_dropout or loop_rate):
                 return self.adjacency

@@ -1,0 +1,238 @@
+"""The layer of a path network: what an edge says, what a node makes of all it hears, and what it becomes.
+
+States are [nodes, questions, width]: B questions side by side, each with a convolution of its own over the same edges.
+In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled sum
+over it.
+
+A node that has heard nothing for a question is exactly zero and stays so: biases do not wake it. Whoever computes only
+the nodes that a question reaches gets the same answer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.kernels import gather_sum, scaled_sum
+
+# Deviations are square roots, whose slope has no bound at zero: variances count from here on.
+LEAST_VARIANCE = 1e-6
+# What is left of a sum after its parts were taken off again, as a share of these.
+ROUNDING = 1e-5
+
+
+class Hop(NamedTuple):
+    """The edges that one layer passes messages along.
+
+    operator  [targets, sources], weights normalized
+    own       int64 [targets]: which of the sources each target is; None where both are all nodes in order
+    degree    [targets]: the logarithm of what stands in each target, as a multiple of the training graph's mean
+    hidden    edges that some of the questions do not hear; None without any
+    """
+
+    operator: RelationalAdjacency
+    own: Tensor | None
+    degree: Tensor
+    hidden: Hidden | None = None
+
+    @classmethod
+    def along(
+        cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None
+    ) -> Hop:
+        """An operator that has every edge into its targets; self-loops say which source a target is."""
+        edges = operator.structure
+        own: Tensor | None = None
+        if not edges.num_targets == edges.num_sources == edges.num_nodes:
+            loops = edges.self_loops_apart.loops
+            own = loops.column.long()
+        total = gather_sum(edges.groups("node"), None, operator.raw.unsqueeze(1)).squeeze(1)
+        return cls(operator, own, degree_factor(total, mean_log_degree), hidden)
+
+
+def degree_factor(degree: Tensor, mean_log_degree: Tensor) -> Tensor:
+    """log(degree) / its mean over the training graph; a self-loop counts, so that a node alone has log 1 = 0."""
+    return torch.log(degree.clamp(min=1.0)) / mean_log_degree
+
+
+class Hidden(NamedTuple):
+    """Edges that some of the questions of a batch do not hear, everything normalized as if these were not there.
+
+    For weights that are not normalized, or over all edges of a target.
+
+    edge, question  int64 [h]: numbers of edges of the operator, and who does not hear them
+    share           [h]: the edge's part of all that stands in its target
+    unit            the training graph's mean logarithm of a degree
+    """
+
+    edge: Tensor
+    question: Tensor
+    share: Tensor
+    unit: Tensor
+
+
+class Messages(nn.Module, ABC):
+    """What an edge (u, s, v) says of a state x_u: a sum over edges of that, and of its squares.
+
+    Both take an operator, the relations' table ([R⁺, width], or [R⁺, B · width] where it depends on the question) and
+    states x [sources, B, width] → [targets, B, width].
+    """
+
+    @abstractmethod
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        """Σ over edges of weight · message."""
+
+    @abstractmethod
+    def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        """Σ over edges of weight · message²."""
+
+    @abstractmethod
+    def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
+        """Messages one by one: rows of the table and states, [h, width] each → [h, width]."""
+
+
+class Products(Messages):
+    """x_u ⊙ w_s, as DistMult does."""
+
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        return _scaled(operator, table, x)
+
+    def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        return _scaled(operator, table.square(), x.square())
+
+    def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
+        return row * x
+
+
+class Translations(Messages):
+    """x_u + w_s, as TransE does; a node that has heard nothing says nothing."""
+
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        return _summed(operator, x) + _scaled(operator, table, self._speaks(x))
+
+    def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        mixed = 2 * _scaled(operator, table, x)
+        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), self._speaks(x))
+
+    def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
+        return x + row * self._speaks(x)
+
+    @staticmethod
+    def _speaks(x: Tensor) -> Tensor:
+        return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
+
+
+def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+    out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1))
+    return out.view(-1, *x.shape[1:])
+
+
+def _summed(operator: RelationalAdjacency, x: Tensor) -> Tensor:
+    return gather_sum(operator.structure.pattern, operator.weight, x.flatten(1)).view(-1, *x.shape[1:])
+
+
+class RelationVectors(nn.Module):
+    """w_s of one layer, for relations, inverses and the self-loop: a vector each, whatever is asked."""
+
+    def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.randn(relations, width, generator=generator))
+
+    def forward(self, query: Tensor) -> Tensor:
+        """query [B, width] → [R⁺, width], or [R⁺, B · width] where it matters."""
+        return self.vectors
+
+
+class AskedRelationVectors(RelationVectors):
+    """w_s(q) = W_s q + b_s: a vector for each relation that depends on the relation asked for.
+
+    A matrix for each relation: far more to learn, and to overfit, than a vector.
+    """
+
+    def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
+        nn.Module.__init__(self)
+        bound = width**-0.5
+        self.matrices = nn.Parameter(torch.empty(relations, width, width).uniform_(-bound, bound, generator=generator))
+        self.biases = nn.Parameter(torch.empty(relations, 1, width).uniform_(-bound, bound, generator=generator))
+
+    def forward(self, query: Tensor) -> Tensor:
+        return (torch.matmul(query, self.matrices) + self.biases).flatten(1)
+
+
+class PathLayer(nn.Module):
+    """x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])), where anything was heard
+
+    a_v are the sums over edges, `deviation` adds their standard deviations; s_v tells nodes of many edges from those of
+    few (`degree_scaling`).
+    """
+
+    def __init__(
+        self,
+        relations: RelationVectors,
+        messages: Messages,
+        width: int,
+        generator: torch.Generator,
+        *,
+        deviation: bool = False,
+        degree_scaling: bool = True,
+        skip: bool = True,
+        layer_norm: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.relations, self.messages = relations, messages
+        self.deviation, self.degree_scaling, self.skip, self.dropout = deviation, degree_scaling, skip, dropout
+        inputs = width * (1 + (1 + deviation) * (1 + degree_scaling))
+        bound = inputs**-0.5
+        self.weight = nn.Parameter(torch.empty(width, inputs).uniform_(-bound, bound, generator=generator))
+        self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound, generator=generator))
+        self.norm = nn.LayerNorm(width) if layer_norm else None
+
+    def forward(self, x: Tensor, query: Tensor, hop: Hop) -> Tensor:
+        """x [sources, B, width], query [B, width] → [targets, B, width]."""
+        table = self.relations(query)
+        own = x if hop.own is None else x.index_select(0, hop.own)
+        degree = hop.degree.to(x.dtype)[:, None, None]
+        heard = self.messages(hop.operator, table, x)
+        squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
+        if hop.hidden is not None:
+            heard, squares, degree = self._unheard(heard, squares, degree, table, x, hop)
+        parts = [own, heard]
+        if squares is not None:
+            parts.append((squares - heard.square()).clamp(min=LEAST_VARIANCE).sqrt())
+        if self.degree_scaling:
+            parts += [part * degree for part in parts[1:]]
+        alive = (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
+        out = F.linear(torch.cat(parts, dim=-1), self.weight.to(x.dtype), self.bias.to(x.dtype))
+        if self.norm is not None:
+            out = F.layer_norm(out, out.shape[-1:], self.norm.weight.to(x.dtype), self.norm.bias.to(x.dtype))
+        out = F.dropout(torch.relu(out), self.dropout, self.training) * alive
+        return own + out if self.skip else out
+
+    def _unheard(
+        self, heard: Tensor, squares: Tensor | None, degree: Tensor, table: Tensor, x: Tensor, hop: Hop
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Sums and degree factors [targets, B, …] as if hidden edges were not there: what they said is taken off."""
+        assert hop.hidden is not None
+        edge, question, share, unit = hop.hidden
+        edges, operator = hop.operator.structure, hop.operator
+        target, weight = edges.target[edge], operator.weight[edge, None]
+        rows = table[edges.relation[edge]].view(len(edge), -1, x.shape[-1])
+        row = rows[torch.arange(len(edge), device=edge.device), question if rows.shape[1] > 1 else 0]
+        said = self.messages.of_edges(row, x[edges.source[edge], question])
+        place = (target, question)
+        gone = heard.new_zeros(heard.shape[:2]).index_put(place, share, accumulate=True).unsqueeze(-1)
+        left = 1.0 - gone if operator.normalization == "node" else 1.0
+
+        def without(total: Tensor, parts: Tensor) -> Tensor:
+            off = torch.zeros_like(total).index_put(place, weight * parts, accumulate=True)
+            rest = (total - off) / left
+            # Where nothing else was said, rounding must not pass for something.
+            return torch.where((off != 0) & (rest.abs() <= ROUNDING * off.abs()), 0.0, rest)
+
+        remaining = degree + torch.log1p(-gone) / unit
+        return without(heard, said), None if squares is None else without(squares, said.square()), remaining

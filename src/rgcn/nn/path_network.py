@@ -1,0 +1,258 @@
+"""A network without a node table: every question starts a convolution of its own, and what reaches a node is its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.config.knobs import Description
+from rgcn.errors import ConfigError
+from rgcn.kernels import gather_sum
+from rgcn.nn.decoders import BatchScores
+from rgcn.nn.encoders import Encoder
+from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.path_layers import (
+    AskedRelationVectors,
+    Hidden,
+    Hop,
+    PathLayer,
+    Products,
+    RelationVectors,
+    Translations,
+)
+from rgcn.nn.reached import reached_hops
+from rgcn.sampling import Negatives
+from rgcn.scoring import Questions, Scorer
+from rgcn.words import count
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
+
+MESSAGES = {"multiply": Products, "add": Translations}
+RELATIONS = {"own": RelationVectors, "question": AskedRelationVectors}
+# Questions of one convolution when answering, and the bytes that its states may take.
+MOST_AT_ONCE, STATES = 64, 1 << 30
+
+
+class PathEncoder(Encoder):
+    """Convolutions that start anew for every question, from the node it is about: no vector belongs to a node."""
+
+    @classmethod
+    def for_links(cls, plan: LinkPlan) -> PathNetwork:
+        return PathNetwork(plan)
+
+    @classmethod
+    def describe_links(cls, model: LinkModelConfig) -> Description:
+        kinds = {"own": "a vector for each relation", "question": "relation vectors that depend on the question"}
+        says = {"multiply": "multiplied by", "add": "added to"}[model.messages]
+        architecture = (
+            f"{model.title}: {count(model.layers, 'convolution')} of width {model.width} for every question, from the "
+            "node it is about; no node has a vector of its own"
+        )
+        summed = "mean and deviation" if model.deviation else "sum"
+        messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, weights normalized by {model.normalization}"
+        limits = (f"A node more than {count(model.layers, 'hop')} away from the one asked about is never told apart.",)
+        return Description({"Architecture": architecture, "Messages": messages}, limits)
+
+
+class PathNetwork(LinkNetwork):
+    """x⁰_v = [v = h] q_r,  x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])) where anything was heard,  L times
+
+        a_v = Σ over edges (u, s, v) and the self-loop of  A_s[v, u] · x_u ⊙ w_s
+        f(v) = MLP([x_v, q_r])
+
+    (?, r, t) is asked as (t, inverse of r, ?). Zhu et al., "Neural Bellman-Ford networks", 2021, with the self-loop of
+    RGCN in place of their boundary condition.
+
+    States are bfloat16 on a GPU, sums float32.
+    """
+
+    hides_asked = True
+    mean_log_degree: Tensor
+
+    def __init__(self, plan: LinkPlan) -> None:
+        super().__init__()
+        model, generator, edges = plan.model, plan.generator, plan.adjacency.structure
+        if not (edges.has_inverse and edges.has_self_loops):
+            raise ConfigError("the encoder path walks edges both ways and hears itself: inverse and self_loops are true")
+        self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
+        self.query = nn.Parameter(torch.randn(2 * plan.num_relations, model.width, generator=generator))
+        self.layers = nn.ModuleList(
+            PathLayer(
+                RELATIONS[model.relation_vectors](edges.num_relations, model.width, generator),
+                MESSAGES[model.messages](),
+                model.width,
+                generator,
+                deviation=model.deviation,
+                degree_scaling=model.degree_scaling,
+                skip=model.skip,
+                layer_norm=model.layer_norm,
+                dropout=model.dropout,
+            )
+            for _ in range(model.layers)
+        )
+
+        def drawn(out: int, inputs: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(out, inputs).uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator))
+
+        self.hidden, self.hidden_bias = drawn(2 * model.width, 2 * model.width), nn.Parameter(torch.zeros(2 * model.width))
+        self.answer, self.answer_bias = drawn(1, 2 * model.width), nn.Parameter(torch.zeros(1))
+        degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
+        self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())
+
+    # -- a convolution for each question -----------------------------------------------------------------
+
+    def asked(self, questions: Questions) -> Tensor:
+        """int64 [q]: the relation each question walks along; inverses after the relations."""
+        sides = questions.for_objects
+        if isinstance(sides, bool):
+            return questions.relation if sides else questions.relation + self.num_relations
+        sides = sides.to(questions.relation.device, non_blocking=True)
+        return torch.where(sides, questions.relation, questions.relation + self.num_relations)
+
+    def begun(self, node: Tensor, query: Tensor, size: int) -> Tensor:
+        """[size, B, width]: zero but for each question's own node int64 [B], which holds its query [B, width]."""
+        kind = torch.bfloat16 if query.is_cuda else query.dtype
+        number = torch.arange(len(node), device=node.device)
+        return query.new_zeros(size, len(node), self.width, dtype=kind).index_put((node, number), query.to(kind))
+
+    def scored(self, x: Tensor, query: Tensor) -> Tensor:
+        """[B, n]: what states [n, B, width] say of their nodes."""
+        of_state, of_query = self.hidden.to(x.dtype).split(self.width, dim=1)
+        inside = F.linear(query.to(x.dtype), of_query, self.hidden_bias.to(x.dtype))
+        inside = torch.relu(F.linear(x, of_state) + inside)
+        return F.linear(inside, self.answer.to(x.dtype), self.answer_bias.to(x.dtype)).squeeze(-1).T.to(query.dtype)
+
+    def score_nodes(
+        self, adjacency: RelationalAdjacency | None, questions: Questions, hidden: Hidden | None = None
+    ) -> Tensor:
+        assert adjacency is not None
+        query = self.query.index_select(0, self.asked(questions))
+        x = self.begun(questions.node, query, adjacency.num_sources)
+        hop = Hop.along(adjacency, self.mean_log_degree, hidden)
+        for layer in self.layers:
+            x = layer(x, query, hop)
+        return self.scored(x, query)
+
+    def score_batch(
+        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
+    ) -> BatchScores:
+        subject, relation, object_ = positives.unbind(1)
+        objects = self.score_nodes(adjacency, Questions(subject, relation))
+        subjects = self.score_nodes(adjacency, Questions(object_, relation, False))
+        both = torch.stack([objects, subjects])
+        negative = both[negatives.is_head.long(), negatives.positive, negatives.node]
+        return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, objects.new_zeros(()))
+
+    def score_heard(self, heard: Heard) -> Tensor:
+        device = self.query.device
+        query = self.query[heard.relation].unsqueeze(0)
+        start = torch.nonzero(heard.field.inputs == heard.subject).squeeze(1)
+        x = self.begun(start, query, len(heard.field.inputs))
+        for layer, operator in zip(self.layers, heard.field.layers, strict=True):
+            x = layer(x, query, Hop.along(operator, self.mean_log_degree))
+        place = heard.asked.tolist().index(heard.object)
+        return self.scored(x[place : place + 1].to(device), query)[0]
+
+    def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
+        return PathScorer(self, adjacency)
+
+    def relation_vectors(self) -> Tensor:
+        return self.query[: self.num_relations]
+
+
+class PathScorer(Scorer):
+    """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach.
+
+    questions_at_once  how many are best asked together
+    """
+
+    def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
+        self.network, self.adjacency = network, adjacency
+        self.num_nodes, self.device = adjacency.num_sources, adjacency.device
+        bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
+        self.questions_at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
+        self.whole = Hop.along(adjacency, network.mean_log_degree)
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        columns = self.num_nodes if candidates is None else len(candidates)
+        kind = self.network.query.dtype
+        found = torch.empty(questions.size, columns, dtype=kind, device=self.device) if out is None else out
+        for first, part in zip(
+            range(0, questions.size, self.questions_at_once), questions.parts(self.questions_at_once), strict=True
+        ):
+            found[first : first + part.size] = self._asked(part.to(self.device), candidates)
+        return found
+
+    def _asked(self, questions: Questions, candidates: Tensor | None) -> Tensor:
+        """[q, n] of one batch."""
+        network = self.network
+        query = network.query.index_select(0, network.asked(questions))
+        hops, nodes = reached_hops(self.whole, questions.node, network.num_layers)
+        assert nodes[0] is not None
+        x = network.begun(torch.searchsorted(nodes[0], questions.node), query, len(nodes[0]))
+        for layer, hop, given, reached in zip(network.layers, hops, nodes[:-1], nodes[1:], strict=True):
+            if given is not None:
+                place = given if reached is None else torch.searchsorted(reached, given)
+                x = x.new_zeros(hop.operator.num_sources, *x.shape[1:]).index_copy(0, place, x)
+            x = layer(x, query, hop)
+        last = nodes[-1]
+        if last is None:
+            return network.scored(x if candidates is None else x.index_select(0, candidates), query)
+        # What no walk reaches is zero, for all such nodes alike.
+        far = network.scored(x.new_zeros(1, *x.shape[1:]), query)
+        every = far.repeat(1, self.num_nodes)
+        every[:, last] = network.scored(x, query)
+        return every if candidates is None else every[:, candidates]
+
+    @torch.no_grad()
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
+        triples = triples.to(self.device)
+        parts = [self._hiding(part) for part in torch.split(triples, self.questions_at_once)]
+        return torch.cat(parts) if parts else torch.empty(0, device=self.device)
+
+    def _hiding(self, triples: Tensor) -> Tensor:
+        """[t] of one batch."""
+        subject, relation, object_ = triples.unbind(1)
+        edge, question = self._edges_of(triples)
+        operator, asked = self.adjacency, Questions(subject, relation)
+        if not len(edge) or (operator.normalization in ("node", "none") and operator.aggregation == "sum"):
+            hidden = self._hidden(edge, question) if len(edge) else None
+            return self.network.score_nodes(operator, asked, hidden).gather(1, object_[:, None]).squeeze(1)
+        found = []  # Groups of edges share a weight here: each triple has a graph of its own.
+        for number in range(len(triples)):
+            raw = operator.raw.index_fill(0, edge[question == number], 0.0)
+            of_one = self.network.score_nodes(operator.reweighted(raw), asked.take(slice(number, number + 1)))
+            found.append(of_one[0, object_[number]])
+        return torch.stack(found)
+
+    def _edges_of(self, triples: Tensor) -> tuple[Tensor, Tensor]:
+        """(edge, number of the triple): every edge along the given triples, or against them."""
+        edges, (subject, relation, object_) = self.adjacency.structure, triples.unbind(1)
+        size, kinds = edges.num_sources, edges.num_relations
+        keys = (edges.target * kinds + edges.relation) * size + edges.source  # ascending, as edges are sorted
+        along = (object_ * kinds + relation) * size + subject
+        against = (subject * kinds + relation + self.network.num_relations) * size + object_
+        wanted = torch.cat([along, against])
+        begin, end = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
+        length = end - begin
+        first = torch.cumsum(length, 0) - length
+        edge = torch.arange(int(length.sum()), device=wanted.device) + torch.repeat_interleave(begin - first, length)
+        return edge, torch.repeat_interleave(torch.arange(len(wanted), device=wanted.device) % len(triples), length)
+
+    def _hidden(self, edge: Tensor, question: Tensor) -> Hidden:
+        raw = self.adjacency.raw
+        total = gather_sum(self.adjacency.structure.groups("node"), None, raw.unsqueeze(1)).squeeze(1)
+        share = raw[edge] / total[self.adjacency.structure.target[edge]]
+        return Hidden(edge, question, share, self.network.mean_log_degree)
+
+    def problem(self) -> str | None:
+        if all(bool(torch.isfinite(tensor).all()) for tensor in self.network.parameters()):
+            return None
+        return "the model's numbers are not finite; its training has diverged"

@@ -1,0 +1,197 @@
+"""The objectives that look at all nodes, and self-adversarial negatives, against their definition: loops over python
+sets, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rgcn.known
+from naive import triple_lists
+from rgcn.config import LinkTrainingConfig
+from rgcn.nn.decoders import BatchScores
+from rgcn.objectives import (
+    BinaryCrossEntropy,
+    ObjectivePlan,
+    SelfAdversarial,
+    SoftmaxCrossEntropy,
+)
+
+
+class Table:
+    """A network whose scores are a table [R, N, N], of (relation, subject, object), and remembers what it was asked."""
+
+    def __init__(self, num_nodes, num_relations, seed=0, dtype=torch.float64):
+        generator = torch.Generator().manual_seed(seed)
+        self.table = 3 * torch.randn(num_relations, num_nodes, num_nodes, generator=generator, dtype=torch.float64)
+        self.table = self.table.to(dtype).requires_grad_()
+
+    def score_nodes(self, adjacency, questions):
+        self.questions = questions
+        asked = zip(
+            questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True
+        )
+        return torch.stack([self.table[r, v] if for_objects else self.table[r, :, v] for v, r, for_objects in asked])
+
+    def score_batch(self, adjacency, positives, negatives):
+        def scored(triples):
+            return self.table[triples[:, 1], triples[:, 0], triples[:, 2]]
+
+        return BatchScores(scored(positives), scored(negatives.triples(positives)), self.table.square().mean())
+
+
+def built(kind, triples, num_nodes, num_relations, **settings):
+    rows = torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
+    return kind.build(ObjectivePlan(LinkTrainingConfig(**settings), rows, num_nodes, num_relations))
+
+
+def softplus(x):
+    return torch.log1p(torch.exp(x))
+
+
+def weighted(positive, negatives, temperature):
+    """(-log σ(positive) - Σ w log σ(-negative)) / 2, written out."""
+    total = sum(math.exp(temperature * x.item()) for x in negatives)
+    parts = [math.exp(temperature * x.item()) / total * softplus(x) for x in negatives]
+    return (softplus(-positive) + sum(parts)) / 2
+
+
+def wrong_answers(triples, num_nodes, positive, asks_object):
+    """The nodes that are no known answer to the question that a positive is asked as."""
+    s, r, o = positive
+    known = set(triples)
+    return [v for v in range(num_nodes) if ((s, r, v) if asks_object else (v, r, o)) not in known]
+
+
+def naive_among_all(kind, table, triples, num_nodes, positives, asks_objects, temperature):
+    losses = []
+    for (s, r, o), asks_object in zip(positives, asks_objects, strict=True):
+        wrong = wrong_answers(triples, num_nodes, (s, r, o), asks_object)
+        negatives = [table[r, s, v] if asks_object else table[r, v, o] for v in wrong]
+        positive = table[r, s, o]
+        if kind is SoftmaxCrossEntropy:
+            losses.append(torch.log(sum(torch.exp(x) for x in [positive, *negatives])) - positive)
+        else:
+            losses.append(weighted(positive, negatives, temperature))
+    return torch.stack(losses).mean()
+
+
+def assert_same_value_and_gradient(ours, expected, table):
+    torch.testing.assert_close(ours, expected)
+    both = [torch.autograd.grad(loss, table, retain_graph=True)[0] for loss in (ours, expected)]
+    torch.testing.assert_close(*both)
+
+
+@pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy])
+@given(
+    triple_lists(max_triples=30),
+    st.data(),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.sampled_from([0.0, 0.5, 2.0]),
+    st.sampled_from([1, 3, 1 << 22]),
+)
+def test_all_nodes_but_other_known_answers_count(kind, graph, data, heads, temperature, most_places):
+    triples, num_nodes, num_relations = graph
+    positives = data.draw(st.lists(st.sampled_from(triples), min_size=1, max_size=5)) if triples else [(0, 0, 0)]
+    objective = built(
+        kind, triples or positives, num_nodes, num_relations, head_probability=heads, temperature=temperature
+    )
+    network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rgcn.known, "MOST_PLACES", most_places)  # in one block, and in many
+        drawn = objective.draw(rows, torch.Generator().manual_seed(1))
+        ours = objective.loss(network, None, rows, drawn)
+    asks_objects = network.questions.for_objects.tolist()
+    if heads in (0.0, 1.0):
+        assert asks_objects == [heads == 0.0] * len(positives)
+    expected = naive_among_all(
+        kind, network.table, triples or positives, num_nodes, positives, asks_objects, temperature
+    )
+    assert_same_value_and_gradient(ours, expected, network.table)
+
+
+@given(triple_lists(max_triples=30), st.data(), st.sampled_from([0.0, 0.5, 2.0]), st.booleans())
+def test_self_adversarial_negatives(graph, data, temperature, filtered):
+    triples, num_nodes, num_relations = graph
+    positives = data.draw(st.lists(st.sampled_from(triples), min_size=1, max_size=5)) if triples else [(0, 0, 0)]
+    settings = {"negatives": 4, "temperature": temperature, "filtered_negatives": filtered, "penalty": 0.3}
+    objective = built(SelfAdversarial, triples or positives, num_nodes, num_relations, **settings)
+    network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
+    drawn = objective.draw(rows, torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
+    assert drawn.one_sided
+    sides = drawn.is_head.view(-1, 4)
+    assert (sides == sides[:, :1]).all()
+    ours = objective.loss(network, None, rows, drawn)
+    known, losses = set(triples or positives), []
+    corrupted = [tuple(t) for t in drawn.triples(rows).tolist()]
+    for number, (s, r, o) in enumerate(positives):
+        wrong = [t for t in corrupted[4 * number : 4 * number + 4] if t not in known]
+        losses.append(weighted(network.table[r, s, o], [network.table[r, s, o] for s, r, o in wrong], temperature))
+    expected = torch.stack(losses).mean() + 0.3 * network.table.square().mean()
+    assert_same_value_and_gradient(ours, expected, network.table)
+
+
+def test_sides_follow_the_generator_and_the_probability():
+    triples = [(0, 0, 1), (1, 0, 2), (2, 0, 0)] * 500
+    objective = built(SoftmaxCrossEntropy, triples, 3, 1, head_probability=0.2)
+    rows = torch.tensor(triples)
+    first, second = (objective.draw(rows, torch.Generator().manual_seed(4)) for _ in range(2))
+    assert torch.equal(first.questions.for_objects, second.questions.for_objects)
+    assert first.questions.for_objects.float().mean().item() == pytest.approx(0.8, abs=0.04)
+    asks = first.questions.for_objects
+    assert torch.equal(first.questions.node, torch.where(asks, rows[:, 0], rows[:, 2]))
+    assert torch.equal(first.answer, torch.where(asks, rows[:, 2], rows[:, 0]))
+
+
+@pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
+def test_losses_of_half_precision_scores_are_computed_in_float32(kind):
+    triples = [(s, 0, (s * 3 + 1) % 50) for s in range(50)]
+    objective, rows = built(kind, triples, 50, 1, negatives=20, penalty=0.0), torch.tensor(triples)
+    half = Table(50, 1, dtype=torch.bfloat16)
+    whole = Table(50, 1)
+    whole.table = half.table.detach().double().requires_grad_()
+    losses = []
+    for network in (half, whole):
+        drawn = objective.draw(rows, torch.Generator().manual_seed(0))
+        losses.append(objective.loss(network, None, rows, drawn))
+    assert losses[0].dtype == torch.float32
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
+def test_a_question_that_every_node_answers_teaches_only_that(kind):
+    triples = [(0, 0, v) for v in range(4)]
+    objective, rows = built(kind, triples, 4, 1, head_probability=0.0, negatives=3), torch.tensor(triples[:1])
+    network = Table(4, 1)
+    loss = objective.loss(network, None, rows, objective.draw(rows, torch.Generator()))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(network.table.grad).all()
+
+
+@pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
+def test_nothing_asks_a_tensor_for_its_numbers(kind, monkeypatch):
+    """What would wait for a device, and cannot be recorded."""
+    triples = [(s, 0, (s * 3 + 1) % 20) for s in range(20)]
+    objective, rows = built(kind, triples, 20, 1, temperature=0.5), torch.tensor(triples)
+    table = torch.randn(20, 20, requires_grad=True)
+
+    class Recorded(Table):
+        def score_nodes(self, adjacency, questions):
+            return torch.where(questions.for_objects[:, None], table[questions.node], table.T[questions.node])
+
+    network = Recorded(20, 1)
+
+    def asked(*_, **__):
+        raise AssertionError("a number was asked for")
+
+    for name in ("item", "tolist", "nonzero", "__bool__", "__int__", "__index__", "cpu", "numpy"):
+        monkeypatch.setattr(torch.Tensor, name, asked)
+    for name in ("nonzero", "masked_select", "unique"):
+        monkeypatch.setattr(torch, name, asked)
+    drawn = objective.draw(rows, torch.Generator().manual_seed(0))
+    objective.loss(network, None, rows, drawn)
