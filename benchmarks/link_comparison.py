@@ -3,7 +3,7 @@
     python benchmarks/link_comparison.py world codex-s --models popularity distmult rgcn c-rgcn path --seeds 0 1 2
     python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path     # also asked on fb237-v1-ind, a graph unseen
     python benchmarks/link_comparison.py world --models distmult+softmax   # distmult/lp-world-softmax, a variant
-    python benchmarks/link_comparison.py world --models distmult --set training.epochs=500 --split valid --out trials.json
+    python benchmarks/link_comparison.py world --models rgcn --set training.epochs=500 --split valid --out trials.json
 
 A model is trained with its shipped configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:
 filtered, both directions, ties at the middle. Seconds are those of the whole training, with every measurement on
@@ -105,18 +105,22 @@ class Book:
     """The file of results: every call of the script that added to it, and the runs, each with its call's number."""
 
     def __init__(self, path: Path, note: str) -> None:
-        self.path = path
-        self.content: dict[str, Any] = {"calls": [], "runs": []}
-        if path.exists():
-            self.content = json.loads(path.read_text(encoding="utf-8"))
         here = environment()
+        self.path = path
         self.call = {**about(), "versions": here["versions"], "git": here["git"], "note": note}
 
+    def read(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(calls, runs) as they are in the file now: another call may have added to it meanwhile."""
+        if not self.path.exists():
+            return [], []
+        content = json.loads(self.path.read_text(encoding="utf-8"))
+        return content["calls"], content["runs"]
+
     def has(self, run: dict[str, Any]) -> bool:
-        return any(all(there.get(key) == value for key, value in run.items()) for there in self.content["runs"])
+        return any(all(there.get(key) == value for key, value in run.items()) for there in self.read()[1])
 
     def add(self, run: dict[str, Any]) -> None:
-        calls, runs = self.content["calls"], self.content["runs"]
+        calls, runs = self.read()
         if self.call not in calls:
             calls.append(self.call)
         runs.append({**run, "call": calls.index(self.call)})
@@ -214,6 +218,7 @@ def joined(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
         triples=np.concatenate([known.triples, told]),
         triple_splits=np.concatenate([known.triple_splits, np.zeros(len(told), known.triple_splits.dtype)]),
         nodes=type(known.nodes)([*known.nodes, *unseen.nodes], kind="node"),
+        node_kinds=None,
     )
 
 
