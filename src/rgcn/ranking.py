@@ -9,13 +9,15 @@ the scores of all N nodes. Counting does it, nothing is sorted:
 
 "Filtered" leaves out other answers known to be true. They are not masked in the scores: what they contributed is
 counted apart and subtracted, so that one pass gives raw and filtered ranks, under every treatment of ties. What is
-reported of them: mean reciprocal rank, hits at k, mean rank.
+reported of them: mean reciprocal rank, hits at k, mean rank; and how often a triple would be among the best k of itself
+and a few others drawn at random, which follows from the same counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
@@ -30,6 +32,7 @@ from rgcn.scoring import Questions, Scorer
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
 HITS_AT = (1, 3, 10)
+AMONG_DRAWN = 10  # hits at this place among drawn answers, as Teru et al. (2020) report it among 50
 
 # On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
 # many nodes a block should still have rows enough to be worth reading all node vectors for.
@@ -42,24 +45,65 @@ class RankCounts:
 
     greater, equal              nodes that score above the true one, and like it (itself among them)
     known_greater, known_equal  how many of these are other known answers; None without a filter
+    known                       how many other known answers there are; None without a filter
+    num_nodes                   nodes it is ranked among, itself among them
     """
 
+    num_nodes: int
     greater: Tensor
     equal: Tensor
     known_greater: Tensor | None = None
     known_equal: Tensor | None = None
+    known: Tensor | None = None
 
     def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
         """float64 [n], on the CPU: 1 is best."""
-        if ties not in get_args(Ties):
-            raise ConfigError(f"unknown treatment of ties {ties!r}; there are {', '.join(get_args(Ties))}")
-        greater, equal = self.greater, self.equal
+        above, like, _ = self._others(filtered)
+        return 1.0 + above + _share_above(ties) * like
+
+    def hits_of(self, drawn: int, ties: Ties = "realistic", filtered: bool = True, k: int = AMONG_DRAWN) -> Tensor:
+        """float64 [n], on the CPU: how likely the true answer is among the best k of itself and `drawn` others.
+
+        The others are drawn at random, with replacement, from the nodes that are no known answer. This is the mean over
+        all n = drawn draws, exactly: of A above it and E like it the rank is 1 + A + E / 2 (ties at the middle), and
+        with the shares a and e of either among all that may be drawn
+
+            P(rank ≤ k) = Σ over A + E / 2 ≤ k - 1 of  n! / (A! E! (n - A - E)!) · a^A e^E (1 - a - e)^(n - A - E)
+
+        >>> one, three = torch.tensor([1]), torch.tensor([3])  # itself alone scores as it does, three of nine above it
+        >>> RankCounts(10, greater=three, equal=one).hits_of(2, filtered=False, k=1)  # (6/9)²
+        tensor([0.4444], dtype=torch.float64)
+        """
+        if drawn < 1:
+            raise ConfigError(f"ranks among drawn answers need at least one of them, not {drawn}")
+        share, (above, like, all_others) = _share_above(ties), self._others(filtered)
+        a, e = (part / all_others.clamp(min=1) for part in (above, like))
+        rest = ((all_others - above - like) / all_others.clamp(min=1)).masked_fill(all_others == 0, 1.0)
+        likely = torch.zeros_like(a)
+        for better in range(min(k - 1, drawn) + 1):
+            for equal in range(drawn - better + 1):
+                if better + share * equal > k - 1:
+                    break
+                ways = float(math.comb(drawn, better) * math.comb(drawn - better, equal))
+                likely += ways * a**better * e**equal * rest ** (drawn - better - equal)
+        return likely.clamp(max=1.0)
+
+    def _others(self, filtered: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """float64 [n] each, on the CPU: how many others score above the true one, how many like it, how many in all."""
+        above, like, every = self.greater, self.equal - 1, torch.full_like(self.equal, self.num_nodes - 1)
         if filtered:
-            if self.known_greater is None or self.known_equal is None:
+            if self.known_greater is None or self.known_equal is None or self.known is None:
                 raise ConfigError("filtered ranks were asked for, but the triples were ranked without a filter")
-            greater, equal = greater - self.known_greater, equal - self.known_equal
-        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
-        return (1.0 + greater.double() + share * (equal - 1).double()).cpu()
+            above, like, every = above - self.known_greater, like - self.known_equal, every - self.known
+        return above.double().cpu(), like.double().cpu(), every.double().cpu()
+
+
+def _share_above(ties: Ties) -> float:
+    """The share of equal scores that counts as better."""
+    shares = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
+    if ties not in shares:
+        raise ConfigError(f"unknown treatment of ties {ties!r}; there are {', '.join(shares)}")
+    return shares[ties]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +157,15 @@ def rank_triples(
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
     rank = _Ranker(scorer, num_relations, memory_budget, on_progress)
-    return Ranks(
-        triples,
-        rank(True, subject, relation, object_, None if known is None else known.objects),
-        rank(False, object_, relation, subject, None if known is None else known.subjects),
-    )
+    if known is None:
+        counts = rank(True, subject, relation, object_), rank(False, object_, relation, subject)
+    else:
+        itself = known.contains(triples).long()
+        counts = (
+            rank(True, subject, relation, object_, known.objects, itself),
+            rank(False, object_, relation, subject, known.subjects, itself),
+        )
+    return Ranks(triples, *counts)
 
 
 def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None:
@@ -145,8 +193,15 @@ class _Ranker:
     answered: int = 0
 
     def __call__(
-        self, for_objects: bool, node: Tensor, relation: Tensor, target: Tensor, answers: Answers | None
+        self,
+        for_objects: bool,
+        node: Tensor,
+        relation: Tensor,
+        target: Tensor,
+        answers: Answers | None = None,
+        itself: Tensor | int = 0,
     ) -> RankCounts:
+        """answers: what is known; itself int64 [n]: 1 where the target is among it"""
         key = node * self.num_relations + relation
         order = torch.argsort(key)  # equal queries side by side
         key, target = key[order], target[order]
@@ -165,12 +220,14 @@ class _Ranker:
             self.answered += last - first
             if self.on_progress is not None:
                 self.on_progress(self.answered)
-        counts = torch.empty(len(order), 5, dtype=torch.int64, device=key.device)
-        counts[order] = torch.cat(parts)
+        counts = torch.empty(len(order), 6, dtype=torch.int64, device=key.device)
+        counts[order] = torch.cat([torch.cat(parts), (end - begin)[:, None]], dim=1)
         if bool(counts[:, 4].any()):
             bad = int((counts[:, 4] > 0).sum())
             raise DataError(f"the scores of {bad} of {len(counts)} queries contain NaN: nothing can be ranked by them")
-        return RankCounts(*counts.unbind(1)[: 2 if answers is None else 4])
+        found = counts.unbind(1)
+        told = found[:2] if answers is None else (*found[:4], found[5] - itself)
+        return RankCounts(self.scorer.num_nodes, *told)
 
     def _blocks(self, begin: Tensor, end: Tensor) -> Iterator[tuple[int, int]]:
         """(first, last) of blocks of triples that fit the budget; at least one triple each."""
@@ -199,16 +256,19 @@ class RankMetrics:
     mrr        mean of 1 / rank
     hits       {k: share of ranks ≤ k}
     mean_rank  mean of rank
+    hits_of    {n: mean chance to be among the best 10 of itself and n drawn answers (`RankCounts.hits_of`)}
     """
 
     count: int
     mrr: float
     hits: dict[int, float]
     mean_rank: float
+    hits_of: dict[int, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, float]:
-        """Flat, ready for JSON: mrr, hits@1, ..., mean_rank, count."""
+        """Flat, ready for JSON: mrr, hits@1, ..., hits@10_of_50 where it was asked for, mean_rank, count."""
         hits = {f"hits@{k}": value for k, value in self.hits.items()}
+        hits |= {f"hits@{AMONG_DRAWN}_of_{drawn}": value for drawn, value in self.hits_of.items()}
         return {"mrr": self.mrr, **hits, "mean_rank": self.mean_rank, "count": self.count}
 
 
@@ -234,38 +294,48 @@ def rank_metrics(ranks: Tensor, hits_at: Sequence[int] = HITS_AT) -> RankMetrics
     """Metrics of ranks [n], n ≥ 1. A k larger than the graph is harmless: every rank is a hit.
 
     >>> rank_metrics(torch.tensor([1.0, 2.0, 4.0, 4.0]), hits_at=(1, 3))
-    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75)
+    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75, hits_of={})
     """
     if ranks.numel() == 0:
         raise DataError("there are no ranks to take the mean of")
-    return _by_group(ranks, torch.zeros_like(ranks, dtype=torch.int64), hits_at)[0]
+    return _by_group(ranks, torch.zeros_like(ranks, dtype=torch.int64), hits_at, {})[0]
 
 
 def summarize(
-    ranks: Ranks, *, ties: Ties = "realistic", filtered: bool = True, hits_at: Sequence[int] = HITS_AT
+    ranks: Ranks,
+    *,
+    ties: Ties = "realistic",
+    filtered: bool = True,
+    hits_at: Sequence[int] = HITS_AT,
+    of: int | None = None,
 ) -> RankingReport:
-    """The metrics of ranks under one treatment of ties, raw or filtered."""
-    by_object, by_subject = ranks.rank("object", ties, filtered), ranks.rank("subject", ties, filtered)
-    every = torch.cat([by_object, by_subject])
+    """The metrics of ranks under one treatment of ties, raw or filtered; `of`: also hits among so many drawn."""
+    sides = ranks.object, ranks.subject
+    every = torch.cat([side.rank(ties, filtered) for side in sides])
+    drawn = {} if of is None else {of: torch.cat([side.hits_of(of, ties, filtered) for side in sides])}
     relation = ranks.triples[:, 1].cpu()
-    return RankingReport(
-        both=rank_metrics(every, hits_at),
-        object=rank_metrics(by_object, hits_at),
-        subject=rank_metrics(by_subject, hits_at),
-        by_relation=_by_group(every, torch.cat([relation, relation]), hits_at),
-    )
+
+    def means(group: Tensor) -> dict[int, RankMetrics]:
+        return _by_group(every, group, hits_at, drawn)
+
+    by_side = means(torch.arange(2).repeat_interleave(len(ranks)))
+    both = means(torch.zeros(len(every), dtype=torch.int64))[0]
+    return RankingReport(both, by_side[0], by_side[1], means(torch.cat([relation, relation])))
 
 
-def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int]) -> dict[int, RankMetrics]:
+def _by_group(
+    ranks: Tensor, group: Tensor, hits_at: Sequence[int], drawn: Mapping[int, Tensor]
+) -> dict[int, RankMetrics]:
     """Metrics of the ranks of each group that occurs, by group number."""
     if any(k < 1 for k in hits_at):
         raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")
     ranks = ranks.double()
     groups, place, sizes = torch.unique(group, return_inverse=True, return_counts=True)
-    columns = [1.0 / ranks, ranks, *[(ranks <= k).double() for k in hits_at]]
+    columns = [1.0 / ranks, ranks, *[(ranks <= k).double() for k in hits_at], *drawn.values()]
     sums = torch.zeros(len(groups), len(columns), dtype=torch.float64).index_add_(0, place, torch.stack(columns, dim=1))
     means = (sums / sizes[:, None]).tolist()
-    return {
-        number: RankMetrics(size, mrr, dict(zip(hits_at, hits, strict=True)), mean_rank)
-        for number, size, (mrr, mean_rank, *hits) in zip(groups.tolist(), sizes.tolist(), means, strict=True)
-    }
+    found = {}
+    for number, size, (mrr, mean_rank, *shares) in zip(groups.tolist(), sizes.tolist(), means, strict=True):
+        hits = dict(zip(hits_at, shares, strict=False))
+        found[number] = RankMetrics(size, mrr, hits, mean_rank, dict(zip(drawn, shares[len(hits_at) :], strict=True)))
+    return found

@@ -80,6 +80,15 @@ def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
     assert "No such option: --epoch" in done.stderr
 
 
+@pytest.mark.parametrize("said", [("--epochs", "3"), ("--epochs=3",)])
+def test_a_setting_given_as_an_option_is_told_how_settings_are_given(said):
+    done = rgcn("train", "rgcn/lp-world", *said)
+    assert done.returncode == 2
+    assert "--set training.epochs=3" in " ".join(done.stderr.replace("│", " ").split())
+    assert "--set" not in rgcn("train", "rgcn/lp-world", "--device").stderr.split("Error")[1]  # there is such an option
+    assert "--set" not in rgcn("predict", "run", *said).stderr  # which takes no settings
+
+
 def test_inherited_options_become_parameters_after_a_class_s_own():
     class Inner(Options):
         depth: int = option("How deep.", default=3, min=1)

@@ -125,6 +125,12 @@ def test_from_the_mirror_into_the_cache_as_plain_text(tmp_path: Path, mirror: Pa
     assert_clean(tmp_path / "cache", "tiny")
 
 
+def test_a_mirror_may_keep_it_in_another_folder(tmp_path: Path, mirror: Path) -> None:
+    (mirror / "kind").mkdir()
+    (mirror / "tiny").rename(mirror / "kind" / "Tiny_1")
+    assert places(tmp_path, mirror).obtain(tiny(mirror_folder="kind/Tiny_1")).source.startswith("mirror")
+
+
 def test_the_cache_is_asked_first(tmp_path: Path, mirror: Path) -> None:
     places(tmp_path, mirror).obtain(tiny())
     again = places(tmp_path, offline=True).obtain(tiny())
@@ -407,7 +413,7 @@ def test_the_embedded_graph_needs_nothing() -> None:
 
 def test_every_description_is_complete() -> None:
     names = [d.name for d in datasets()]
-    assert len(set(names)) == len(names) == 14
+    assert len(set(names)) == len(names) == 18
     for dataset in datasets():
         assert dataset.title
         assert dataset.licence
@@ -434,3 +440,12 @@ def test_every_mirrored_data_set_holds_what_the_catalog_says(name: str, real_mir
     assert found == (expected.entities, expected.relations, expected.triples)
     assert statistics.labels_per_split == dict(expected.labels_per_split)
     assert load(name, offline=True).fingerprint == graph.fingerprint  # from the cache, the same graph
+
+
+@pytest.mark.needs_data("inductive")
+@pytest.mark.parametrize("name", ["fb237-v1", "wn18rr-v1"])
+def test_inductive_sets_share_relations_and_no_nodes(name: str, real_mirror: Path) -> None:
+    known, new = (load(which, mirror=real_mirror, offline=True) for which in (name, f"{name}-ind"))
+    trained = set(known.split_triples("train")[:, 1])
+    assert {known.relations.id(relation) for relation in new.relations} <= trained
+    assert not set(known.nodes) & set(new.nodes)

@@ -239,8 +239,8 @@ def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(cou
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 3, 16, 29, 200, 500])
-@pytest.mark.parametrize("counts", [[2, 0, 3], [0, 0], [0, 4000, 1], [1] * 50, [0, 33, 0, 0, 40, 1]])
+@pytest.mark.parametrize("width", [1, 3, 16, 29, 64, 200, 500])
+@pytest.mark.parametrize("counts", [[2, 0, 3], [0, 0], [0, 4000, 1], [1] * 50, [0, 33, 0, 0, 40, 1, 0]])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_gather_product_sum_equals_its_definition(counts, width, dtype, weighted):
     pattern = random_pattern(counts, 9)
@@ -400,6 +400,68 @@ def test_scaled_sum_equals_its_definition_and_has_all_three_gradients(edges, com
     torch.testing.assert_close(scaled_sum(index, value, scale, x), expected)
     assert torch.autograd.gradcheck(lambda v, s, x: scaled_sum(index, v, s, x), (value, scale, x))
     assert torch.autograd.gradcheck(lambda s, x: scaled_sum(index, None, s, x), (scale, x))
+
+
+def scaled_sum_by_relation(index, value, scale, x):
+    """A dense matrix for each relation, and each question's columns by themselves."""
+    targets, relations, sources = index.sizes
+    questions = [x] if x.shape[1] == scale.shape[1] else x.split(scale.shape[1], 1)
+    columns = []
+    for one in questions:
+        out = torch.zeros(targets, scale.shape[1], dtype=x.dtype)
+        for r in range(relations):
+            of = index.relation == r
+            matrix = torch.zeros(targets, sources, dtype=x.dtype)
+            matrix = matrix.index_put((index.target[of], index.source[of]), value[of], accumulate=True)
+            out = out + (matrix @ one) * scale[r]
+        columns.append(out)
+    return torch.cat(columns, 1)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("width", "questions"), [(32, 1), (32, 3), (32, 5), (64, 2), (96, 2), (16, 8), (5, 3), (1, 40)]
+)
+@given(edges=st.sampled_from([0, 1, 5, 17, 90, 400]), seed=st.integers(0, 1000))
+@settings(max_examples=6)
+def test_scaled_sum_of_several_questions_with_a_table_for_each_and_for_all(width, questions, compiled, edges, seed):
+    index = random_triple_index(edges, (9, 4, 7), seed)
+    value, slope = leaf(edges), numbers(9, width * questions, seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(dispatch, "_module", lambda name: None)
+        for scale in (leaf(4, width * questions), leaf(4, width)):
+            x = leaf(7, width * questions)
+            leaves = (value, scale, x)
+            expected = scaled_sum_by_relation(index, *leaves)
+            wanted = torch.autograd.grad(expected, leaves, slope)
+            out = scaled_sum(index, *leaves)
+            torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+            assert torch.equal(out, scaled_sum(index, *leaves))
+            for one, other in zip(torch.autograd.grad(out, leaves, slope), wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("table", [32, 96 * 2, 16])
+def test_scaled_sum_of_several_questions_gives_the_same_bits_on_one_thread_and_many(
+    table, dtype, monkeypatch, restore_threads
+):
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    index = random_triple_index(1000, (60, 7, 50))
+    leaves = [t.requires_grad_() for t in (numbers(1000, dtype=dtype), numbers(7, table, dtype=dtype))]
+    leaves.append(numbers(50, 192, dtype=dtype).requires_grad_())
+    results = []
+    for threads in (1, 1, 2, 3, 16):
+        torch.set_num_threads(threads)
+        out = scaled_sum(index, *leaves)
+        results.append((out, *torch.autograd.grad(out, leaves, out.detach())))
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+def test_a_table_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="3 columns, x has 4"):
+        scaled_sum(random_triple_index(9), None, numbers(3, 3), numbers(5, 4))
 
 
 @pytest.mark.parametrize("index", [[], [2, 0, 2, 2, 1]])

@@ -260,6 +260,7 @@ def test_the_operators_are_registered_as_pytorch_asks():
         ("gather_sum", (pattern, False, True, None, numbers(columns, 3))),
         ("entry_dot", (pattern, numbers(rows, 3), numbers(columns, 3), None)),
         ("scaled_sum", (edges, "target", False, numbers(entries), numbers(7, 3), numbers(columns, 3))),
+        ("scaled_sum", (edges, "target", False, numbers(entries), numbers(7, 3), numbers(columns, 6))),
         ("combine_bases", (pairs, numbers(7, 2), numbers(8, 2, 3))),
         ("spread_bases", (pairs, numbers(7, 2), numbers(len(structure.source_pairs), 3))),
         ("grouped_product", (grouped, numbers(len(structure.source_pairs), 2, 3), numbers(7, 2, 3, 4))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,62 @@ def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPa
                 assert ranks.rank("subject", ties, filtered).tolist() == expected[1]  # type: ignore[arg-type]
 
     check()
+
+
+def naive_hits_of(scores: list[float], target: int, known: set[int], drawn: int, ties: str, k: int) -> float:
+    """Every draw there is, one after the other: the share of them in which the target is among the best k."""
+    others = [score for node, score in enumerate(scores) if node != target and node not in known]
+    draws = list(itertools.product(others, repeat=drawn)) if others else [()]
+    ranks = [naive_rank([scores[target], *draw], 0, set(), ties) for draw in draws]
+    return sum(rank <= k for rank in ranks) / len(ranks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(1, 3), st.integers(1, 3))
+def test_hits_among_drawn_answers_are_the_mean_over_all_draws(case, drawn: int, k: int) -> None:
+    table, triples, known, _ = case
+    sizes = {"num_nodes": len(table), "num_relations": table.shape[1]}
+    ranks = rank_table(table, torch.tensor(triples), KnownTriples.of(torch.tensor(known).view(-1, 3).long(), **sizes))
+    for ties, filtered in itertools.product(TIES, (True, False)):
+        there = set(known) if filtered else set()
+        expected = [
+            (
+                naive_hits_of(table[s, r].tolist(), o, {b for a, q, b in there if (a, q) == (s, r)}, drawn, ties, k),
+                naive_hits_of(table[:, r, o].tolist(), s, {a for a, q, b in there if (q, b) == (r, o)}, drawn, ties, k),
+            )
+            for s, r, o in triples
+        ]
+        for side, wanted in zip((ranks.object, ranks.subject), zip(*expected, strict=True), strict=True):
+            assert side.hits_of(drawn, ties, filtered, k).tolist() == pytest.approx(wanted, abs=1e-12)
+
+
+def test_hits_of_50_are_what_drawing_gives() -> None:
+    """As the measure's authors do it: 50 drawn for each, over and over; the mean of that is what is computed."""
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randint(0, 60, (80, 1, 80), generator=generator).double()  # with ties
+    triples, known = torch.tensor([[3, 0, 5], [7, 0, 9]]), torch.randint(0, 80, (40, 3), generator=generator)
+    known[:, 1] = 0
+    filter = KnownTriples.of(known, triples, num_nodes=80, num_relations=1)
+    report = summarize(rank_table(table, triples, filter), of=50)
+    shares = []
+    for s, _, o in triples.tolist():
+        others = torch.tensor([b for b in range(80) if not filter.contains(torch.tensor([s, 0, b]))])
+        drawn = table[s, 0, others[torch.randint(0, len(others), (20_000, 50), generator=generator)]]
+        rank = 1 + (drawn > table[s, 0, o]).sum(1) + 0.5 * (drawn == table[s, 0, o]).sum(1)
+        shares.append(float((rank <= 10).double().mean()))
+    assert report.object.as_dict()["hits@10_of_50"] == pytest.approx(sum(shares) / 2, abs=0.01)
+    both = (report.object.hits_of[50] + report.subject.hits_of[50]) / 2
+    assert report.both.hits_of[50] == pytest.approx(both)
+    assert "hits@10_of_50" not in summarize(rank_table(table, triples, filter)).both.as_dict()
+
+
+def test_hits_of_drawn_at_the_edges() -> None:
+    alone = rank_table(torch.zeros(1, 1, 1), torch.tensor([[0, 0, 0]]), None)
+    assert alone.object.hits_of(50, filtered=False).tolist() == [1.0]  # nothing to be drawn: it comes first
+    with pytest.raises(ConfigError, match="at least one"):
+        alone.object.hits_of(0, filtered=False)
+    last = rank_table(torch.tensor([[[0.0, 1.0]]]).expand(2, 1, 2), torch.tensor([[0, 0, 0]]), None)
+    assert last.object.hits_of(10_000, filtered=False).tolist() == [0.0]
 
 
 def test_metrics_equal_pykeens() -> None:

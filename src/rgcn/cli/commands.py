@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rgcn import axes
 from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
@@ -41,6 +41,31 @@ class _Commands(TyperGroup):
             else:
                 (allowed if word.startswith("--allow=") else rest).append(word)
         return super().parse_args(ctx, [*allowed, *rest])
+
+
+class _SettingCommand(TyperCommand):
+    """A command that tells whoever gives a setting as an option of its own how settings are given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, options = list(args), {name for parameter in self.params for name in parameter.opts}
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of typer's own copy of click, which has no public name
+            option = str(getattr(error, "option_name", ""))
+            if option and option not in options and "--set" in options:
+                error.message += _as_setting(option, words)  # type: ignore[attr-defined]
+            raise
+
+
+def _as_setting(option: str, words: list[str]) -> str:
+    """How to say it, where it is the name of a setting."""
+    from rgcn.runs.configuration import settings_called
+
+    keys = settings_called(option.lstrip("-").replace("-", "_"))
+    given = next((word for word in words if word.split("=")[0] == option), option)
+    after = words[words.index(given) + 1 :] if given in words else []
+    value = given.partition("=")[2] or next(iter(after), "VALUE")
+    return f". Settings are given as {' or '.join(f'--set {key}={value}' for key in keys)}" if keys else ""
 
 
 app = typer.Typer(
@@ -76,7 +101,7 @@ def common(
 _groups = {name: typer.Typer(help=words, no_args_is_help=True) for name, words in GROUPS.items()}
 for _name, _command in Command.every.items():
     _group, _, _last = _name.rpartition(" ")
-    (_groups[_group] if _group else app).command(_last)(_command.function())
+    (_groups[_group] if _group else app).command(_last, cls=_SettingCommand)(_command.function())
 for _name, _typer in _groups.items():
     app.add_typer(_typer, name=_name)
 

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
-from rgcn.data import load, read
-from rgcn.data.catalog import CATALOG, Dataset, DatasetCounts, counts_of, find
-from rgcn.data.registry import datasets, get, sources
+from rgcn.data import load
+from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
+from rgcn.data.registry import datasets, get, named_or_read, sources
 from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS, GraphStatistics, KnowledgeGraph
 from rgcn.graph.titles import local_name
@@ -80,20 +80,13 @@ def show_statistics(asked: DataStatsCommand) -> None:
 
 
 def _graph(asked: DataStatsCommand) -> KnowledgeGraph:
-    """The graph a name or path stands for; a known name wins over a folder that happens to be called the same."""
-    source, named = asked.source, asked.source.lower() in CATALOG
     options: dict[str, Any] = {
         "labels": _label_files(asked.labels) if asked.labels else None,
         "format": asked.file_format,
         "skip_bad_lines": asked.skip_bad_lines or None,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    if not named and Path(source).exists():
-        return read(Path(source), **given)
-    if given:
-        what = "a data set's name" if named else "no file here"
-        raise ConfigError(f"--labels, --format and --skip-bad-lines are for files; {source!r} is {what}")
-    return load(source, mirror=asked.mirror, offline=asked.offline)
+    return named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **given)
 
 
 def _label_files(given: list[str]) -> Path | dict[str, Path]:

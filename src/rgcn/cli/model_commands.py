@@ -65,11 +65,23 @@ class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", call
 class EvaluateCommand(Command, ReadingOptions, name="evaluate", calls="train:evaluate"):
     """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 
-    Of a run that is not finished the best weights of its newest checkpoint are measured.
+    Of a run that is not finished the best weights of its newest checkpoint are measured. With --on a model that holds
+    nothing of nodes (encoder path) is measured on a graph it has never seen: it hears that graph's training triples and
+    is asked about the split.
     """
 
     folder: Path = RUN
     split: str | None = option("train, valid or test; by default test, or valid while the run is not finished.")
+    on: str | None = option(
+        "Another graph, whose relations the model knows: a data set's name, a file or a folder.", metavar="GRAPH"
+    )
+    of: int | None = option(
+        "Also hits@10 among so many answers drawn at random that make no known triple, with replacement: the mean over "
+        "all draws. With --on 50 by default.",
+        min=1,
+        max=10_000,
+        show_default=False,
+    )
     as_json: bool = options.AS_JSON
 
 

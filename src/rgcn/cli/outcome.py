@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from rgcn.cli.printing import output, table
+from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
 from rgcn.graph.titles import local_name
-from rgcn.tasks.task import Task, task_of
+from rgcn.tasks.task import Metric, Task, task_of
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rgcn.tasks.estimator import Estimator
 
 EXAMPLES = 10
+OF_OTHERS = 50  # drawn answers, as figures on graphs that a model was not trained on are published
 
 
 class Outcome:
@@ -43,6 +45,12 @@ class Outcome:
     def examples(self, model: Estimator) -> Table | None:
         """Predictions to judge by eye."""
         return None
+
+    def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
+        """What `rgcn evaluate` says to the model's own `evaluate`: --of, and --on, with which it has a default."""
+        if of is not None:
+            raise ConfigError(f"--of is about ranks among drawn answers, and {self.task.title} has none: leave it out")
+        return {}
 
     def evaluated(self, measured: Mapping[str, Any]) -> Table | str:
         """Everything that `rgcn evaluate` tells of a split."""
@@ -92,9 +100,14 @@ class LinkOutcome(Outcome):
     def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
         return count(measured["count"], "filtered question")
 
+    def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
+        return {"of": OF_OTHERS if of is None and on is not None else of, "show_progress": None}
+
     def evaluated(self, measured: Mapping[str, Any]) -> Table:
         """Figures by direction and by relation, the most frequent first."""
-        figures = [*(metric.title for metric in self.task.metrics), "count"]
+        drawn_of = (Metric(name, name.replace("_", " "), share=True) for name in measured if "_of_" in name)
+        metrics = [*self.task.metrics, *drawn_of]
+        figures = [*(metric.title for metric in metrics), "count"]
         drawn = table(("", *figures), figures)
         drawn.columns[0].no_wrap = True
         relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
@@ -102,7 +115,7 @@ class LinkOutcome(Outcome):
         rows |= {f"asking for the {direction}": one for direction, one in measured["by_direction"].items()}
         rows |= {local_name(relation): one for relation, one in relations}
         for place, (label, values) in enumerate(rows.items()):
-            cells = [metric.words(values[metric.name]) for metric in self.task.metrics]
+            cells = [metric.words(values[metric.name]) for metric in metrics]
             drawn.add_row(label, *cells, f"{values['count']:,}", end_section=place == 2)
         return drawn
 

@@ -73,12 +73,14 @@ def evaluate(asked: EvaluateCommand) -> None:
     run.check()
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
-    found = runs.evaluate(run, asked.split, asked.mirror)
+    outcome = task_of(run.about()["task"]).to(Outcome)
+    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **outcome.measuring(asked.of, asked.on))
     if asked.as_json:
         print_json(found)
         return
-    typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}, {found['split']} split")
-    output(least=100).print(task_of(found["task"]).to(Outcome).evaluated(found["metrics"]))
+    other = f", asked about {found['on']}" if "on" in found else ""
+    typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}{other}, {found['split']} split")
+    output(least=100).print(outcome.evaluated(found["metrics"]))
 
 
 def list_runs(asked: RunsCommand) -> None:

@@ -10,12 +10,13 @@ from pydantic import AfterValidator, Field
 
 from rgcn.axis_tables import OBJECTIVES, SAMPLERS
 from rgcn.config.knobs import OnAxis, tuned
-from rgcn.config.model_section import CONVOLVES
+from rgcn.config.model_section import CONVOLVES, WALKS
 from rgcn.config.section import Section, impossible
 
 Objective = Annotated[str, OnAxis(OBJECTIVES)]
 Sampler = Annotated[str, OnAxis(SAMPLERS)]
 SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial")}  # these draw false triples
+PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], WALKS["model.encoder"])}
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
 
 
@@ -96,11 +97,11 @@ class LinkTrainingConfig(TrainingSection):
     penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, when=SAMPLED, ge=0)
     """Times the mean squares of subject, relation and object over the scored triples. softmax and bce know none: use
     weight_decay."""
-    hidden: Literal["triple", "pair"] = tuned("triple", ["triple", "pair"], when={"model.encoder": "path"})
+    hidden: Literal["triple", "pair"] = tuned("triple", ["triple", "pair"], when=WALKS)
     """What an encoder that walks along edges may not hear while a triple is asked about: the triple and its inverse, or
     every triple between its two nodes. Choose on validation: pair is right on FB15k-237, where many relations say
     nearly the same of two nodes, and wrong on WN18RR."""
-    edge_dropout: float = tuned(0.5, low=0.0, high=0.8, when=CONVOLVES, ge=0, lt=1)
+    edge_dropout: float = tuned(0.5, low=0.0, high=0.8, when=PASSES_MESSAGES, ge=0, lt=1)
     """Share of a step's edges that carry no message."""
     self_loop_dropout: float = tuned(0.2, low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True}, ge=0, lt=1)
     """Share of self-loops that carry no message."""

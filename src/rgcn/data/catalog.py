@@ -86,6 +86,7 @@ class Dataset:
     published_after_pruning  counts of the graph around the labelled nodes, where those are the published ones; the
                              files hold more, of which only the labels are checked
     cut_from                 a data set of which this one is a part
+    mirror_folder            where mirrors may have it beside a folder of its name
     """
 
     name: str
@@ -101,6 +102,7 @@ class Dataset:
     target_relations: tuple[str, ...] = ()
     published_after_pruning: DatasetCounts | None = None
     cut_from: str | None = None
+    mirror_folder: str | None = None
     max_bytes: int = 512_000_000
 
     @property
@@ -150,9 +152,9 @@ def find(name: str) -> Dataset:
 
     >>> find("AIFB").counts.entities
     8285
-    >>> find("wn18r")
+    >>> find("aifbb")
     Traceback (most recent call last):
-    rgcn.errors.UnknownNameError: unknown data set 'wn18r'. Did you mean 'wn18rr', 'wn18'?
+    rgcn.errors.UnknownNameError: unknown data set 'aifbb'. Did you mean 'aifb'?
     """
     if name.lower() in CATALOG:
         return CATALOG[name.lower()]

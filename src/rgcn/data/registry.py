@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rgcn.data.catalog import CATALOG, Dataset, find
 from rgcn.data.sources import Located, Sources, read_checked
+from rgcn.errors import ConfigError
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
@@ -36,6 +37,27 @@ def load(
     """
     located = get(name, mirror=mirror, cache=cache, offline=offline)
     return located.graph if located.graph is not None else read_checked(find(name), located.files)
+
+
+def named_or_read(
+    source: str, *, mirror: str | Path | None = None, offline: bool = False, **reading: Any
+) -> KnowledgeGraph:
+    """The graph a data set's name or a path stands for; a known name wins over a folder that is called the same.
+
+    reading  options of `rgcn.read`, for files
+
+    >>> named_or_read("world").name
+    'world'
+    """
+    from rgcn.data.reading import read
+
+    named = source.lower() in CATALOG
+    if not named and (os.sep in source or Path(source).exists()):
+        return read(source, **reading)
+    if reading:
+        what = "a data set's name" if named else "no file here"
+        raise ConfigError(f"{', '.join(reading)} are for files; {source!r} is {what}")
+    return load(source, mirror=mirror, offline=offline)
 
 
 def get(

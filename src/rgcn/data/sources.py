@@ -116,7 +116,8 @@ class Sources:
         raise NoSourceError(self._nothing_answered(dataset, failures))
 
     def _mirrored(self, dataset: Dataset) -> dict[str, Path]:
-        return {} if self.mirror is None else _files_in(dataset, self.mirror / dataset.name)
+        folders = filter(None, (dataset.name, dataset.mirror_folder) if self.mirror else ())
+        return next(filter(None, (_files_in(dataset, Path(self.mirror or "", folder)) for folder in folders)), {})
 
     def _in_cache(self, dataset: Dataset) -> Located | None:
         folder = self.cache / dataset.name

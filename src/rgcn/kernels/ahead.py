@@ -50,6 +50,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
     pairs = Pairs.of(one, one, one, 1, 1, node_major=True)
     pattern = SparsePattern.from_sorted_rows(one, one, (1, 1))
     value, row, table, matrices = (torch.zeros([1] * dimensions) for dimensions in (1, 2, 3, 4))
+    wide = torch.zeros(1, 96)
     index, step, tables = one.int(), torch.ones(()), [torch.zeros(1, 1, 1) for _ in range(3)]
     arguments: dict[str, tuple[Any, ...]] = {
         "combine_bases": (row, table, pairs),
@@ -59,11 +60,15 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "grouped_product": (table, matrices, pairs),
         "grouped_outer": (table, table, pairs),
         "gather_product_sum": (pattern, value, index, row, row),
+        "gather_product_fold": (pattern, value, index, wide, wide, 32),
         "gather_sum": (pattern, value, row),
         "entry_dot": (index, row, index, row),
         "count_ranks": (row, one, one, one, one, one),
     }
-    return {name: partial(getattr(cpu, name), *given) for name, given in arguments.items()}
+    calls: dict[str, Callable[[], object]]
+    calls = {name: partial(getattr(cpu, name), *given) for name, given in arguments.items()}
+    # The same function takes another loop for wide rows.
+    return calls | {"gather_wide_sum": partial(cpu.gather_product_sum, pattern, value, index, wide, wide)}
 
 
 if __name__ == "__main__":

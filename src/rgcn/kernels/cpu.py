@@ -33,6 +33,8 @@ PIECES = 16
 LARGEST_OWN_SUM = 300_000
 # Fewer multiply-adds than this are done before a second thread has woken up.
 WORTH_A_THREAD = 2_000_000
+# Rows this wide are read from end to end, one after the other; what repeats in them does so after a multiple of FOLD.
+WIDE, FOLD = 96, 32
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
@@ -47,15 +49,39 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
 
 
 def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
+    width = x.shape[1]
+    if width >= WIDE and left.shape[1] % FOLD == 0:
+        return _entry_sums(loops.gather_wide_sum, pattern, value, index, left, x, width)
+    left = reference.repeated(left, width)
+    return _entry_sums(loops.gather_product_sum, pattern, value, index, left, x, width)
+
+
+def gather_product_fold(
+    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int
+) -> Tensor:
+    if width % FOLD or width == x.shape[1]:
+        return reference.folded(gather_product_sum(pattern, value, index, left, x), width)
+    return _entry_sums(loops.gather_product_fold, pattern, value, index, left, x, width)
+
+
+def _entry_sums(
+    kernel: Callable[..., None],
+    pattern: SparsePattern,
+    value: Tensor | None,
+    index: Tensor,
+    left: Tensor,
+    x: Tensor,
+    width: int,
+) -> Tensor:
     if pattern.num_entries == 0:
-        return x.new_zeros(pattern.num_rows, x.shape[1])
+        return x.new_zeros(pattern.num_rows, width)
     host = _host(pattern)
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
-    out = x.new_zeros(pattern.num_rows + PIECES, x.shape[1])
+    out = x.new_empty(pattern.num_rows + PIECES, width)
     to = out.numpy()
     values = _ones(to.dtype) if value is None else value
     arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
-    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * x.shape[1], *arguments)
+    _in_pieces(kernel, host.cuts, pattern.num_entries * x.shape[1], *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
 

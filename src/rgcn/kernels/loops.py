@@ -239,6 +239,15 @@ def gather_sum(pointer, column, value, x, out):  # type: ignore[no-untyped-def]
                 out[i, k] = one
 
 
+@_inline
+def _clear(pointer, first_row, piece, out):  # type: ignore[no-untyped-def]
+    """Write the rows of a piece that have no entries."""
+    for i in range(first_row[piece] if piece else 0, first_row[piece + 1]):
+        if pointer[i] == pointer[i + 1]:
+            for k in range(out.shape[1]):
+                out[i, k] = 0
+
+
 @_jit
 def gather_product_sum(first, last, bounds, pointer, column, first_row, value, index, left, x, out):  # type: ignore[no-untyped-def]
     """out[i] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]].
@@ -249,6 +258,7 @@ def gather_product_sum(first, last, bounds, pointer, column, first_row, value, i
     width, num_rows, zero = x.shape[1], len(pointer) - 1, x.dtype.type(0)
     each = 1 if len(value) == len(column) else 0  # a single value stands for all
     for piece in range(first, last):
+        _clear(pointer, first_row, piece, out)
         entry, stop = bounds[piece], bounds[piece + 1]
         i = first_row[piece]
         while entry < stop:
@@ -277,6 +287,71 @@ def gather_product_sum(first, last, bounds, pointer, column, first_row, value, i
                     for e in range(entry, end):
                         one += value[e * each] * left[index[e], k] * x[column[e], k]
                     out[to, k] = one
+            entry = end
+
+
+@_jit
+def gather_wide_sum(first, last, bounds, pointer, column, first_row, value, index, left, x, out):  # type: ignore[no-untyped-def]
+    """`gather_product_sum` of wide rows, where those of `left` may repeat: their width is a multiple of 32.
+
+    An entry at a time: its row of x is read from end to end, as fast as memory gives it, while the sum, a row of a few
+    kilobytes, stays in the nearest cache. The product of value and `left` is made once for all repeats.
+    """
+    width, period, num_rows, zero = x.shape[1], max(left.shape[1], 1), len(pointer) - 1, x.dtype.type(0)
+    each = 1 if len(value) == len(column) else 0
+    for piece in range(first, last):
+        _clear(pointer, first_row, piece, out)
+        entry, stop = bounds[piece], bounds[piece + 1]
+        i = first_row[piece]
+        while entry < stop:
+            while pointer[i + 1] <= entry:
+                i += 1
+            end = min(pointer[i + 1], stop)
+            to = i if entry == pointer[i] else num_rows + piece
+            for k in range(width):
+                out[to, k] = zero
+            for e in range(entry, end):
+                v, r, c = value[e * each], index[e], column[e]
+                for block in range(period // 32):
+                    j = 32 * block
+                    s0, s1 = _scaled(v, _at(left, r, j)), _scaled(v, _at(left, r, j + 8))
+                    s2, s3 = _scaled(v, _at(left, r, j + 16)), _scaled(v, _at(left, r, j + 24))
+                    for repeat in range(width // period):
+                        k = max(repeat * period + j, 0)
+                        _put(out, to, k, _plus(_at(out, to, k), _times(s0, _at(x, c, k))))
+                        _put(out, to, k + 8, _plus(_at(out, to, k + 8), _times(s1, _at(x, c, k + 8))))
+                        _put(out, to, k + 16, _plus(_at(out, to, k + 16), _times(s2, _at(x, c, k + 16))))
+                        _put(out, to, k + 24, _plus(_at(out, to, k + 24), _times(s3, _at(x, c, k + 24))))
+            entry = end
+
+
+@_jit
+def gather_product_fold(first, last, bounds, pointer, column, first_row, value, index, left, x, out):  # type: ignore[no-untyped-def]
+    """The same sum folded to the width of `out`, a multiple of 32: columns that lie so far apart are added up."""
+    period, num_rows, zero = max(out.shape[1], 1), len(pointer) - 1, x.dtype.type(0)
+    each = 1 if len(value) == len(column) else 0
+    for piece in range(first, last):
+        _clear(pointer, first_row, piece, out)
+        entry, stop = bounds[piece], bounds[piece + 1]
+        i = first_row[piece]
+        while entry < stop:
+            while pointer[i + 1] <= entry:
+                i += 1
+            end = min(pointer[i + 1], stop)
+            to = i if entry == pointer[i] else num_rows + piece
+            for k in range(period):
+                out[to, k] = zero
+            for e in range(entry, end):
+                v, r, c = value[e * each], index[e], column[e]
+                for block in range(period // 16):
+                    j = 16 * block
+                    s = t = _zeros(zero)
+                    for repeat in range(x.shape[1] // period):
+                        k = max(repeat * period + j, 0)
+                        s = _plus(s, _times(_at(left, r, k), _at(x, c, k)))
+                        t = _plus(t, _times(_at(left, r, k + 8), _at(x, c, k + 8)))
+                    _put(out, to, j, _plus(_at(out, to, j), _scaled(v, s)))
+                    _put(out, to, j + 8, _plus(_at(out, to, j + 8), _scaled(v, t)))
             entry = end
 
 

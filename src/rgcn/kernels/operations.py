@@ -211,7 +211,7 @@ def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale
     (edges, _, remember), (value, scale, x) = ctx.words, ctx.saved_tensors
     return (
         _entry_product(edges, gradient, scale, x, value) if for_value else None,
-        _scaled_sum(edges, "relation", remember, value, x, gradient).to(scale.dtype) if for_scale else None,
+        _scale_gradient(edges, remember, value, x, gradient, scale) if for_scale else None,
         _scaled_sum(edges, "source", remember, value, scale, gradient) if for_x else None,
     )
 
@@ -224,6 +224,13 @@ _scaled_sum = _operator(
     lambda edges, by, remember, value, left, x: x.new_empty(edges.size_of(by), x.shape[1]),
     _scaled_sum_gradients,
 )
+_scale_gradient = _operator(
+    "scale_gradient(str edges, bool remember, Tensor? value, Tensor x, Tensor gradient, Tensor scale)",
+    lambda edges, remember, value, x, gradient, scale: primitives.gather_product_fold(
+        edges.seen_from("relation"), value, x, gradient, scale, remember
+    ),
+    _like_last,
+)
 _entry_product = _operator(
     "entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)",
     lambda edges, left, middle, right, value: primitives.entry_product(edges.ends, left, middle, right, value.dtype),
@@ -234,8 +241,14 @@ _entry_product = _operator(
 def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tensor) -> Tensor:
     """out[t] = Σ_{edges e into t} value[e] · scale[relation[e]] ⊙ x[source[e]]: [targets, width]. Differentiable.
 
-    value [edges] or None (all one), scale [relations, width], x [sources, width].
+    value [edges] or None (all one), scale [relations, width], x [sources, width]. Where the vectors of several
+    questions stand side by side in x, scale may be narrower, [relations, width / questions]: the same for each of them.
     """
+    if scale.shape[1] != x.shape[1] and (scale.shape[1] == 0 or x.shape[1] % scale.shape[1]):
+        raise ValueError(
+            f"The relations' table has {scale.shape[1]} columns, x has {x.shape[1]}. Give a table as wide as x, or as "
+            "wide as one of several equal parts of it."
+        )
     return _scaled_sum(_word(edges), "target", not torch.compiler.is_compiling(), value, scale, x)
 
 

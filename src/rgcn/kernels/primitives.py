@@ -36,12 +36,28 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, remember
 def gather_product_sum(
     view: tuple[SparsePattern, Tensor], value: Tensor | None, left: Tensor, x: Tensor, remember: bool = True
 ) -> Tensor:
-    """Σ value · left ⊙ x over the entries of each row; view: a pattern, and which row of `left` each entry takes."""
+    """Σ value · left ⊙ x over the entries of each row; view: a pattern, and which row of `left` each entry takes.
+
+    left [m, width] or, repeated along the row, [m, a divisor of it].
+    """
     pattern, index = view
     wide = _wide(x)
     arranged = _arranged(pattern, value, wide, remember)
     out: Tensor = kernels_for(wide).gather_product_sum(pattern, arranged, index, _beside(left, wide), wide)
     return out if wide is x else out.to(x.dtype)
+
+
+def gather_product_fold(
+    view: tuple[SparsePattern, Tensor], value: Tensor | None, left: Tensor, x: Tensor, like: Tensor, remember: bool
+) -> Tensor:
+    """`gather_product_sum`, its columns added up that meet when they are folded to the width of `like`, in its type."""
+    (pattern, index), (left, x), width = view, _alike(left, x), like.shape[1]
+    kernels, arranged = kernels_for(x), _arranged(pattern, value, x, remember)
+    if hasattr(kernels, "gather_product_fold"):
+        out: Tensor = kernels.gather_product_fold(pattern, arranged, index, left, x, width)
+    else:
+        out = reference.folded(kernels.gather_product_sum(pattern, arranged, index, left, x), width)
+    return out.to(like.dtype)
 
 
 def entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None = None) -> Tensor:
@@ -55,10 +71,14 @@ def entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor
 def entry_product(
     ends: tuple[Tensor, Tensor, Tensor], left: Tensor, middle: Tensor, right: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """[entries]: Σ_w left[i, w] · middle[j, w] · right[k, w], for the ends (i, j, k) of each entry."""
+    """[entries]: Σ_w left[i, w] · middle[j, w] · right[k, w], for the ends (i, j, k) of each entry.
+
+    A narrower `middle` is repeated, in memory: it is a table of relations, small beside the rows.
+    """
     i, j, k = ends
     left, right = _alike(left, right)
-    out: Tensor = kernels_for(left).entry_product(i, left, j, _beside(middle, left), k, right)
+    middle = reference.repeated(_beside(middle, left), left.shape[1])
+    out: Tensor = kernels_for(left).entry_product(i, left, j, middle, k, right)
     return out.to(dtype)
 
 

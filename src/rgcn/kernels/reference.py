@@ -42,11 +42,13 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
 def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
     """out[i] = Σ_{entries e of row i} value[e] · left[index[e]] ⊙ x[column[e]]
 
-    value [entries] or None, index [entries], left [m, width], x [columns, width] → [rows, width].
+    value [entries] or None, index [entries], left [m, width], x [columns, width] → [rows, width]. A narrower `left`
+    [m, width / n] is repeated n times along the row.
     """
     out = x.new_zeros(pattern.num_rows, x.shape[1])
     if pattern.num_entries == 0 or x.shape[1] == 0:
         return out
+    left = repeated(left, x.shape[1])
     # A column at a time: then the products are one number an entry, and the sum is gather_sum's.
     entries = torch.arange(pattern.num_entries, device=x.device, dtype=pattern.column.dtype)
     summing = SparsePattern(pattern.pointer, entries, pattern.num_entries)
@@ -56,6 +58,23 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
         product = left[:, columns].index_select(0, index) * x[:, columns].index_select(0, pattern.column)
         out[:, columns] = gather_sum(summing, value, product)
     return out
+
+
+def gather_product_fold(
+    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int
+) -> Tensor:
+    """`gather_product_sum`, folded: the gradient of a `left` of this width that was repeated. [rows, width]"""
+    return folded(gather_product_sum(pattern, value, index, left, x), width)
+
+
+def repeated(table: Tensor, width: int) -> Tensor:
+    """The table's rows, as often side by side as make up the width."""
+    return table if table.shape[1] in (0, width) else table.repeat(1, width // table.shape[1])
+
+
+def folded(rows: Tensor, width: int) -> Tensor:
+    """The transpose of `repeated`: rows [n, repeats · width] → [n, width]."""
+    return rows if rows.shape[1] == width else rows.unflatten(1, (-1, width)).sum(1)
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:

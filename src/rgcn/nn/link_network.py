@@ -72,6 +72,14 @@ class LinkNetwork(nn.Module, ABC):
         super().__init__()
         self._scorer: Scorer | None = None
 
+    @property
+    def knows_nodes(self) -> bool:
+        """Whether it holds something for each node, of which it has none for another's: a table, or rows by node.
+
+        Where not, it answers over any graph of the relations it was trained with.
+        """
+        return self.one_hot or self.source is not None
+
     @abstractmethod
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives

@@ -14,14 +14,12 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.kernels import gather_sum, scaled_sum
+from rgcn.kernels.layer_update import UpdateSettings, layer_update
 
-# Deviations are square roots, whose slope has no bound at zero: variances count from here on.
-LEAST_VARIANCE = 1e-6
 # What is left of a sum after its parts were taken off again, as a share of these.
 ROUNDING = 1e-5
 
@@ -41,9 +39,7 @@ class Hop(NamedTuple):
     hidden: Hidden | None = None
 
     @classmethod
-    def along(
-        cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None
-    ) -> Hop:
+    def along(cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None) -> Hop:
         """An operator that has every edge into its targets; self-loops say which source a target is."""
         edges = operator.structure
         own: Tensor | None = None
@@ -127,6 +123,7 @@ class Translations(Messages):
 
 
 def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+    table = table if table.shape[1] == x.shape[1] * x.shape[2] else table.repeat(1, x.shape[1])
     out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1))
     return out.view(-1, *x.shape[1:])
 
@@ -184,39 +181,34 @@ class PathLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.relations, self.messages = relations, messages
+        self.relations, self.messages, self.layer_norm = relations, messages, layer_norm
         self.deviation, self.degree_scaling, self.skip, self.dropout = deviation, degree_scaling, skip, dropout
         inputs = width * (1 + (1 + deviation) * (1 + degree_scaling))
         bound = inputs**-0.5
         self.weight = nn.Parameter(torch.empty(width, inputs).uniform_(-bound, bound, generator=generator))
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound, generator=generator))
-        self.norm = nn.LayerNorm(width) if layer_norm else None
+        # Of LayerNorm; without it they stand for nothing.
+        self.gain = nn.Parameter(torch.ones(width), requires_grad=layer_norm)
+        self.shift = nn.Parameter(torch.zeros(width), requires_grad=layer_norm)
 
     def forward(self, x: Tensor, query: Tensor, hop: Hop) -> Tensor:
         """x [sources, B, width], query [B, width] → [targets, B, width]."""
         table = self.relations(query)
         own = x if hop.own is None else x.index_select(0, hop.own)
-        degree = hop.degree.to(x.dtype)[:, None, None]
+        degree = hop.degree
         heard = self.messages(hop.operator, table, x)
         squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
         if hop.hidden is not None:
             heard, squares, degree = self._unheard(heard, squares, degree, table, x, hop)
-        parts = [own, heard]
-        if squares is not None:
-            parts.append((squares - heard.square()).clamp(min=LEAST_VARIANCE).sqrt())
-        if self.degree_scaling:
-            parts += [part * degree for part in parts[1:]]
-        alive = (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
-        out = F.linear(torch.cat(parts, dim=-1), self.weight.to(x.dtype), self.bias.to(x.dtype))
-        if self.norm is not None:
-            out = F.layer_norm(out, out.shape[-1:], self.norm.weight.to(x.dtype), self.norm.bias.to(x.dtype))
-        out = F.dropout(torch.relu(out), self.dropout, self.training) * alive
-        return own + out if self.skip else out
+        settings = UpdateSettings(
+            self.degree_scaling, self.layer_norm, self.skip, self.dropout if self.training else 0.0
+        )
+        return layer_update(own, heard, squares, degree, (self.weight, self.bias, self.gain, self.shift), settings)
 
     def _unheard(
         self, heard: Tensor, squares: Tensor | None, degree: Tensor, table: Tensor, x: Tensor, hop: Hop
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sums and degree factors [targets, B, …] as if hidden edges were not there: what they said is taken off."""
+        """Sums [targets, B, width] and degree factors [targets, B] as if hidden edges were not there: what they said is taken off."""
         assert hop.hidden is not None
         edge, question, share, unit = hop.hidden
         edges, operator = hop.operator.structure, hop.operator
@@ -234,5 +226,5 @@ class PathLayer(nn.Module):
             # Where nothing else was said, rounding must not pass for something.
             return torch.where((off != 0) & (rest.abs() <= ROUNDING * off.abs()), 0.0, rest)
 
-        remaining = degree + torch.log1p(-gone) / unit
+        remaining = degree[:, None] + torch.log1p(-gone.squeeze(-1)) / unit
         return without(heard, said), None if squares is None else without(squares, said.square()), remaining

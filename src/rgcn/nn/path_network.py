@@ -78,7 +78,9 @@ class PathNetwork(LinkNetwork):
         super().__init__()
         model, generator, edges = plan.model, plan.generator, plan.adjacency.structure
         if not (edges.has_inverse and edges.has_self_loops):
-            raise ConfigError("the encoder path walks edges both ways and hears itself: inverse and self_loops are true")
+            raise ConfigError(
+                "the encoder path walks edges both ways and hears itself: inverse and self_loops are true"
+            )
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
         self.query = nn.Parameter(torch.randn(2 * plan.num_relations, model.width, generator=generator))
         self.layers = nn.ModuleList(
@@ -99,7 +101,10 @@ class PathNetwork(LinkNetwork):
         def drawn(out: int, inputs: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(out, inputs).uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator))
 
-        self.hidden, self.hidden_bias = drawn(2 * model.width, 2 * model.width), nn.Parameter(torch.zeros(2 * model.width))
+        self.hidden, self.hidden_bias = (
+            drawn(2 * model.width, 2 * model.width),
+            nn.Parameter(torch.zeros(2 * model.width)),
+        )
         self.answer, self.answer_bias = drawn(1, 2 * model.width), nn.Parameter(torch.zeros(1))
         degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
         self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())

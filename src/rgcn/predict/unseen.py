@@ -6,7 +6,6 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote
 
 import numpy as np
 import torch
@@ -14,15 +13,14 @@ from numpy.typing import NDArray
 
 from rgcn.data import read
 from rgcn.data.node_tables import with_feature_file
-from rgcn.errors import DataError, UnknownNameError
+from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
-from rgcn.graph.interop.rdf_terms import BASE
+from rgcn.graph.shared_names import plain_name, relation_ids, some_names
 from rgcn.known import KnownTriples
 from rgcn.predict.opened import OpenModel
 from rgcn.tasks.extending import extended
 
 Number = TypeVar("Number", bound=np.generic)
-MOST_NAMED = 5
 
 
 def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path | None = None) -> OpenModel:
@@ -66,8 +64,8 @@ def joined(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -> Knowledge
     node_ids = np.full(new.num_nodes, -1, dtype=np.int64)
     for node in dict.fromkeys(told[:, [0, 2]].ravel().tolist()):
         node_ids[node] = _node_id(new, node, nodes)
-    relation_ids = _relation_ids(known.relations, new.relations, np.unique(told[:, 1]), source)
-    triples = np.stack([node_ids[told[:, 0]], relation_ids[told[:, 1]], node_ids[told[:, 2]]], axis=1)
+    relations = relation_ids(known.relations, new.relations, np.unique(told[:, 1]), source)
+    triples = np.stack([node_ids[told[:, 0]], relations[told[:, 1]], node_ids[told[:, 2]]], axis=1)
     triples = triples[np.sort(np.unique(triples, axis=0, return_index=True)[1])]  # each once, in their order
     sizes = {"num_nodes": len(nodes), "num_relations": known.num_relations}
     index = KnownTriples.of(torch.tensor(known.split_triples("train")), **sizes)
@@ -98,33 +96,8 @@ def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
         while name in nodes:
             name += "'"
     elif name not in nodes:
-        name = _plain(name, "node")
+        name = plain_name(name, "node")
     return nodes.setdefault(name, len(nodes))
-
-
-def _plain(name: str, kind: str) -> str:
-    """The plain name behind an IRI of our own making (`kg.to_rdf`), so that what was written can be read back."""
-    prefix = f"{BASE}{kind}:"
-    return unquote(name[len(prefix) :]) if name.startswith(prefix) else name
-
-
-def _relation_ids(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], source: str) -> NDArray[np.int64]:
-    """The known id of each relation that is used; -1 for the others."""
-    found, unknown = np.full(len(new), -1, dtype=np.int64), []
-    for number in used.tolist():
-        name = new[number] if new[number] in known else _plain(new[number], "relation")
-        if name in known:
-            found[number] = known[name]
-        else:
-            unknown.append(new[number])
-    if unknown:
-        first = UnknownNameError("relation", unknown[0], known)
-        more = f" ({len(unknown)} relations are unknown)" if len(unknown) > 1 else ""
-        raise DataError(
-            f"{source}: {first}{more} A model has weights for the relations it was trained with: take the other "
-            "triples out, or train anew with them"
-        )
-    return found
 
 
 def _grown(array: NDArray[Number] | None, by: int, value: int) -> NDArray[Number] | None:
@@ -139,19 +112,14 @@ def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | Non
         return graph
     if path is None:
         raise DataError(
-            f"the model reads features, and {_some(new)} {'have' if len(new) > 1 else 'has'} none: give a table of "
-            "them with --with-features (name, then numbers)"
+            f"the model reads features, and {some_names(new)} {'have' if len(new) > 1 else 'has'} none: give a table "
+            "of them with --with-features (name, then numbers)"
         )
     given = with_feature_file(replace(graph, features=None), path).features
     assert given is not None
     without = [name for node, name in enumerate(new, first_new) if not given[node].any()]
     if without:
-        warnings.warn(f"{path}: no features, or only zeros, for {_some(tuple(without))}", stacklevel=2)
+        warnings.warn(f"{path}: no features, or only zeros, for {some_names(without)}", stacklevel=2)
     if given.shape[1] != features.shape[1]:
         raise DataError(f"{path}: {given.shape[1]} features a node, where the model reads {features.shape[1]}")
     return replace(graph, features=np.concatenate([features[:first_new], given[first_new:]]))
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(map(repr, names[:MOST_NAMED])) + more

@@ -8,6 +8,7 @@ from typing import Any
 from rgcn.axis_tables import READERS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
+from rgcn.data.registry import named_or_read
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.runs.checkpoints import Checkpoints
@@ -93,10 +94,14 @@ def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto
     return model
 
 
-def evaluate(run: RunFolder, split: str | None = None, mirror: Path | None = None) -> dict[str, Any]:
+def evaluate(
+    run: RunFolder, split: str | None = None, mirror: Path | None = None, *, on: str | None = None, **options: Any
+) -> dict[str, Any]:
     """Metrics of a run's model on one split; as the task has them.
 
-    split: by default the test split, or validation while the run is not finished: the test split is for the end.
+    split    by default the test split, or validation while the run is not finished: the test split is for the end
+    on       another graph to measure on, a data set's name or a path, whose relations the model knows
+    options  of the model's own `evaluate`
     """
     if split is not None and split not in SPLITS:
         raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
@@ -105,4 +110,10 @@ def evaluate(run: RunFolder, split: str | None = None, mirror: Path | None = Non
     model = load_trained(run, mirror)
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
-    return {**head, "split": split, "metrics": model.evaluate(split=split)}
+    if on is not None:
+        why_not = model.cannot_move()
+        if why_not is not None:  # before a graph is read for nothing
+            raise DataError(f"{run.path}: {why_not}")
+        model = model.over(named_or_read(on, mirror=mirror))
+        head["on"] = model.graph_.name or on
+    return {**head, "split": split, "metrics": model.evaluate(split=split, **options)}

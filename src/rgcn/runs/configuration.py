@@ -141,6 +141,17 @@ def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -
             yield textwrap.indent(yaml.safe_dump({name: value}, allow_unicode=True), indent)
 
 
+def settings_called(name: str) -> list[str]:
+    """The keys of every setting of this name, in the order of the tasks.
+
+    >>> settings_called("epochs")
+    ['training.epochs']
+    """
+    kinds = [task_of(task).run_config.sections() for task in TASKS.names()]
+    found = (f"{section}.{name}" for kind in kinds for section, inner in kind.items() if name in inner.model_fields)
+    return list(dict.fromkeys(found))
+
+
 def run_schema(task: str | None = None) -> dict[str, Any]:
     """The JSON Schema of one task's runs, or of all, told apart by `task`: for editors that check and complete YAML.
 
@@ -302,4 +313,12 @@ def _find(name: str) -> tuple[Path, str]:
         if not (path / "config.yaml").is_file():
             raise ConfigError(f"{name}: this folder is no run, as it has no config.yaml")
         return path / "config.yaml", str(path / "config.yaml")
-    raise UnknownNameError("configuration", name, shipped)
+    unknown = UnknownNameError("configuration", name, shipped, _like(name, shipped))
+    unknown.args = (f"{unknown} `rgcn configs` lists all; a YAML file or the folder of a run will do too",)
+    raise unknown
+
+
+def _like(name: str, shipped: Collection[str]) -> list[str]:
+    """Names that are spelled like this one, or of which it is a part."""
+    parts = [known for known in shipped if name.lower() in known]
+    return close_matches(name, shipped) or sorted(parts, key=lambda known: not known.startswith(name))[:5]

@@ -122,7 +122,7 @@ class ShuffledEdges(EdgeSampler):
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
         number, word = self._batches, int(state[0])
         self._batches += 1
-        if self.num_triples < 2 * self.size:
+        if self.num_triples < max(1, 2 * self.size):
             out[:] = self._shuffled(word, number)[: self.size]
             return
         round_, place = divmod(number * self.size, self.num_triples)

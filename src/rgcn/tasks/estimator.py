@@ -316,6 +316,16 @@ class Estimator(ABC):
     def settle(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
         """Fit what is new, after the graph has grown from `known`; nothing that was trained changes."""
 
+    # -- another graph -----------------------------------------------------------------------------------
+
+    def cannot_move(self) -> str | None:
+        """Why it cannot answer over another graph that has the same relations (`over`); None where it can."""
+        return cannot_answer(self, "links")
+
+    def over(self, kg: KnowledgeGraph) -> Self:
+        """The same trained model over another graph, whose relations it knows."""
+        raise DataError(self.cannot_move())
+
     # -- keeping -----------------------------------------------------------------------------------------
 
     def save(self, folder: str) -> None:

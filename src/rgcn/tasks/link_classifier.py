@@ -48,9 +48,6 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             labels = with_validation(labels, self.training.validation, self.seed)
         return super().prepare(with_labels_as_triples(replace(kg, labels=labels)))
 
-    def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        return super().prepare(graph)  # which has its labels as triples already
-
     def _check_validation(self, kg: KnowledgeGraph) -> None:
         assert kg.labels is not None
         if not len(kg.labels.of("valid")[0]):

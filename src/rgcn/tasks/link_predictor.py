@@ -17,10 +17,12 @@ from rgcn.axis_tables import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.shared_names import with_relations
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.objectives import Objective, ObjectivePlan
+from rgcn.progress import progress
 from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
 from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
@@ -120,12 +122,15 @@ class LinkEstimator(Estimator):
         return {metric.name: figures[metric.name] for metric in self.task_().watched}
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
+        if self.training.evaluate_every is not None:
+            self._check_validation(kg)
+        return self.restore_saved(kg)
+
+    def restore_saved(self, kg: KnowledgeGraph) -> Self:
         if not len(kg.split_triples("train")):
             raise DataError("the graph has no training triples")
         if kg.num_nodes < 2:
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
-        if self.training.evaluate_every is not None:
-            self._check_validation(kg)
         adjacency, generator = self._begin(kg, "train")
         plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
         self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
@@ -181,7 +186,9 @@ class LinkEstimator(Estimator):
         return None
 
     def settle(self, known: KnowledgeGraph, steps: int) -> None:
-        """Fit the embeddings of new nodes to the triples that are new."""
+        """Fit the embeddings of new nodes to the triples that are new; nothing where nodes have none."""
+        if not self.network_.knows_nodes:
+            return
         graph, first_new = self.graph_, len(known)
         is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
         positives = on_device(graph.triples[first_new:][is_train[first_new:]], self.adjacency_.device)
@@ -229,13 +236,18 @@ class LinkPredictor(LinkEstimator):
         ties: Ties = "realistic",
         filtered: bool = True,
         memory_budget: int | None = None,
+        of: int | None = None,
+        show_progress: bool | None = False,
     ) -> dict[str, Any]:
         """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
+
+        of             also hits@10 among so many answers drawn at random (`RankCounts.hits_of`): hits@10_of_50
+        show_progress  draw a bar; None: where stderr is a terminal
 
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        return self.rank(kg, split, ties, filtered, memory_budget).as_dict(self.graph_.relations)
+        return self.rank(kg, split, ties, filtered, memory_budget, of, show_progress).as_dict(self.graph_.relations)
 
     def rank(
         self,
@@ -244,10 +256,18 @@ class LinkPredictor(LinkEstimator):
         ties: Ties = "realistic",
         filtered: bool = True,
         memory_budget: int | None = None,
+        of: int | None = None,
+        show_progress: bool | None = False,
     ) -> RankingReport:
         """The metrics behind `evaluate`, by relation number."""
-        ranks = self.ranks(kg, split, known=None if filtered else (), memory_budget=memory_budget)
-        return summarize(ranks, ties=ties, filtered=filtered)
+        asked, known = 2 * len((self.graph_ if kg is None else kg).split_triples(split)), None if filtered else ()
+        with progress("ranking", asked, "questions", show=show_progress) as meter:
+
+            def advance(answered: int) -> None:
+                meter.advance(answered - meter.done)
+
+            ranks = self.ranks(kg, split, known=known, memory_budget=memory_budget, on_progress=advance)
+        return summarize(ranks, ties=ties, filtered=filtered, of=of)
 
     def ranks(
         self,
@@ -266,7 +286,11 @@ class LinkPredictor(LinkEstimator):
         """
         graph = self.graph_ if kg is None else self._same_names(kg)
         if not _has(graph, split):
-            raise DataError(f"the graph has no {split} triples to rank")
+            splits = graph.statistics().triples_per_split
+            there = ", ".join(f"{number:,} {name}" for name, number in splits.items() if number)
+            raise DataError(
+                f"the graph has no {split} triples to rank; it has {there or f'{len(graph):,} without split'}"
+            )
         known = splits_up_to(split) if known is None else known
         scorer = self.scorer()
         return rank_triples(
@@ -282,8 +306,36 @@ class LinkPredictor(LinkEstimator):
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):
-            raise DataError("the graph has other nodes or relations than the one the predictor was fitted on")
+            raise DataError(
+                "the graph has other nodes or relations than the one the predictor was fitted on: `over(kg)` is the "
+                "model over another graph, where it can be"
+            )
         return kg
+
+    # -- another graph -----------------------------------------------------------------------------------
+
+    def cannot_move(self) -> str | None:
+        if not self.network_.knows_nodes:
+            return None
+        return (
+            f"{self.model.title} holds numbers for every node of the graph it was trained on, and none for those of "
+            "another. For new nodes beside the known ones there is `rgcn predict RUN --with FILE`; for another graph "
+            "train a model that holds nothing of nodes, such as `rgcn train path/lp-fb237-v1` makes"
+        )
+
+    def over(self, kg: KnowledgeGraph) -> Self:
+        """The same trained model, its weights shared, over another graph: its training triples are what is heard.
+
+        Relations are told by their names, and all must be known; nodes may be any. Probabilities are calibrated on the
+        other graph's validation triples. DataError for a model that holds something of its nodes.
+        """
+        why_not = self.cannot_move()
+        if why_not is not None:
+            raise DataError(why_not)
+        other = self.from_settings(self.get_params()).restore_saved(with_relations(kg, self.graph_.relations))
+        other.network_.load_state_dict(self.network_.state_dict(), assign=True)
+        other.network_.eval()
+        return other
 
     # -- asking ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,220 @@
+"""What a node becomes after a layer: x + ReLU(LayerNorm(W [x, a, …] + b)) where anything was heard, as one operation.
+
+As separate operations of PyTorch this reads and writes the states a dozen times, and keeps half of these for the
+gradient: more than the convolution itself. Here they are read once and written once, on a GPU (`triton_update`) by one
+kernel, elsewhere a few thousand rows at a time, which stay in the cache; the gradient computes what is between anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rgcn.kernels import dispatch
+
+# Deviations are square roots, whose slope has no bound at zero: variances count from here on.
+LEAST_VARIANCE = 1e-6
+EPSILON = 1e-5  # LayerNorm's
+CHUNK_ROWS = 4096
+
+Weights: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class UpdateSettings(NamedTuple):
+    """scaled: hear everything a second time, times the node's degree factor; norm, skip: as they say; dropout: share of
+    the output that is dropped, 0 when not training."""
+
+    scaled: bool = True
+    norm: bool = True
+    skip: bool = True
+    dropout: float = 0.0
+
+
+def layer_update(
+    own: Tensor,
+    heard: Tensor,
+    squares: Tensor | None,
+    degree: Tensor,
+    weights: Weights,
+    settings: UpdateSettings,
+) -> Tensor:
+    """own, heard and, for deviations, squares [nodes, B, d], degree [nodes] or [nodes, B] → [nodes, B, d].
+
+    weights  W [d, parts · d], b [d], LayerNorm's gain [d] and shift [d]
+
+    Differentiable in all but degree. A row that is zero in own and heard stays zero.
+    """
+    if torch.compiler.is_compiling() or dispatch.plain:
+        kept = _drawn(own, settings.dropout)
+        of_rows = degree.view(*degree.shape, *[1] * (own.ndim - degree.ndim))
+        return plain_update(own, heard, squares, of_rows, weights, settings, kept)
+    return _LayerUpdate.apply(settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def plain_update(
+    own: Tensor,
+    heard: Tensor,
+    squares: Tensor | None,
+    degree: Tensor,
+    weights: Weights,
+    settings: UpdateSettings,
+    kept: Tensor | None = None,
+) -> Tensor:
+    """The definition, in PyTorch's own operations, for rows [..., d]; degree [..., 1].
+
+    kept  bool like own: what dropout leaves
+    """
+    weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
+    z = F.linear(_inputs(own, heard, squares, degree, settings), weight, bias)
+    if settings.norm:
+        z = F.layer_norm(z, z.shape[-1:], gain, shift, EPSILON)
+    out = torch.relu(z) * _awake(own, heard)
+    out = out if kept is None else out * kept / (1.0 - settings.dropout)
+    return own + out if settings.skip else out
+
+
+def _inputs(own: Tensor, heard: Tensor, squares: Tensor | None, degree: Tensor, settings: UpdateSettings) -> Tensor:
+    """[own, heard, deviation, s heard, s deviation], as far as there are such."""
+    parts = [heard]
+    if squares is not None:
+        parts.append((squares - heard.square()).clamp(min=LEAST_VARIANCE).sqrt())
+    if settings.scaled:
+        parts += [part * degree for part in parts]
+    return torch.cat([own, *(part.to(own.dtype) for part in parts)], dim=-1)
+
+
+def _awake(own: Tensor, heard: Tensor) -> Tensor:
+    return (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
+
+
+def _drawn(like: Tensor, dropout: float) -> Tensor | None:
+    return torch.rand_like(like, dtype=torch.float32) >= dropout if dropout else None
+
+
+class _LayerUpdate(torch.autograd.Function):
+    """Keeps what went in, and nothing of what is between."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        settings: UpdateSettings,
+        own: Tensor,
+        heard: Tensor,
+        squares: Tensor | None,
+        degree: Tensor,
+        *weights: Tensor,
+    ) -> Tensor:
+        fused = _fused(own)
+        drawn = None
+        if settings.dropout:
+            # The kernel draws for itself, from a seed; here a number is drawn for each place.
+            on_gpu = fused is not None
+            drawn = torch.randint(2**31 - 1, (1,), device=own.device) if on_gpu else _drawn(own, settings.dropout)
+        ctx.settings = settings
+        ctx.save_for_backward(own, heard, squares, degree, drawn, *weights)
+        if fused is not None:
+            return fused.layer_update(own, heard, squares, degree, weights, drawn, settings)  # type: ignore[no-any-return]
+        out = torch.empty_like(own)
+        of_rows = out.view(-1, out.shape[-1])
+        for rows, given in _chunks(own, heard, squares, degree, drawn):
+            of_rows[rows] = plain_update(*given[:4], weights, settings, given[4])  # type: ignore[arg-type]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        own, heard, squares, degree, drawn, *weights = ctx.saved_tensors
+        fused, settings = _fused(own), ctx.settings
+        slope = slope.contiguous()
+        if fused is not None:
+            given = (own, heard, squares, degree, weights, drawn, settings, slope)
+            of_own, of_heard, of_squares, *of_weights = fused.layer_update_gradients(*given)
+        else:
+            of_own, of_heard, of_squares, *of_weights = _gradients(
+                own, heard, squares, degree, tuple(weights), drawn, settings, slope
+            )
+        return None, of_own, of_heard, of_squares, None, *of_weights
+
+
+def _fused(own: Tensor) -> Any:
+    """The GPU's kernels, where they take states like these; else None."""
+    width = own.shape[-1]
+    if own.device.type != "cuda" or width < 16 or width > 64 or width & (width - 1):
+        return None
+    kernels = dispatch.kernels_for(own)
+    return kernels if hasattr(kernels, "layer_update") else None
+
+
+def _chunks(own: Tensor, *others: Tensor | None) -> Iterator[tuple[slice, tuple[Tensor | None, ...]]]:
+    """(rows, what belongs to them) of [nodes, B, d], a few thousand rows at a time; a node's degree for each row."""
+    nodes, questions, width = own.shape
+    rows: list[Tensor | None] = []
+    for tensor in (own, *others):
+        if tensor is not None and tensor.ndim == 1:
+            tensor = tensor.repeat_interleave(questions).unsqueeze(1)
+        elif tensor is not None:
+            tensor = tensor.reshape(nodes * questions, -1)
+        rows.append(tensor)
+    for first in range(0, nodes * questions, CHUNK_ROWS):
+        part = slice(first, first + CHUNK_ROWS)
+        yield part, tuple(None if tensor is None else tensor[part] for tensor in rows)
+
+
+def _gradients(
+    own: Tensor,
+    heard: Tensor,
+    squares: Tensor | None,
+    degree: Tensor,
+    weights: tuple[Tensor, ...],
+    drawn: Tensor | None,
+    settings: UpdateSettings,
+    slope: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """Of own, heard, squares and the weights."""
+    weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
+    width, sums = own.shape[-1], [torch.zeros_like(tensor) for tensor in (weight, bias, gain, shift)]
+    of_own, of_heard = torch.empty_like(own), torch.empty_like(heard)
+    of_squares = None if squares is None else torch.empty_like(squares)
+    for rows, (x, a, square, s, kept, dy) in _chunks(own, heard, squares, degree, drawn, slope):
+        assert x is not None
+        assert a is not None
+        assert s is not None
+        assert dy is not None
+        inputs = _inputs(x, a, square, s, settings)
+        z = torch.addmm(bias, inputs, weight.T)
+        down = dy * _awake(x, a)
+        if kept is not None:
+            down.mul_(kept).div_(1.0 - settings.dropout)
+        if settings.norm:
+            y, mean, scale = torch.native_layer_norm(z, [width], gain, shift, EPSILON)
+            down.mul_(y > 0)
+            both = torch.ops.aten.native_layer_norm_backward(
+                down, z, [width], mean, scale, gain, shift, [True, True, True]
+            )
+            down, of_gain, of_shift = both
+            sums[2] += of_gain
+            sums[3] += of_shift
+        else:
+            down.mul_(z > 0)
+        sums[0].addmm_(down.T, inputs)
+        sums[1] += down.sum(0)
+        parts = list((down @ weight).split(width, dim=1))
+        of_own.view(-1, width)[rows] = parts[0] + dy if settings.skip else parts[0]
+        count = 1 if square is None else 2
+        slopes = parts[1 : 1 + count]
+        if settings.scaled:
+            slopes = [part + far * s for part, far in zip(slopes, parts[1 + count :], strict=True)]
+        if square is not None and of_squares is not None:
+            variance = square - a.square()
+            per_square = torch.where(
+                variance > LEAST_VARIANCE, slopes[1] / (2 * variance.clamp(LEAST_VARIANCE).sqrt()), 0.0
+            )
+            of_squares.view(-1, width)[rows] = per_square
+            slopes[0] = slopes[0] - 2 * a * per_square
+        of_heard.view(-1, width)[rows] = slopes[0]
+    return of_own, of_heard, of_squares, *(total.to(given.dtype) for total, given in zip(sums, weights, strict=True))
