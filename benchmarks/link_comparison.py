@@ -46,6 +46,7 @@ from rgcn.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.shared_names import with_relations
 from rgcn.known import KnownTriples, splits_up_to
 from rgcn.ranking import rank_triples, summarize
 from rgcn.runs import load_configuration, shipped_configurations
@@ -179,32 +180,19 @@ def rounded(figures: dict[str, Any]) -> dict[str, Any]:
 
 def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[str, Any]:
     """Figures of a split of the unseen graph, among its own nodes; why there are none where there are none."""
-    began, network = time.perf_counter(), model.network_
-    graph = with_relations_of(model.graph_, unseen)
-    if network.num_layers and network.source is None and not network.one_hot:
-        there = type(model).from_settings(model.get_params()).restore_saved(graph)
-        there.network_.load_state_dict(network.state_dict())
-        how, scorer = "as it is", there.scorer()
+    began, graph = time.perf_counter(), with_relations(unseen, model.graph_.relations)
+    if model.cannot_move() is None:
+        how, scorer = "as it is", model.over(graph).scorer()
     elif (why_not := model.cannot_extend()) is not None:
         return {"how": None, "why_not": why_not}
     else:
         larger = extended(model, joined(model.graph_, graph))
         how, scorer = "folded in", Among(larger.scorer(), torch.arange(model.graph_.num_nodes, larger.graph_.num_nodes))
     seconds = time.perf_counter() - began
-    asked, *known = (
-        torch.tensor(graph.split_triples(of), device=scorer.device) for of in (split, *splits_up_to(split))
-    )
-    index = KnownTriples.of(*known, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
-    figures = summarize(rank_triples(scorer, asked, index)).both.as_dict()
-    among = hits_of_drawn(scorer, asked)
-    return {"how": how, "seconds": round(seconds, 2), **rounded({**figures, f"hits@10_of_{DRAWN}": among})}
-
-
-def with_relations_of(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
-    """The unseen graph, its relations numbered as in the known one."""
-    triples = np.array(unseen.triples)
-    triples[:, 1] = known.relations.ids(unseen.relations)[triples[:, 1]]
-    return replace(unseen, triples=triples, relations=known.relations)
+    asked = torch.tensor(graph.split_triples(split), device=scorer.device)
+    known = KnownTriples.of_graph(graph, *splits_up_to(split), device=scorer.device)
+    figures = summarize(rank_triples(scorer, asked, known), of=DRAWN).both.as_dict()
+    return {"how": how, "seconds": round(seconds, 2), **rounded(figures)}
 
 
 def joined(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
@@ -235,21 +223,6 @@ class Among(Scorer):
         node, relation, for_objects = questions.to(self.device)
         nodes = self.nodes if candidates is None else self.nodes[candidates]
         return self.whole.scores(Questions(self.nodes[node], relation, for_objects), nodes)
-
-
-@torch.no_grad()
-def hits_of_drawn(scorer: Scorer, triples: torch.Tensor) -> float:
-    """Share of questions whose answer is among the best ten of itself and 50 drawn nodes; ties at the middle."""
-    subject, relation, object_ = triples.unbind(1)
-    generator, hits = torch.Generator().manual_seed(0), []
-    for given, answer, for_objects in ((subject, object_, True), (object_, subject, False)):
-        for part in torch.arange(len(triples)).split(256):
-            scores = scorer.scores(Questions(given[part], relation[part], for_objects))
-            own = scores.gather(1, answer[part, None])
-            drawn = torch.randint(scorer.num_nodes, (len(part), DRAWN), generator=generator).to(scores.device)
-            others = scores.gather(1, drawn)
-            hits.append((others > own).sum(1) + 0.5 * (others == own).sum(1) < 10)
-    return float(torch.cat(hits).double().mean())
 
 
 def in_a_line(run: dict[str, Any]) -> str:
