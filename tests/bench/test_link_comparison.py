@@ -47,6 +47,13 @@ def test_a_run_is_added_at_once_and_not_made_again(comparison, tmp_path):
     assert [each["call"] for each in content["runs"]] == [0, 0]
 
 
+def test_a_path_model_hears_the_new_graph(comparison, unseen):
+    settings = {"layers": 2, "width": 4, "epochs": 2, "batch_edges": 8, "objective": "softmax", "sampler": "shuffled"}
+    found = comparison.on_unseen(rgcn.LinkPredictor("path", **settings).fit(random_graph(4)), unseen, "test")
+    assert found["how"] == "as it is"
+    assert found["count"] == 2 * len(unseen.split_triples("test"))
+
+
 def test_popularity_counts_the_graph_it_is_asked_about(comparison, unseen):
     model = rgcn.LinkPredictor("popularity", epochs=1, edge_dropout=0.0).fit(random_graph(4))
     found = comparison.on_unseen(model, unseen, "test")
