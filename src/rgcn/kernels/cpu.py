@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.sparse import Pairs, SparsePattern
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+Result = TypeVar("Result")
 
 PIECES = 16
 # PyTorch's own sum is as fast as ours and runs on its own threads, but it takes a tenth of a millisecond to begin.
@@ -252,3 +254,15 @@ def _in_pieces(kernel: Callable[..., None], bounds: Array, work: int, *arguments
     kernel(*shares[0], bounds, *arguments)
     for other in others:
         other.result()
+
+
+def on_threads(work: Callable[[T], Result], items: Sequence[T]) -> list[Result]:
+    """[work(item) …], the items dealt to the threads in turn."""
+    with own_threads():
+        threads = min(_own.threads or 1, len(items))
+        if threads < 2:
+            return [work(item) for item in items]
+        pool = _pool(threads - 1, os.getpid())
+        others = [pool.submit(lambda mine: [work(item) for item in mine], items[i::threads]) for i in range(1, threads)]
+        shares = [[work(item) for item in items[::threads]], *(other.result() for other in others)]
+    return [shares[number % threads][number // threads] for number in range(len(items))]

@@ -7,6 +7,7 @@ CUDA graph. Tile sizes come from formulas, not from trials: trials would make ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 from triton import cdiv
 
-from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums
+from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
+from rgcn.kernels.layer_update import EPSILON, LEAST_VARIANCE, UpdateSettings
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
 
@@ -23,6 +25,10 @@ from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
 SCRATCH = 512 << 20
 # Numbers of a node's bases that one warp can hold in its registers.
 HELD = 2048
+# Programs that share the rows of an update: more would keep more partial sums of the weights' gradients.
+PROGRAMS = 528
+# Numbers of a row that one program takes, where rows are long.
+WIDE = 512
 # Of a matrix at least this large `tl.dot` makes good use, even if one side must be padded to its least size, 16.
 WORTH_A_DOT = 256
 
@@ -31,12 +37,22 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     return gather_product_sum(pattern, value, None, None, x)
 
 
+def exact_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
+    """`gather_product_sum`, not rounded to x's type."""
+    return gather_product_sum(pattern, value, index, left, x, _sum_type(x))
+
+
 def gather_product_sum(
-    pattern: SparsePattern, value: Tensor | None, index: Tensor | None, left: Tensor | None, x: Tensor
+    pattern: SparsePattern,
+    value: Tensor | None,
+    index: Tensor | None,
+    left: Tensor | None,
+    x: Tensor,
+    kind: torch.dtype | None = None,
 ) -> Tensor:
-    """Without index and left: `gather_sum`."""
+    """Without index and left: `gather_sum`. kind: type of the result, by default that of x."""
     width = x.shape[1]
-    out = x.new_empty(pattern.num_rows, width)
+    out = x.new_empty(pattern.num_rows, width, dtype=kind)
     if out.numel() == 0 or pattern.num_entries == 0:
         return out.zero_()
     x, pieces = x.contiguous(), pieces_of(pattern)
@@ -45,6 +61,8 @@ def gather_product_sum(
     # Measured on graphs of AM's shape: many short rows want many side by side, longer ones more entries in flight.
     short = pattern.num_entries < 2 * pattern.num_rows
     rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
+    if width >= WIDE:  # many questions side by side: a row fills the lanes by itself
+        block, rows, unroll, warps = min(WIDE, _power(width)), 1, 4, 2
     tensors = (
         pattern.column,
         x if value is None else value.contiguous(),
@@ -54,6 +72,7 @@ def gather_product_sum(
     )
     arguments = (*pieces[:4], *tensors, out, partial, len(pieces.row), pattern.num_rows)
     sizes = {"WIDTH": width, "ACC": _accumulator(out), "ROWS": rows, "BLOCK_W": block, "UNROLL": unroll}
+    sizes["LEFT_WIDTH"] = width if left is None else left.shape[1]
     which = {"HAS_VALUE": value is not None, "HAS_LEFT": left is not None}
     grid = (cdiv(len(pieces.row), rows), cdiv(width, block))
     _launch(triton_sums.gather_pieces, grid, out, *arguments, warps=warps, **sizes, **which)
@@ -219,6 +238,81 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
     sizes = {"KIND": _accumulator(scores), "BLOCK": block, "ANSWERS": 128}
     _launch(triton_ranks.count, (len(row),), out, scores, *indices, out, scores.stride(0), scores.shape[1], **sizes)
     return out
+
+
+def layer_update(
+    own: Tensor,
+    heard: Tensor,
+    squares: Tensor | None,
+    degree: Tensor,
+    weights: Sequence[Tensor],
+    seed: Tensor | None,
+    settings: UpdateSettings,
+) -> Tensor:
+    out = torch.empty_like(own)
+    if out.numel():
+        arguments, sizes = _update_arguments(own, heard, squares, degree, weights, seed, settings)
+        rows = own.numel() // own.shape[-1]
+        numbers = (rows, *_per_degree(own, degree), settings.dropout)
+        _launch(triton_update.update, (cdiv(rows, 128),), out, *arguments, out, *numbers, ROWS=128, **sizes)
+    return out
+
+
+def layer_update_gradients(
+    own: Tensor,
+    heard: Tensor,
+    squares: Tensor | None,
+    degree: Tensor,
+    weights: Sequence[Tensor],
+    seed: Tensor | None,
+    settings: UpdateSettings,
+    slope: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of own, heard, squares and the four weights."""
+    arguments, sizes = _update_arguments(own, heard, squares, degree, weights, seed, settings)
+    slopes = torch.empty_like(own), torch.empty_like(heard), torch.empty_like(heard if squares is None else squares)
+    rows, (out, inputs) = own.numel() // own.shape[-1], weights[0].shape
+    programs = min(PROGRAMS, max(1, cdiv(rows, 64)))
+    of_matrix = torch.zeros(programs, out, inputs, device=own.device)
+    of_vectors = torch.zeros(programs, 3, out, device=own.device)
+    numbers = (rows, *_per_degree(own, degree), settings.dropout, programs)
+    tensors = (*arguments, slope, *slopes, of_matrix, of_vectors)
+    _launch(triton_update.update_gradients, (programs,), own, *tensors, *numbers, ROWS=64, **sizes)
+    of_weights = of_matrix.sum(0), *of_vectors.sum(0).unbind()
+    found = (total.to(given.dtype) for total, given in zip(of_weights, weights, strict=True))
+    return slopes[0], slopes[1], None if squares is None else slopes[2], *found
+
+
+def _update_arguments(
+    own: Tensor,
+    heard: Tensor,
+    squares: Tensor | None,
+    degree: Tensor,
+    weights: Sequence[Tensor],
+    seed: Tensor | None,
+    settings: UpdateSettings,
+) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    weight, *vectors = weights
+    states = (own, heard, heard if squares is None else squares, degree.float())
+    tensors = (*states, weight.to(own.dtype), *(vector.float() for vector in vectors), degree if seed is None else seed)
+    sizes = {
+        "D": own.shape[-1],
+        "PARTS": weight.shape[1] // own.shape[-1],
+        "DEVIATION": squares is not None,
+        "SCALED": settings.scaled,
+        "NORM": settings.norm,
+        "SKIP": settings.skip,
+        "DROPS": seed is not None,
+        "LEAST": LEAST_VARIANCE,
+        "EPS": EPSILON,
+        "PRECISION": _precision(own),
+    }
+    return tuple(tensor.contiguous() for tensor in tensors), sizes
+
+
+def _per_degree(own: Tensor, degree: Tensor) -> tuple[int]:
+    """How many rows of states share a degree factor."""
+    return (own.numel() // own.shape[-1] // degree.numel(),)
 
 
 def pieces_of(pattern: SparsePattern) -> RowPieces:

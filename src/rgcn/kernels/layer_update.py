@@ -7,7 +7,7 @@ kernel, elsewhere a few thousand rows at a time, which stay in the cache; the gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -107,9 +107,12 @@ class _LayerUpdate(torch.autograd.Function):
         heard: Tensor,
         squares: Tensor | None,
         degree: Tensor,
-        *weights: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        gain: Tensor,
+        shift: Tensor,
     ) -> Tensor:
-        fused = _fused(own)
+        fused, weights = _fused(own), (weight, bias, gain, shift)
         drawn = None
         if settings.dropout:
             # The kernel draws for itself, from a seed; here a number is drawn for each place.
@@ -121,8 +124,11 @@ class _LayerUpdate(torch.autograd.Function):
             return fused.layer_update(own, heard, squares, degree, weights, drawn, settings)  # type: ignore[no-any-return]
         out = torch.empty_like(own)
         of_rows = out.view(-1, out.shape[-1])
-        for rows, given in _chunks(own, heard, squares, degree, drawn):
-            of_rows[rows] = plain_update(*given[:4], weights, settings, given[4])  # type: ignore[arg-type]
+
+        def fill(rows: slice, x: Tensor, a: Tensor, square: Tensor | None, s: Tensor, kept: Tensor | None) -> None:
+            of_rows[rows] = plain_update(x, a, square, s, weights, settings, kept)
+
+        _in_chunks(fill, own, heard, squares, degree, drawn)
         return out
 
     @staticmethod
@@ -150,19 +156,24 @@ def _fused(own: Tensor) -> Any:
     return kernels if hasattr(kernels, "layer_update") else None
 
 
-def _chunks(own: Tensor, *others: Tensor | None) -> Iterator[tuple[slice, tuple[Tensor | None, ...]]]:
-    """(rows, what belongs to them) of [nodes, B, d], a few thousand rows at a time; a node's degree for each row."""
-    nodes, questions, width = own.shape
-    rows: list[Tensor | None] = []
+def _in_chunks(work: Callable[..., Any], own: Tensor, *others: Tensor | None) -> list[Any]:
+    """work(rows, what belongs to them …) for [nodes, B, d], a few thousand rows at a time; what it returned, in order.
+
+    A chunk's operations are small: each is done by one thread, and the threads take chunks in turn.
+    """
+    nodes, questions = own.shape[:2]
+    of_rows: list[Tensor | None] = []
     for tensor in (own, *others):
-        if tensor is not None and tensor.ndim == 1:
-            tensor = tensor.repeat_interleave(questions).unsqueeze(1)
-        elif tensor is not None:
-            tensor = tensor.reshape(nodes * questions, -1)
-        rows.append(tensor)
-    for first in range(0, nodes * questions, CHUNK_ROWS):
-        part = slice(first, first + CHUNK_ROWS)
-        yield part, tuple(None if tensor is None else tensor[part] for tensor in rows)
+        if tensor is not None and tensor.ndim == 1:  # of the nodes
+            tensor = tensor.repeat_interleave(questions)
+        of_rows.append(None if tensor is None else tensor.reshape(nodes * questions, -1))
+    chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, nodes * questions, CHUNK_ROWS)]
+
+    def done(rows: slice) -> Any:
+        with torch.no_grad():  # which each thread has to say for itself
+            return work(rows, *(None if tensor is None else tensor[rows] for tensor in of_rows))
+
+    return dispatch.on_threads(done, chunks) if own.device.type == "cpu" else [done(rows) for rows in chunks]
 
 
 def _gradients(
@@ -177,33 +188,28 @@ def _gradients(
 ) -> tuple[Tensor | None, ...]:
     """Of own, heard, squares and the weights."""
     weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
-    width, sums = own.shape[-1], [torch.zeros_like(tensor) for tensor in (weight, bias, gain, shift)]
+    width = own.shape[-1]
     of_own, of_heard = torch.empty_like(own), torch.empty_like(heard)
     of_squares = None if squares is None else torch.empty_like(squares)
-    for rows, (x, a, square, s, kept, dy) in _chunks(own, heard, squares, degree, drawn, slope):
-        assert x is not None
-        assert a is not None
-        assert s is not None
-        assert dy is not None
+
+    def fill(
+        rows: slice, x: Tensor, a: Tensor, square: Tensor | None, s: Tensor, kept: Tensor | None, dy: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Writes what belongs to the rows; returns their share of the weights' gradients."""
         inputs = _inputs(x, a, square, s, settings)
         z = torch.addmm(bias, inputs, weight.T)
         down = dy * _awake(x, a)
         if kept is not None:
             down.mul_(kept).div_(1.0 - settings.dropout)
+        of_gain, of_shift = torch.zeros_like(gain), torch.zeros_like(shift)
         if settings.norm:
             y, mean, scale = torch.native_layer_norm(z, [width], gain, shift, EPSILON)
             down.mul_(y > 0)
-            both = torch.ops.aten.native_layer_norm_backward(
-                down, z, [width], mean, scale, gain, shift, [True, True, True]
-            )
-            down, of_gain, of_shift = both
-            sums[2] += of_gain
-            sums[3] += of_shift
+            given = (down, z, [width], mean, scale, gain, shift, [True, True, True])
+            down, of_gain, of_shift = torch.ops.aten.native_layer_norm_backward(*given)
         else:
             down.mul_(z > 0)
-        sums[0].addmm_(down.T, inputs)
-        sums[1] += down.sum(0)
-        parts = list((down @ weight).split(width, dim=1))
+        parts = list(torch.split(down @ weight, width, dim=1))
         of_own.view(-1, width)[rows] = parts[0] + dy if settings.skip else parts[0]
         count = 1 if square is None else 2
         slopes = parts[1 : 1 + count]
@@ -211,10 +217,14 @@ def _gradients(
             slopes = [part + far * s for part, far in zip(slopes, parts[1 + count :], strict=True)]
         if square is not None and of_squares is not None:
             variance = square - a.square()
-            per_square = torch.where(
-                variance > LEAST_VARIANCE, slopes[1] / (2 * variance.clamp(LEAST_VARIANCE).sqrt()), 0.0
-            )
-            of_squares.view(-1, width)[rows] = per_square
-            slopes[0] = slopes[0] - 2 * a * per_square
+            deviation = variance.clamp(min=LEAST_VARIANCE).sqrt()
+            of_square = torch.where(variance > LEAST_VARIANCE, slopes[1] / (2 * deviation), 0.0)
+            of_squares.view(-1, width)[rows] = of_square
+            slopes[0] = slopes[0] - 2 * a * of_square
         of_heard.view(-1, width)[rows] = slopes[0]
-    return of_own, of_heard, of_squares, *(total.to(given.dtype) for total, given in zip(sums, weights, strict=True))
+        return down.T @ inputs, down.sum(0), of_gain, of_shift
+
+    shares = _in_chunks(fill, own, heard, squares, degree, drawn, slope)
+    totals = [sum(share, start=torch.zeros_like(share[0])) for share in zip(*shares, strict=True)]
+    totals = totals or [torch.zeros_like(tensor) for tensor in weights]
+    return of_own, of_heard, of_squares, *(total.to(given.dtype) for total, given in zip(totals, weights, strict=True))

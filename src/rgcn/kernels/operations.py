@@ -208,20 +208,23 @@ def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
 
 
 def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale: bool, for_x: bool) -> Gradients:
-    (edges, _, remember), (value, scale, x) = ctx.words, ctx.saved_tensors
+    (edges, _, remember, _), (value, scale, x) = ctx.words, ctx.saved_tensors
+    gradient = gradient.to(x.dtype)
     return (
         _entry_product(edges, gradient, scale, x, value) if for_value else None,
         _scale_gradient(edges, remember, value, x, gradient, scale) if for_scale else None,
-        _scaled_sum(edges, "source", remember, value, scale, gradient) if for_x else None,
+        _scaled_sum(edges, "source", remember, False, value, scale, gradient) if for_x else None,
     )
 
 
 _scaled_sum = _operator(
-    "scaled_sum(str edges, str by, bool remember, Tensor? value, Tensor left, Tensor x)",
-    lambda edges, by, remember, value, left, x: primitives.gather_product_sum(
-        edges.seen_from(by), value, left, x, remember
+    "scaled_sum(str edges, str by, bool remember, bool exact, Tensor? value, Tensor left, Tensor x)",
+    lambda edges, by, remember, exact, value, left, x: primitives.gather_product_sum(
+        edges.seen_from(by), value, left, x, remember, exact
     ),
-    lambda edges, by, remember, value, left, x: x.new_empty(edges.size_of(by), x.shape[1]),
+    lambda edges, by, remember, exact, value, left, x: x.new_empty(
+        edges.size_of(by), x.shape[1], dtype=primitives.sum_type(x) if exact else x.dtype
+    ),
     _scaled_sum_gradients,
 )
 _scale_gradient = _operator(
@@ -238,18 +241,19 @@ _entry_product = _operator(
 )
 
 
-def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tensor) -> Tensor:
+def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tensor, *, exact: bool = False) -> Tensor:
     """out[t] = Σ_{edges e into t} value[e] · scale[relation[e]] ⊙ x[source[e]]: [targets, width]. Differentiable.
 
     value [edges] or None (all one), scale [relations, width], x [sources, width]. Where the vectors of several
     questions stand side by side in x, scale may be narrower, [relations, width / questions]: the same for each of them.
+    exact: of half precision, the sum as it was added up, in float32; else rounded to x's type.
     """
     if scale.shape[1] != x.shape[1] and (scale.shape[1] == 0 or x.shape[1] % scale.shape[1]):
         raise ValueError(
             f"The relations' table has {scale.shape[1]} columns, x has {x.shape[1]}. Give a table as wide as x, or as "
             "wide as one of several equal parts of it."
         )
-    return _scaled_sum(_word(edges), "target", not torch.compiler.is_compiling(), value, scale, x)
+    return _scaled_sum(_word(edges), "target", not torch.compiler.is_compiling(), exact, value, scale, x)
 
 
 # -- bases combined into pairs and, its transpose, pairs spread over bases ---------------------------------------

@@ -34,7 +34,12 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, remember
 
 
 def gather_product_sum(
-    view: tuple[SparsePattern, Tensor], value: Tensor | None, left: Tensor, x: Tensor, remember: bool = True
+    view: tuple[SparsePattern, Tensor],
+    value: Tensor | None,
+    left: Tensor,
+    x: Tensor,
+    remember: bool = True,
+    exact: bool = False,
 ) -> Tensor:
     """Σ value · left ⊙ x over the entries of each row; view: a pattern, and which row of `left` each entry takes.
 
@@ -43,8 +48,12 @@ def gather_product_sum(
     pattern, index = view
     wide = _wide(x)
     arranged = _arranged(pattern, value, wide, remember)
-    out: Tensor = kernels_for(wide).gather_product_sum(pattern, arranged, index, _beside(left, wide), wide)
-    return out if wide is x else out.to(x.dtype)
+    kernels, given = kernels_for(wide), (pattern, arranged, index, _beside(left, wide), wide)
+    if exact and wide.dtype in HALF and hasattr(kernels, "exact_product_sum"):
+        out: Tensor = kernels.exact_product_sum(*given)
+    else:
+        out = kernels.gather_product_sum(*given)
+    return out.to(sum_type(x) if exact else x.dtype)
 
 
 def gather_product_fold(
@@ -115,6 +124,11 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs, weight: Tensor) -> 
     with _as_given(x):
         out: Tensor = product_kernels(x, weight).grouped_outer(x, gradient, pairs)
     return out.to(weight.dtype)
+
+
+def sum_type(x: Tensor) -> torch.dtype:
+    """What sums of x are kept in before they are rounded."""
+    return torch.float32 if x.dtype in HALF else x.dtype
 
 
 def _wide(x: Tensor) -> Tensor:

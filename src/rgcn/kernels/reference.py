@@ -74,7 +74,7 @@ def repeated(table: Tensor, width: int) -> Tensor:
 
 def folded(rows: Tensor, width: int) -> Tensor:
     """The transpose of `repeated`: rows [n, repeats · width] → [n, width]."""
-    return rows if rows.shape[1] == width else rows.unflatten(1, (-1, width)).sum(1)
+    return rows if rows.shape[1] == width else rows.view(len(rows), -1, width).sum(1)
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ def gather_pieces(  # type: ignore[no-untyped-def]
     num_pieces,
     num_rows,
     WIDTH: tl.constexpr,
+    LEFT_WIDTH: tl.constexpr,
     HAS_VALUE: tl.constexpr,
     HAS_LEFT: tl.constexpr,
     ACC: tl.constexpr,
@@ -54,7 +55,8 @@ def gather_pieces(  # type: ignore[no-untyped-def]
             term = tl.load(x_ptr + column[:, None] * WIDTH + w[None, :], mask=here, other=0).to(ACC)
             if HAS_LEFT:
                 index = tl.load(index_ptr + e, mask=live, other=0).to(tl.int64)
-                term *= tl.load(left_ptr + index[:, None] * WIDTH + w[None, :], mask=here, other=0).to(ACC)
+                beside = index[:, None] * LEFT_WIDTH + (w % LEFT_WIDTH)[None, :]  # a narrow row repeats
+                term *= tl.load(left_ptr + beside, mask=here, other=0).to(ACC)
             if HAS_VALUE:
                 term *= tl.load(value_ptr + e, mask=live, other=0).to(ACC)[:, None]
             acc += term

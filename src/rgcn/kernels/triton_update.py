@@ -105,7 +105,7 @@ def update_gradients(  # type: ignore[no-untyped-def]
     gain_slope = tl.zeros([D], dtype=tl.float32)
     shift_slope = tl.zeros([D], dtype=tl.float32)
     for tile in range(program, (num_rows + ROWS - 1) // ROWS, num_programs):
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
         live = row < num_rows
         at, here = row[:, None] * D + column[None, :], live[:, None]
         own = tl.load(own_ptr + at, mask=here, other=0)

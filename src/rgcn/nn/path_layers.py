@@ -1,8 +1,8 @@
 """The layer of a path network: what an edge says, what a node makes of all it hears, and what it becomes.
 
 States are [nodes, questions, width]: B questions side by side, each with a convolution of its own over the same edges.
-In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled sum
-over it.
+In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled
+sum over it.
 
 A node that has heard nothing for a question is exactly zero and stays so: biases do not wake it. Whoever computes only
 the nodes that a question reaches gets the same answer.
@@ -79,8 +79,8 @@ class Messages(nn.Module, ABC):
     """
 
     @abstractmethod
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        """Σ over edges of weight · message."""
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        """Σ over edges of weight · message; exact: of half precision, in float32."""
 
     @abstractmethod
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
@@ -94,11 +94,11 @@ class Messages(nn.Module, ABC):
 class Products(Messages):
     """x_u ⊙ w_s, as DistMult does."""
 
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _scaled(operator, table, x)
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        return _scaled(operator, table, x, exact)
 
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _scaled(operator, table.square(), x.square())
+        return _scaled(operator, table.square(), x.square(), exact=True)
 
     def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
         return row * x
@@ -107,12 +107,12 @@ class Products(Messages):
 class Translations(Messages):
     """x_u + w_s, as TransE does; a node that has heard nothing says nothing."""
 
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _summed(operator, x) + _scaled(operator, table, self._speaks(x))
+    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        return _summed(operator, x) + _scaled(operator, table, self._speaks(x), exact)
 
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
         mixed = 2 * _scaled(operator, table, x)
-        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), self._speaks(x))
+        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), self._speaks(x), exact=True)
 
     def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
         return x + row * self._speaks(x)
@@ -122,9 +122,8 @@ class Translations(Messages):
         return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
 
 
-def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-    table = table if table.shape[1] == x.shape[1] * x.shape[2] else table.repeat(1, x.shape[1])
-    out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1))
+def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+    out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1), exact=exact)
     return out.view(-1, *x.shape[1:])
 
 
@@ -132,7 +131,7 @@ def _summed(operator: RelationalAdjacency, x: Tensor) -> Tensor:
     return gather_sum(operator.structure.pattern, operator.weight, x.flatten(1)).view(-1, *x.shape[1:])
 
 
-class RelationVectors(nn.Module):
+class RelationTable(nn.Module):
     """w_s of one layer, for relations, inverses and the self-loop: a vector each, whatever is asked."""
 
     def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
@@ -144,7 +143,7 @@ class RelationVectors(nn.Module):
         return self.vectors
 
 
-class AskedRelationVectors(RelationVectors):
+class AskedRelationTable(RelationTable):
     """w_s(q) = W_s q + b_s: a vector for each relation that depends on the relation asked for.
 
     A matrix for each relation: far more to learn, and to overfit, than a vector.
@@ -169,7 +168,7 @@ class PathLayer(nn.Module):
 
     def __init__(
         self,
-        relations: RelationVectors,
+        relations: RelationTable,
         messages: Messages,
         width: int,
         generator: torch.Generator,
@@ -196,7 +195,9 @@ class PathLayer(nn.Module):
         table = self.relations(query)
         own = x if hop.own is None else x.index_select(0, hop.own)
         degree = hop.degree
-        heard = self.messages(hop.operator, table, x)
+        # The difference of two moments needs more digits than half precision has.
+        table = table.to(x.dtype)
+        heard = self.messages(hop.operator, table, x, exact=self.deviation)
         squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
         if hop.hidden is not None:
             heard, squares, degree = self._unheard(heard, squares, degree, table, x, hop)
@@ -208,7 +209,7 @@ class PathLayer(nn.Module):
     def _unheard(
         self, heard: Tensor, squares: Tensor | None, degree: Tensor, table: Tensor, x: Tensor, hop: Hop
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sums [targets, B, width] and degree factors [targets, B] as if hidden edges were not there: what they said is taken off."""
+        """Sums [targets, B, width] and degree factors [targets, B] less what hidden edges brought to them."""
         assert hop.hidden is not None
         edge, question, share, unit = hop.hidden
         edges, operator = hop.operator.structure, hop.operator

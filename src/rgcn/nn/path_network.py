@@ -1,4 +1,4 @@
-"""A network without a node table: every question starts a convolution of its own, and what reaches a node is its answer."""
+"""A network without a node table: every question starts a convolution of its own, and answers are what it reaches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
 from rgcn.nn.path_layers import (
-    AskedRelationVectors,
+    AskedRelationTable,
     Hidden,
     Hop,
     PathLayer,
     Products,
-    RelationVectors,
+    RelationTable,
     Translations,
 )
 from rgcn.nn.reached import reached_hops
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
 
 MESSAGES = {"multiply": Products, "add": Translations}
-RELATIONS = {"own": RelationVectors, "question": AskedRelationVectors}
+RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
 # Questions of one convolution when answering, and the bytes that its states may take.
 MOST_AT_ONCE, STATES = 64, 1 << 30
 
@@ -54,7 +54,7 @@ class PathEncoder(Encoder):
             "node it is about; no node has a vector of its own"
         )
         summed = "mean and deviation" if model.deviation else "sum"
-        messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, weights normalized by {model.normalization}"
+        messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, normalized by {model.normalization}"
         limits = (f"A node more than {count(model.layers, 'hop')} away from the one asked about is never told apart.",)
         return Description({"Architecture": architecture, "Messages": messages}, limits)
 
@@ -78,9 +78,7 @@ class PathNetwork(LinkNetwork):
         super().__init__()
         model, generator, edges = plan.model, plan.generator, plan.adjacency.structure
         if not (edges.has_inverse and edges.has_self_loops):
-            raise ConfigError(
-                "the encoder path walks edges both ways and hears itself: inverse and self_loops are true"
-            )
+            raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
         self.query = nn.Parameter(torch.randn(2 * plan.num_relations, model.width, generator=generator))
         self.layers = nn.ModuleList(
@@ -127,7 +125,7 @@ class PathNetwork(LinkNetwork):
 
     def scored(self, x: Tensor, query: Tensor) -> Tensor:
         """[B, n]: what states [n, B, width] say of their nodes."""
-        of_state, of_query = self.hidden.to(x.dtype).split(self.width, dim=1)
+        of_state, of_query = torch.split(self.hidden.to(x.dtype), self.width, dim=1)
         inside = F.linear(query.to(x.dtype), of_query, self.hidden_bias.to(x.dtype))
         inside = torch.relu(F.linear(x, of_state) + inside)
         return F.linear(inside, self.answer.to(x.dtype), self.answer_bias.to(x.dtype)).squeeze(-1).T.to(query.dtype)
@@ -147,6 +145,12 @@ class PathNetwork(LinkNetwork):
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
     ) -> BatchScores:
         subject, relation, object_ = positives.unbind(1)
+        if negatives.one_sided:  # then one question a triple is enough
+            heads = negatives.is_head.view(len(positives), -1)[:, 0]
+            node, answer = torch.where(heads, object_, subject), torch.where(heads, subject, object_)
+            scores = self.score_nodes(adjacency, Questions(node, relation, ~heads))
+            drawn = scores.gather(1, negatives.node.view(len(positives), -1)).flatten()
+            return BatchScores(scores.gather(1, answer[:, None]).squeeze(1), drawn, scores.new_zeros(()))
         objects = self.score_nodes(adjacency, Questions(subject, relation))
         subjects = self.score_nodes(adjacency, Questions(object_, relation, False))
         both = torch.stack([objects, subjects])

@@ -44,8 +44,9 @@ def reached_hops(whole: Hop, start: Tensor, num_layers: int) -> tuple[list[Hop],
         edge = torch.sort(numbers[entry]).values.long()
         reached, target = torch.unique_consecutive(edges.target[edge], return_inverse=True)
         source = torch.searchsorted(reached, edges.source[edge])  # self-loops make every source a target
-        size = {"num_targets": len(reached), "num_sources": len(reached)}
-        structure = replace(edges.selected(edge), target=target, source=source, **size)
+        size = len(reached)
+        picked = edges.selected(edge)
+        structure = replace(picked, target=target, source=source, num_targets=size, num_sources=size)
         part = replace(operator, structure=structure, raw=operator.raw[edge], weight=operator.weight[edge])
         hops.append(Hop(part, None, whole.degree[reached]))
         nodes.append(reached)
