@@ -19,6 +19,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.scoring import Questions
 
 SVG = "{http://www.w3.org/2000/svg}"
+COMPARING = [method for method in METHODS if method != "paths"]  # of networks that compare vectors of nodes
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def linking(tmp_path_factory):
     return opened(predictor(layers=2, epochs=20), tmp_path_factory.mktemp("links"))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARING)
 def test_a_class_is_explained(reading, method):
     why = explain_class(reading, reading.node("p3"), method=method, edges=4, draws=5)
     assert why.title == "Why reader1 for p3?"
@@ -64,7 +65,7 @@ def test_a_path_is_a_sentence_whose_arrows_run_as_the_triples_do(reading):
     assert any("p3 —reads→ book1 ←reads— p" in path.text for path in why.paths)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARING)
 def test_a_link_is_explained_and_its_own_triple_is_marked(linking, method):
     ids = linking.node("n0"), linking.relation("next"), linking.node("n1")
     why = explain_link(linking, *ids, method=method, edges=50, draws=3)
@@ -133,7 +134,7 @@ def test_subject_and_object_may_be_the_same(linking):
 PAIRS = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "d"), ("e", "r", "c")])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARING)
 def test_the_only_triple_in_reach_is_the_one_asked_about(tmp_path, method):
     known = opened(predictor(graph=PAIRS), tmp_path)
     why = explain_link(known, known.node("a"), 0, known.node("b"), method=method, draws=1)
@@ -292,7 +293,7 @@ def check_written(why):
     assert (why.considered, why.edges, why.neighbors, why.paths) == (0, (), (), ())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARING)
 @pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
 @pytest.mark.parametrize("inverse", [True, False])
 def test_a_node_that_hears_nothing_is_explained_too(tmp_path, model, inverse, method):
@@ -310,7 +311,7 @@ def test_a_node_that_hears_nothing_is_explained_too(tmp_path, model, inverse, me
             assert "does not hear the node itself: any such node has this answer" in why.as_text()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARING)
 @pytest.mark.parametrize("model", ["rgcn", "c-rgcn"])
 def test_two_nodes_that_hear_nothing_are_explained_too(tmp_path, model, method):
     known = opened(predictor(model, PAIRS, layers=2, inverse=False, **DEAF), tmp_path)
@@ -376,14 +377,14 @@ def test_hostile_names_stay_text(tmp_path):
 def test_what_cannot_be_explained_is_refused_in_words(reading, linking, tmp_path):
     plain = opened(predictor("distmult", neighbors_graph()), tmp_path)
     assert methods_of(plain) == ()
-    assert methods_of(reading) == methods_of(linking) == METHODS
+    assert methods_of(reading) == methods_of(linking) == tuple(COMPARING)
     with pytest.raises(DataError, match="distmult has no message passing"):
         explain_link(plain, 0, 0, 1)
     with pytest.raises(DataError, match="predicts links"):
         explain_class(linking, 0)
     with pytest.raises(DataError, match="classifies nodes"):
         explain_link(reading, 0, 0, 1)
-    with pytest.raises(ConfigError, match="integrated-gradients and edge-mask"):
+    with pytest.raises(ConfigError, match="paths, integrated-gradients, edge-mask"):
         explain_class(reading, 0, method="magic")
     for wrong in ({"edges": 0}, {"draws": 0}, {"edges": 10**6}):
         with pytest.raises(ConfigError, match="lies in 1"):

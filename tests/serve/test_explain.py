@@ -18,7 +18,7 @@ NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS[1:])
 def test_why_a_class(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)

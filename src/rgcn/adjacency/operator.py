@@ -298,6 +298,40 @@ class ReceptiveField:
         return cls(tuple(reversed(layers)), wanted, nodes)
 
     @classmethod
+    def of_walks(
+        cls, adjacency: RelationalAdjacency, start: int, ends: Tensor, num_layers: int, only_reached: bool = True
+    ) -> ReceptiveField:
+        """What walks of at most L edges from `start` to `ends` must hear; not only_reached: walks from anywhere.
+
+        All layers are over the same nodes, ascending, each with its self-loop: a walk may stay where it is. Other edges
+        lead into nodes that such a walk passes after the layer, and all of these are there but those of raw weight 0:
+        no weight changes, and degrees are those of the whole graph.
+        """
+        structure, heard = adjacency.structure, adjacency.raw != 0
+        source, target = structure.source[heard], structure.target[heard]
+        none = torch.zeros(adjacency.num_sources, dtype=torch.bool, device=adjacency.device)
+        begins, wanted = none.index_fill(0, ends.new_tensor([start]), True), none.index_fill(0, ends, True)
+        reached, needed = [begins if only_reached else ~none], [wanted]
+        for _ in range(num_layers):
+            reached.append(reached[-1].index_fill(0, target[reached[-1][source]], True))
+            needed.append(needed[-1].index_fill(0, source[needed[-1][target]], True))
+        passed = [after & left for after, left in zip(reached[1:], needed[-2::-1], strict=True)]
+        chosen = [heard & nodes[structure.target] for nodes in passed]
+        used = begins | wanted
+        for passing in chosen:
+            used[structure.source[passing]] = used[structure.target[passing]] = True
+        place, count = torch.cumsum(used, 0) - 1, int(used.sum())
+        loops, layers = (structure.direction == 2) & used[structure.target], []
+        for passing in chosen:
+            edges = torch.nonzero(passing | loops).squeeze(1)
+            part = structure.selected(edges)
+            target, source = place[part.target], place[part.source]
+            part = replace(part, target=target, source=source, num_targets=count, num_sources=count)
+            layers.append(replace(adjacency, structure=part, raw=adjacency.raw[edges], weight=adjacency.weight[edges]))
+        nodes = torch.nonzero(used).squeeze(1)
+        return cls(tuple(layers), nodes, nodes)
+
+    @classmethod
     def whole(cls, adjacency: RelationalAdjacency, num_layers: int) -> ReceptiveField:
         """Every node, in every layer."""
         nodes = torch.arange(adjacency.num_sources, device=adjacency.device)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rgcn.cli import options
 from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+from rgcn.errors import ConfigError
 
 SEED = option("Every random choice follows from it.")
 RUN = argument("Folder of a run; `rgcn runs` lists them.")
@@ -25,7 +26,9 @@ ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a r
 # Choices on the command line.
 HeldOut = Enum("HeldOut", {"test": "test", "valid": "valid"})
 KnownChoice = Enum("KnownChoice", {"mark": "mark", "drop": "drop"})
-MethodName = Enum("MethodName", {"integrated_gradients": "integrated-gradients", "edge_mask": "edge-mask"})
+MethodName = Enum(
+    "MethodName", {"paths": "paths", "integrated_gradients": "integrated-gradients", "edge_mask": "edge-mask"}
+)
 MapName = Enum("MapName", {"tsne": "tsne", "umap": "umap", "pca": "pca"})
 SplitName = Enum("SplitName", {"train": "train", "valid": "valid", "test": "test"})
 
@@ -134,6 +137,14 @@ class AskingOptions(OpeningOptions):
         "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
     )
 
+    def new_nodes(self) -> dict[str, Any]:
+        """As arguments of `rgcn.predict.unseen.with_new_triples`; empty where there are none."""
+        if self.new_triples is not None:
+            return {"path": self.new_triples, "features": self.new_features}
+        if self.new_features is not None:
+            raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+        return {}
+
 
 class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
@@ -196,7 +207,10 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
 
 
 class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
-    """Say which triples decided a node's class or make a triple likely, and whether that holds."""
+    """Say which triples decided a node's class or make a triple likely, and whether that holds.
+
+    A model that walks from the asked node to the answer is explained by its best paths, the asked triple hidden.
+    """
 
     run: Path = RUN
     node: str | None = argument("A node, by name or title: why is it of its class?", None)
@@ -204,7 +218,9 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     subject: str | None = option("With --relation and --object: why this triple?")
     relation: str | None = option("See --subject.")
     object: str | None = option("See --subject.")
-    method: MethodName = option("How importances are found.", default=MethodName.integrated_gradients)
+    method: MethodName | None = option(
+        "How importances are found; by default paths where the model walks along them, else integrated-gradients."
+    )
     edges: int = option("How many triples to name.", default=10, min=1, max=1000)
     draws: int = option("Random choices of as many triples, to compare with.", default=20, min=1, max=1000)
     seed: int = option("Decides these choices.", default=0, min=0)
@@ -254,7 +270,7 @@ class LimitOptions(Options):
     stopping: float = _limit("--grace", 10.0, "Seconds to finish requests when asked to stop.", 0, 3600)
 
 
-class ServeCommand(Command, OpeningOptions, LimitOptions, name="serve", calls="serve:serve"):
+class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="serve:serve"):
     """Serve trained models over HTTP: an API, and a page to look around and ask why.
 
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.

@@ -52,12 +52,11 @@ Rows = list[dict[str, Any]]
 
 def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
     """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
-    if asked.new_features is not None and asked.new_triples is None:
-        raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+    new = asked.new_nodes()
     opened = open_model(run, **asked.opening())
-    if asked.new_triples is None:
+    if not new:
         return opened
-    larger = with_new_triples(opened, asked.new_triples, asked.new_features)
+    larger = with_new_triples(opened, **new)
     if not quiet:  # a known node with a slip in its name is a new node: the number shows it
         names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
         more = ", ..." if len(larger.new_nodes) > 5 else ""
@@ -322,7 +321,8 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
 def explain(asked: ExplainCommand) -> None:
     _check_explained(asked)
     opened = opened_run(asked.run, asked)
-    how: dict[str, Any] = {"method": asked.method.value, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    method = None if asked.method is None else asked.method.value
+    how: dict[str, Any] = {"method": method, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
     if asked.node is not None:
         opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
         number = None if asked.class_ is None else opened.class_(asked.class_)

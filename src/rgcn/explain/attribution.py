@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -37,10 +37,16 @@ class Attribution:
             np.add.at(total, place.cpu().numpy(), importance)
         return total[:-1]
 
-    def supporting(self, most: int) -> NDArray[np.int64]:
-        """Places of the triples that speak for the answer, most important first."""
-        order = np.argsort(-self.triples, kind="stable")[:most]
-        return order[self.triples[order] > 0]
+    def supporting(self, most: int, along: Sequence[Path] = ()) -> NDArray[np.int64]:
+        """Places of the triples that speak for the answer, most important first.
+
+        along: paths whose triples are chosen before others, the best path's first.
+        """
+        order = np.argsort(-self.triples, kind="stable")
+        on_paths = [place for path in along for place in path.triples]
+        chosen = list(dict.fromkeys([*on_paths, *order[: most + len(on_paths)].tolist()]))
+        first = [place for place in chosen if self.triples[place] > 0][:most]
+        return order[np.isin(order, first)]
 
     def opposing(self, most: int) -> NDArray[np.int64]:
         """Places of the triples that speak against it, likewise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from rgcn.answers.by_example import is_ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution, Path, edge_mask, integrated_gradients, paths_between, paths_from
+from rgcn.explain.best_paths import best_paths, gradients
 from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step
 from rgcn.explain.fidelity import fidelity
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, frozen
@@ -19,9 +21,10 @@ from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel
 from rgcn.tasks.estimator import Estimator
 
-Method = Literal["integrated-gradients", "edge-mask"]
+Method = Literal["paths", "integrated-gradients", "edge-mask"]
 METHODS: tuple[str, ...] = get_args(Method)
 _FIND: dict[str, Callable[[Question], Attribution]] = {
+    "paths": gradients,
     "integrated-gradients": integrated_gradients,
     "edge-mask": edge_mask,
 }
@@ -32,8 +35,13 @@ AGAINST, NEIGHBORS, PATHS = 5, 10, 8
 
 
 def methods_of(opened: OpenModel) -> tuple[str, ...]:
-    """The methods that can explain a model's answers; none where it passes no messages."""
-    return METHODS if opened.model.num_layers_ else ()
+    """The methods that can explain a model's answers, the one to begin with first; none where it passes no messages.
+
+    Paths lead from the asked node to the answer: only networks that walk so, and hide what is asked, have them.
+    """
+    if not opened.model.num_layers_:
+        return ()
+    return METHODS if opened.model.hides_asked_ else METHODS[1:]
 
 
 def explain_class(
@@ -41,13 +49,14 @@ def explain_class(
     node: int,
     class_: int | None = None,
     *,
-    method: str = "integrated-gradients",
+    method: str | None = None,
     edges: int = EDGES,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Explanation:
     """Which triples made a node this class, or the predicted one where none is given.
 
+    method one of `methods_of`, the first of them where none is given
     edges  how many triples to name
     draws  random choices of as many, to compare with; `seed` decides which
 
@@ -61,13 +70,16 @@ def explain_class(
     ('Why Europe for Switzerland?', 3)
     """
     opened.must_answer("classes")
-    model = _hearing(opened, method, edges, draws)
+    model, method = _hearing(opened, method, edges, draws)
     _check_number("node", node, opened.graph.num_nodes)
-    network, reach = frozen(model.network_), _reach(model, model.class_asked(node))
+    network, links = frozen(model.network_), model.class_links(node)
+    reach = _reach(model, model.class_asked(node), links)
     with torch.no_grad():
         predicted = int(model.class_heard(network, reach.field, node)[0].argmax())
     asked = predicted if class_ is None else class_
     _check_number("class", asked, len(model.classes_))
+    if reach.walk is not None:
+        reach = replace(reach, walk=(node, links[asked][2]))
     question = ClassQuestion(reach, opened.calibration, model, network, node, asked)
     about = {
         "kind": "class",
@@ -84,7 +96,7 @@ def explain_link(
     relation: int,
     object: int,
     *,
-    method: str = "integrated-gradients",
+    method: str | None = None,
     edges: int = EDGES,
     draws: int = DRAWS,
     seed: int = 0,
@@ -101,11 +113,11 @@ def explain_link(
     'Why Peru —borders→ Bolivia?'
     """
     opened.must_answer("links")
-    model = _hearing(opened, method, edges, draws)
+    model, method = _hearing(opened, method, edges, draws)
     for node in (subject, object):
         _check_number("node", node, opened.graph.num_nodes)
     _check_number("relation", relation, opened.graph.num_relations)
-    reach = _reach(model, [subject, object])
+    reach = _reach(model, [subject, object], [(subject, relation, object)])
     question = LinkQuestion(reach, opened.calibration, frozen(model.network_), subject, relation, object)
     about = {
         "kind": "link",
@@ -134,12 +146,16 @@ def _explained(
     """itself: the place in reach of the triple that is asked about, where it is there."""
     found, reach, calibration = _FIND[method](question), question.reach, opened.calibration
     by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
-    named, against = found.supporting(edges), found.opposing(AGAINST)
-    measured = fidelity(question, named, draws, seed, by_score)
     paths = []
-    if isinstance(question, LinkQuestion):
+    if reach.walk is not None:
+        paths = best_paths(found, *reach.walk, max(PATHS, edges))
+    elif isinstance(question, LinkQuestion):
         paths = paths_between(found, question.subject, question.object, itself, PATHS)
-    paths += paths_from(found, PATHS - len(paths))
+    if reach.walk is None:
+        paths += paths_from(found, PATHS - len(paths))
+    along = paths if method == "paths" else []
+    named, against = found.supporting(edges, along), found.opposing(AGAINST)
+    measured = fidelity(question, named, draws, seed, by_score)
     with torch.no_grad():
         output = question.output(reach.field)
     total = float(np.abs(found.triples).sum()) or 1.0
@@ -171,12 +187,14 @@ def _explained(
         score=float(question.score(output)),
         own_share=found.own_share,
         ruled_out=ruled_out,
+        hidden=reach.hidden,
+        walked=reach.walk is not None,
         added=tuple(opened.describe(node) for node in reach.asked if node in opened.new_nodes),
         edges=explained_edges(named),
         against=explained_edges(against),
         connections=explained_edges(found.connections(np.concatenate([named, against]))),
         neighbors=_neighbors(opened, found),
-        paths=tuple(map(explained_path, paths)),
+        paths=tuple(map(explained_path, paths[:PATHS])),
         fidelity=measured,
         considered=len(reach),
     )
@@ -192,10 +210,10 @@ def _neighbors(opened: OpenModel, found: Attribution) -> tuple[ExplainedNeighbor
     )
 
 
-def _hearing(opened: OpenModel, method: str, edges: int, draws: int) -> Estimator:
-    """The model, which must hear messages for triples to decide anything."""
-    if method not in METHODS:
-        raise ConfigError(f"unknown method {method!r}; there are {' and '.join(METHODS)}")
+def _hearing(opened: OpenModel, method: str | None, edges: int, draws: int) -> tuple[Estimator, str]:
+    """The model, which must hear messages for triples to decide anything, and the method."""
+    if method is not None and method not in METHODS:
+        raise ConfigError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
     for name, value, most in (("edges", edges, MOST_EDGES), ("draws", draws, MOST_DRAWS)):
         if not 1 <= value <= most:
             raise ConfigError(f"{name} lies in 1..{most}, not {value}")
@@ -205,7 +223,13 @@ def _hearing(opened: OpenModel, method: str, edges: int, draws: int) -> Estimato
             f"{model.model.title} has no message passing: no triple decides its answers, only what it learned about "
             "the nodes; explain a run of rgcn or c-rgcn instead"
         )
-    return model
+    possible = methods_of(opened)
+    if method is not None and method not in possible:
+        raise DataError(
+            f"{model.model.title} compares nodes and walks no paths from one to the other: take "
+            f"{' or '.join(possible)} as the method"
+        )
+    return model, method or possible[0]
 
 
 def _check_number(kind: str, number: int, size: int) -> None:
@@ -213,5 +237,8 @@ def _check_number(kind: str, number: int, size: int) -> None:
         raise DataError(f"there is no {kind} {number}: {kind} numbers lie in 0..{size - 1}")
 
 
-def _reach(model: Estimator, asked: list[int]) -> Reach:
+def _reach(model: Estimator, asked: list[int], links: list[tuple[int, int, int]]) -> Reach:
+    """links: the triples asked about, which a network that walks must not hear."""
+    if model.hides_asked_:
+        return Reach.walking(model, links)
     return Reach.of(model.adjacency_, model.message_triples_, asked, model.num_layers_)

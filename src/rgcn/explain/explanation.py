@@ -19,7 +19,9 @@ SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
 METHOD_WORDS = {
     "integrated-gradients": "integrated gradients over the graph's edges",
     "edge-mask": "a learned mask over the graph's triples",
+    "paths": "gradients along the paths to it",
 }
+PATH_WORDS = {True: "The paths that made it, best first:", False: "Paths:"}
 
 
 def arrow(relation: Named, forward: bool) -> str:
@@ -108,6 +110,8 @@ class Explanation:
     score: float  # the network's own number: a logit, or a triple's score
     own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
     ruled_out: bool  # whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
+    hidden: bool  # whether the triple itself is known, and was hidden while asking
+    walked: bool  # whether the network walked from the asked node to the answer: paths are its ways there, best first
     added: tuple[Named, ...]  # asked nodes that were added after training
     edges: tuple[ExplainedEdge, ...]  # triples that speak for the answer, most important first
     against: tuple[ExplainedEdge, ...]  # triples that speak against it, likewise
@@ -150,21 +154,27 @@ class Explanation:
         against, neighbors = self.against[:SHOWN_AGAINST], self.neighbors[:SHOWN_NEIGHBORS]
         loudest = max((edge.share for edge in (*self.edges, *self.against)), default=1.0)
         loudest_neighbor = max((one.share for one in neighbors), default=1.0)
+        paths = {PATH_WORDS[self.walked]: [f"  {path.text}" for path in self.paths[:SHOWN_PATHS]]}
         parts = {
+            **(paths if self.walked else {}),  # first, where they made the answer; a key keeps its first place
             "What speaks for it:": [_line(edge, loudest) for edge in self.edges],
             "What speaks against it:": [_line(edge, loudest) for edge in against],
             "Neighbors that mattered:": [_line(one, loudest_neighbor) for one in neighbors],
-            "Paths:": [f"  {path.text}" for path in self.paths[:SHOWN_PATHS]],
+            **paths,
             "Does it hold?": [f"  {sentence}." for sentence in _sentences(self)],
         }
         written = ["\n".join([heading, *lines]) for heading, lines in parts.items() if lines]
         return "\n\n".join(["\n".join([self.title, *_answer(self)]), *written]) + "\n"
 
     def as_svg(self, alone: bool = False) -> Markup:
-        """The triples as a drawing, to be set into a page whose colors it takes; `alone`: its own colors, on white."""
+        """The triples, or the ways of a network that walks, as a drawing to be set into a page whose colors it takes.
+
+        `alone`: its own colors, on white.
+        """
+        from rgcn.explain.path_picture import path_drawing
         from rgcn.explain.picture import drawing
 
-        return drawing(self, alone)
+        return path_drawing(self, alone) if self.walked and self.paths else drawing(self, alone)
 
     def as_svg_file(self) -> str:
         """The same as a file of its own, which knows no page."""
@@ -192,6 +202,8 @@ def remarks(explanation: Explanation) -> list[str]:
     """Sentences on what the probability rests on, where that is not the score and its calibration alone."""
     said = []
     asked = explanation.question
+    if explanation.hidden:
+        said.append("The triple itself was hidden while asking.")
     if explanation.ruled_out:
         relation = asked["relation"]["title"]
         same = asked["subject"] == asked["object"]

@@ -21,7 +21,7 @@ MOST_EDGES, MOST_AGAINST = 12, 3
 BOX, GAP, PORT, SPACE, MARGIN = 186, 164, 26, 14, 10
 LETTERS_IN_BOX, LETTERS_ON_EDGE = 24, 18
 THINNEST, THICKEST = 1.5, 7.0
-NARROWEST = 520  # what the legend needs
+NARROWEST, LEGEND = 520, 30  # what the legend needs
 
 FOR, AGAINST, JOINING = "for", "against", "joining"
 LEGENDS = {FOR: "speaks for the answer", AGAINST: "speaks against it", JOINING: "only joins them"}
@@ -39,6 +39,8 @@ class _Box:
     right: list[_Line] = field(default_factory=list)
     x: float = 0.0
     y: float = 0.0
+
+    width, letters = BOX, LETTERS_IN_BOX
 
     @property
     def height(self) -> float:
@@ -129,14 +131,14 @@ def drawing(explanation: Explanation, alone: bool = False) -> Markup:
         "drawing.svg",
         title=explanation.title,
         boxes=boxes,
-        box_width=BOX,
         lines=lines,
         kinds=[kind for kind in LEGENDS if any(line.kind == kind for line in lines)],
         legends=LEGENDS,
         width=width,
-        height=height,
+        height=height + LEGEND,
         margin=MARGIN,
-        letters={"box": LETTERS_IN_BOX, "edge": LETTERS_ON_EDGE, "most": LONGEST_TITLE},
+        edge_letters=LETTERS_ON_EDGE,
+        most_letters=LONGEST_TITLE,
         percent=percent,
         shortened=shortened,
         alone=alone,

@@ -37,18 +37,41 @@ class Reach:
     triples: Ids  # [T, 3]: subject, relation, object of those in reach
     numbers: Ids  # [T]: theirs in the operator
     place: tuple[Tensor, ...]  # for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
+    walk: tuple[int, int] | None = None  # from the asked node to the answer, where the network walks
+    hidden: bool = False  # whether the triple asked about is known and was hidden
 
     @classmethod
     def of(cls, adjacency: RelationalAdjacency, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:
         """triples int64 [all, 3]: those the operator was made of, in its order."""
         distinct = tuple(dict.fromkeys(asked))
         field = ReceptiveField.of(adjacency, torch.tensor(distinct, device=adjacency.device), num_layers)
-        origin = torch.cat([layer.structure.origin for layer in field.layers])
-        numbers = torch.unique(origin[origin < adjacency.structure.num_triples])
+        return cls.over(field, triples, distinct)
+
+    @classmethod
+    def walking(cls, model: Estimator, links: Sequence[tuple[int, int, int]]) -> Reach:
+        """What a network that walks hears when it is asked for one of these triples of a subject, and they are hidden.
+
+        The rest is normalized as if they had never been.
+        """
+        adjacency, triples = model.adjacency_, model.message_triples_
+        known = np.any([(triples == link).all(axis=1) for link in links], axis=0)
+        if known.any():
+            keep = torch.from_numpy(np.pad(~known, (0, adjacency.structure.num_nodes), constant_values=True))
+            adjacency = adjacency.masked(keep.to(adjacency.device))
+        start, ends = links[0][0], torch.tensor([link[2] for link in links], device=adjacency.device)
+        field = ReceptiveField.of_walks(adjacency, start, ends, model.num_layers_, model.network_.only_reached)
+        asked = tuple(dict.fromkeys([start, *ends.tolist()]))
+        return replace(cls.over(field, triples, asked), walk=(start, links[0][2]), hidden=bool(known.any()))
+
+    @classmethod
+    def over(cls, field: ReceptiveField, triples: Ids, asked: tuple[int, ...]) -> Reach:
+        structure = [layer.structure for layer in field.layers]
+        origin = torch.cat([edges.origin for edges in structure])
+        numbers = torch.unique(origin[origin < structure[0].num_triples])
         # A self-loop's number is beyond all triples': it finds its place behind them.
         place = tuple(torch.searchsorted(numbers, layer.structure.origin) for layer in field.layers)
         chosen = numbers.cpu().numpy()
-        return cls(distinct, field, triples[chosen], chosen, place)
+        return cls(asked, field, triples[chosen], chosen, place)
 
     def __len__(self) -> int:
         return len(self.triples)
@@ -191,8 +214,7 @@ class LinkQuestion(Question):
         return self.network.score_unheard(self._heard(self.reach.silent(loops=0.0)))
 
     def _heard(self, field: ReceptiveField) -> Heard:
-        asked = torch.tensor(self.reach.asked, device=self.reach.field.inputs.device)
-        return Heard(field, asked, self.subject, self.relation, self.object)
+        return Heard(field, field.outputs, self.subject, self.relation, self.object)
 
     def log_probability(self, output: Tensor) -> Tensor:
         return nn.functional.logsigmoid(output[0])

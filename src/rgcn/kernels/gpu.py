@@ -17,8 +17,8 @@ from torch import Tensor
 from triton import cdiv
 
 from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
-from rgcn.kernels.layer_update import EPSILON, LEAST_VARIANCE, UpdateSettings
-from rgcn.kernels.reference import AdamSettings, FactoredGradient
+from rgcn.kernels.layer_update import UpdateSettings
+from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
 from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
 
 # Bytes that partial results may take; beyond, the work is cut differently.
@@ -62,7 +62,7 @@ def gather_product_sum(
     short = pattern.num_entries < 2 * pattern.num_rows
     rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
     if width >= WIDE:  # many questions side by side: a row fills the lanes by itself
-        block, rows, unroll, warps = min(WIDE, _power(width)), 1, 4, 2
+        block, rows, unroll, warps = WIDE, 1, 4, 1
     tensors = (
         pattern.column,
         x if value is None else value.contiguous(),

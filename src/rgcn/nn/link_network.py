@@ -59,6 +59,8 @@ class LinkNetwork(nn.Module, ABC):
     recordable  whether a training step waits for nothing, so that a GPU may record and replay it
     hides_asked whether a triple must not be heard while it is asked about: who walks along edges would find it there.
                 Training, scores of known triples and explanations then hide it, and with it its inverse
+    only_reached whether a node that no walk from the asked one has reached says nothing, so that explanations need hear
+                only what lies on walks to the answer
     source      the table of what nodes bring of their own, which new nodes lack; None without one
     """
 
@@ -66,6 +68,7 @@ class LinkNetwork(nn.Module, ABC):
     one_hot: bool = False
     recordable: bool = True
     hides_asked: bool = False
+    only_reached: bool = False
     source: EmbeddingInput | None = None
 
     def __init__(self) -> None:

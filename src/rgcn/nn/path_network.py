@@ -71,7 +71,7 @@ class PathNetwork(LinkNetwork):
     States are bfloat16 on a GPU, sums float32.
     """
 
-    hides_asked = True
+    hides_asked = only_reached = True
     mean_log_degree: Tensor
 
     def __init__(self, plan: LinkPlan) -> None:
@@ -175,10 +175,7 @@ class PathNetwork(LinkNetwork):
 
 
 class PathScorer(Scorer):
-    """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach.
-
-    questions_at_once  how many are best asked together
-    """
+    """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach."""
 
     questions_at_once: int
 
@@ -186,7 +183,7 @@ class PathScorer(Scorer):
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device
         bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
-        self.questions_at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
+        self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
 
     @torch.no_grad()
@@ -194,10 +191,9 @@ class PathScorer(Scorer):
         columns = self.num_nodes if candidates is None else len(candidates)
         kind = self.network.query.dtype
         found = torch.empty(questions.size, columns, dtype=kind, device=self.device) if out is None else out
-        for first, part in zip(
-            range(0, questions.size, self.questions_at_once), questions.parts(self.questions_at_once), strict=True
-        ):
-            found[first : first + part.size] = self._asked(part.to(self.device), candidates)
+        for first in range(0, questions.size, self.at_once):
+            part = questions.take(slice(first, first + self.at_once)).to(self.device)
+            found[first : first + part.size] = self._asked(part, candidates)
         return found
 
     def _asked(self, questions: Questions, candidates: Tensor | None) -> Tensor:
@@ -225,7 +221,7 @@ class PathScorer(Scorer):
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
         triples = triples.to(self.device)
-        parts = [self._hiding(part) for part in torch.split(triples, self.questions_at_once)]
+        parts = [self._hiding(part) for part in torch.split(triples, self.at_once)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
     def _hiding(self, triples: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class ExplainQuery(QuestionShape):
     subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
     relation: RelationName | None = None
     object: NodeName | None = None
-    method: Method = Field("integrated-gradients", description="How importance is found.")
+    method: Method | None = Field(None, description="How importance is found: the model's first one if not said.")
     edges: Annotated[int, Field(ge=1, le=100), Number] = Field(10, description="How many triples to name.")
 
     @model_validator(mode="after")
@@ -61,6 +61,8 @@ class Explained(AnswerShape):
     probability: Probability
     own_share: Annotated[float | None, Meta(description="How much comes from the node itself, not from triples.")]
     ruled_out: Annotated[bool, Meta(description="Whether the triple is not in the graph, and examples rule it out.")]
+    hidden: Annotated[bool, Meta(description="Whether the triple is in the graph, and was hidden while asking.")]
+    walked: Annotated[bool, Meta(description="Whether paths are the model's own ways to the answer, best first.")]
     added: Annotated[list[Node], Meta(description="Asked nodes that were added after training.")]
     edges: Annotated[list[ExplainedEdge], Meta(description="Triples that speak for the answer, most important first.")]
     against: Annotated[list[ExplainedEdge], Meta(description="Triples that speak against it, likewise.")]
@@ -80,10 +82,11 @@ class WhyEndpoints(Endpoints):
     async def explain(self, desk: Desk, query: ExplainQuery) -> Explained:
         """The triples that decided a node's class or a triple's score, and how far that can be believed."""
         about = self._about(query)
-        if query.method not in explaining.methods_of(self.served.opened):
+        methods = explaining.methods_of(self.served.opened)
+        if not methods:
             words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
             raise Refusal("cannot_explain", words)
-        asked = (about, query.method, query.edges)
+        asked = (about, query.method or methods[0], query.edges)
         found: Explained = await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
         return found
 
@@ -102,7 +105,7 @@ class WhyEndpoints(Endpoints):
             raise self.served.cannot("why a triple is likely")
         return names.node(query.subject or ""), names.relation(query.relation or ""), names.node(query.object or "")
 
-    def _make(self, about: tuple[Any, ...], method: Method, edges: int) -> Explained:
+    def _make(self, about: tuple[Any, ...], method: str, edges: int) -> Explained:
         """In the thread for what is slow."""
         explain: Any = explaining.explain_class if len(about) == 2 else explaining.explain_link
         try:

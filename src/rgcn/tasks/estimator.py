@@ -271,6 +271,15 @@ class Estimator(ABC):
         """[T, 3]: the triples whose edges carry messages, in the operator's order."""
         return self.graph_.split_triples("train")
 
+    @property
+    def hides_asked_(self) -> bool:
+        """Whether its network answers by walking from the asked node, as `LinkNetwork.hides_asked` says."""
+        return False
+
+    def class_links(self, node: int) -> list[tuple[int, int, int]]:
+        """The triple that each class would be, of a model that asks for classes as links."""
+        return []
+
     def class_asked(self, node: int) -> list[int]:
         """Nodes that must be computed to tell the class of one."""
         return [node]

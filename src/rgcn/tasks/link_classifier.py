@@ -72,15 +72,16 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         parts = [scorer.scores(part.to(scorer.device), among[order]).cpu() for part in asked.parts(1 << 14)]
         return torch.cat(parts)[:, torch.argsort(order)]
 
+    def class_links(self, node: int) -> list[tuple[int, int, int]]:
+        return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]
+
     def class_asked(self, node: int) -> list[int]:
         return list(dict.fromkeys([node, *self.class_nodes_.tolist()]))
 
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         assert isinstance(network, LinkNetwork)
-        asked = torch.tensor(self.class_asked(node), device=field.inputs.device)
         score = network.score_heard if own else network.score_unheard
-        relation, classes = self.class_relation_, self.class_nodes_.tolist()
-        return torch.stack([score(Heard(field, asked, node, relation, c)) for c in classes], dim=1)
+        return torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:

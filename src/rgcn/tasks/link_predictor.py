@@ -104,6 +104,10 @@ class LinkEstimator(Estimator):
     def num_layers_(self) -> int:
         return self.network_.num_layers
 
+    @property
+    def hides_asked_(self) -> bool:
+        return self.network_.hides_asked
+
     def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
         every = self.training.evaluate_every
         return {

@@ -37,15 +37,21 @@ async function explain(context, about, panel, method) {
 function draw(context, answer, askOtherwise) {
   const weighed = [...answer.edges, ...answer.against].sort((a, b) => b.share - a.share);
   const reasons = weighed.map((edge) => reason(context, edge, weighed[0].share));
+  const paths = answer.paths.length > 0 && element("details", { class: "small", open: true },
+    element("summary", {}, answer.walked ? "The same in words" : "Ways that lead there"),
+    element("ul", { class: "paths" }, answer.paths.map((path) => walk(context, path))));
+  const heading = answer.walked && paths ? "The ways that led to it, best first" : "The facts that weighed most";
   return [
-    element("h3", {}, weighed.length ? "The facts that weighed most" : "No fact around it mattered"),
+    answer.hidden && element("p", { class: "note" }, "This fact itself was hidden while asking."),
+    element("h3", {}, weighed.length ? heading : "No fact around it mattered"),
     weighed.length > 0 && element("div", { class: "drawing", tabindex: "0", role: "group", "aria-label": "Drawing" }, drawing(answer.svg, context)),
+    answer.walked && paths,
+    answer.walked && paths && element("h3", {}, "The facts that weighed most"),
     ...folded(element("ol", { class: "bars reasons" }), reasons, REASONS_SHOWN, "fact"),
     weighed.length > 0 && element("p", { class: "note" }, `Shares of all that counted, over ${count(answer.considered, "fact")} within reach.`),
     answer.own_share >= 0.01 && element("p", {}, `${capital(roughly(answer.own_share))} of the answer comes from what the model remembers of `,
       answer.question.kind === "link" ? "the two things themselves" : "the thing itself", ", not from facts."),
-    answer.paths.length > 0 && element("details", { class: "small", open: true }, element("summary", {}, "Ways that lead there"),
-      element("ul", { class: "paths" }, answer.paths.map((path) => walk(context, path)))),
+    !answer.walked && paths,
     element("p", { class: "fidelity" }, element("strong", {}, "Can you believe it? "), plain(answer.fidelity.words)),
     howWorkedOut(context, answer, askOtherwise),
   ];

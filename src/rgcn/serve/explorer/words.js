@@ -63,6 +63,7 @@ export const heldOut = (split) => split === "valid" || split === "test";
 export const toldOrNot = (split) => (heldOut(split) ? "kept from it while learning" : "it was told this while learning");
 
 const METHODS = {
+  paths: "by following the ways to the answer back",
   "integrated-gradients": "by turning the facts up bit by bit",
   "edge-mask": "by hiding facts and watching the answer",
 };

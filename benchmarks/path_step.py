@@ -1,0 +1,102 @@
+"""A training step of a path network on a GPU: milliseconds, memory, and its sums beside the bytes they must move.
+
+    python benchmarks/path_step.py [--graphs FOLDER] [--json results/path-step-h200.json]
+
+FB15k-237, 64 questions, width 32, 6 layers, mean, relation vectors that depend on the question. A layer has three sums:
+forward, and backward to the states and to the relations' table. Each reads a row of states for every edge (the third
+one two), and a row of the table, which stays in the nearest cache; `gathered` counts the rows of states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import rgcn  # isort: skip  before PyTorch
+
+import torch
+from _about import write_result
+
+from rgcn.data.graph_store import load_graph
+from rgcn.kernels import primitives
+from rgcn.runs import load_configuration
+from rgcn.runs.assembly import make_model
+from rgcn.tasks.trainers import LinkTrainer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=Path, help="folder of saved graphs instead of the registry")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    given = parser.parse_args()
+    config = load_configuration("path/lp-fb15k-237")
+    graph = load_graph(given.graphs / "fb15k-237") if given.graphs else rgcn.load("fb15k-237")
+    trainer = make_model(config).prepare(graph).trainer()
+    figures = {**step(trainer, given.steps), "sums": sums(trainer)}
+    print(json.dumps(figures, indent=1))
+    if given.json:
+        write_result(given.json, figures)
+
+
+def step(trainer: LinkTrainer, steps: int) -> dict[str, float]:
+    torch.cuda.reset_peak_memory_stats()
+    batches = trainer.batches()
+    for _ in range(10):
+        trainer.step_on(next(batches))
+    seconds = []
+    for _ in range(steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        trainer.step_on(next(batches))
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return {
+        "step_ms": 1000 * statistics.median(seconds),
+        "slowest_ms": 1000 * max(seconds),
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+    }
+
+
+def sums(trainer: LinkTrainer) -> dict[str, dict[str, float]]:
+    adjacency, questions = trainer.adjacency, trainer.training.batch_edges or 64
+    width, edges, device = 32 * questions, adjacency.num_edges, adjacency.device
+    states, slopes = (torch.randn(adjacency.num_sources, width, device=device, dtype=torch.bfloat16) for _ in range(2))
+    table = torch.randn(adjacency.num_relations, width, device=device, dtype=torch.bfloat16)
+    index, weight = adjacency.structure.triple_index, adjacency.weight
+    row = 2 * width
+    ways: dict[str, tuple[Callable[[], object], int]] = {
+        "forward": (lambda: primitives.gather_product_sum(index.seen_from("target"), weight, table, states), row),
+        "to states": (lambda: primitives.gather_product_sum(index.seen_from("source"), weight, table, slopes), row),
+        "to table": (
+            lambda: primitives.gather_product_fold(index.seen_from("relation"), weight, states, slopes, table, True),
+            2 * row,
+        ),
+    }
+    found = {}
+    for name, (run, bytes_an_edge) in ways.items():
+        milliseconds = gpu_milliseconds(run)
+        gathered = edges * bytes_an_edge
+        found[name] = {"ms": milliseconds, "gathered_gb": gathered / 1e9, "tb_a_second": gathered / milliseconds / 1e9}
+    return found
+
+
+def gpu_milliseconds(run: Callable[[], object], rounds: int = 20) -> float:
+    run()
+    found = []
+    for _ in range(rounds):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(begin.elapsed_time(end))
+    return statistics.median(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Networks that walk: the best paths to an answer, what must be heard for it, and that the asked triple is not."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from explained_models import opened, predictor
+from walking import families, walker
+
+import rgcn
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.answers.calibration import Calibration
+from rgcn.errors import DataError
+from rgcn.explain import best_paths as searching
+from rgcn.explain import explain_class, explain_link, methods_of
+from rgcn.explain.attribution import Attribution
+from rgcn.explain.best_paths import best_paths, gradients
+from rgcn.explain.question import LinkQuestion, Reach, frozen
+from rgcn.graph import KnowledgeGraph
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(seed, nodes=7, depth=4, share=0.4):
+    """Layers of random edges with random importances, a third of them negative; edges both ways are one triple."""
+    rng = np.random.default_rng(seed)
+    pairs = np.array(list(combinations(range(nodes), 2)) * 2)
+    importances, places, ends = [], [], []
+    for _ in range(depth):
+        triple = np.flatnonzero(rng.random(len(pairs)) < share)
+        turned = rng.random(len(triple)) < 0.5
+        source = np.where(turned, pairs[triple, 1], pairs[triple, 0])
+        target = np.where(turned, pairs[triple, 0], pairs[triple, 1])
+        importances.append(rng.uniform(-0.5, 1.0, len(triple)))
+        places.append(torch.from_numpy(triple))
+        ends.append((source, target))
+    return Attribution(SimpleNamespace(place=tuple(places), ends=tuple(ends)), tuple(importances), None)
+
+
+def every_path(attribution, start, end):
+    """By their definition: {triples: mean importance of the best of the ways in which they fit into the layers}."""
+    reach, found = attribution.reach, {}
+
+    def walk(layer, node, passed, triples, total):
+        if node == end:
+            mean = total / len(triples)
+            found[triples] = max(mean, found.get(triples, -np.inf))
+            return
+        for later in range(layer, len(attribution.edges)):
+            source, target = reach.ends[later]
+            for edge in np.flatnonzero((source == node) & (attribution.edges[later] > 0)).tolist():
+                if target[edge] not in passed:
+                    way = (*triples, int(reach.place[later][edge]))
+                    importance = float(attribution.edges[later][edge])
+                    walk(later + 1, int(target[edge]), {*passed, int(target[edge])}, way, total + importance)
+
+    walk(0, start, {start}, (), 0.0)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_paths_are_those_of_all_that_there_are(seed):
+    attribution = drawn(seed)
+    wanted = sorted(every_path(attribution, 0, 6).values(), reverse=True)
+    for limit in (1, 5, 10**6):
+        found = best_paths(attribution, 0, 6, limit)
+        assert [path.importance for path in found] == pytest.approx(wanted[:limit])
+        assert len({path.triples for path in found}) == len(found)
+    assert {path.triples: pytest.approx(path.importance) for path in found} == every_path(attribution, 0, 6)
+
+
+def test_a_search_that_takes_too_long_gives_the_best_it_has_found(monkeypatch):
+    attribution = drawn(1, nodes=9, depth=5, share=0.8)
+    best = best_paths(attribution, 0, 8, 3)
+    monkeypatch.setattr(searching, "MOST_LOOKED_AT", 60)
+    fewer = best_paths(attribution, 0, 8, 10**6)
+    assert 3 <= len(fewer) < len(every_path(attribution, 0, 8))
+    assert fewer[:3] == best
+
+
+def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
+    attribution = drawn(0)
+    assert best_paths(attribution, 0, 0, 5) == []
+    silent = Attribution(attribution.reach, tuple(-np.abs(part) for part in attribution.edges), None)
+    assert best_paths(silent, 0, 6, 5) == []
+
+
+# -- what is heard -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def living():
+    return walker(families(), epochs=150, learning_rate=0.05, negatives=4)
+
+
+@pytest.fixture(scope="module")
+def asked(living, tmp_path_factory):
+    return opened(living, tmp_path_factory.mktemp("walks"))
+
+
+@pytest.mark.parametrize("only_reached", [True, False])
+def test_what_lies_on_walks_is_all_that_is_heard(living, only_reached):
+    network, adjacency = living.network_, living.adjacency_
+    torch.manual_seed(0)
+    for subject, object_ in torch.randint(adjacency.num_sources, (8, 2)).tolist():
+        field = ReceptiveField.of_walks(adjacency, subject, torch.tensor([object_]), 3, only_reached)
+        begin = (field.inputs == subject).float()[:, None]
+        with torch.no_grad():
+            found = network.walk(field.layers, begin, torch.tensor([1]))[0, field.outputs.tolist().index(object_)]
+            wanted = network.ask(adjacency, torch.tensor([subject]), torch.tensor([1]))[0, object_]
+        assert found == pytest.approx(float(wanted), rel=1e-5, abs=1e-6)
+        for layer in field.layers:  # normalized again, nothing changes, and degrees are those of the whole graph
+            assert torch.equal(layer.reweighted(layer.raw).weight, layer.weight)
+            assert layer.num_edges < adjacency.num_edges
+            degree = torch.bincount(layer.structure.target, minlength=len(field.outputs))
+            whole = torch.bincount(adjacency.structure.target, minlength=adjacency.num_targets)[field.outputs]
+            assert torch.equal(degree[degree > 0], whole[degree > 0])
+
+
+def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(living):
+    graph = living.graph_
+    link = tuple(graph.triples[2].tolist())
+    reach = Reach.walking(living, [link])
+    assert reach.hidden
+    assert list(link) not in reach.triples.tolist()
+    without = torch.from_numpy(np.delete(graph.triples, 2, axis=0))
+    rule = {"normalization": living.model.normalization, "self_loops": False}
+    rebuilt = RelationalAdjacency.from_triples(without, graph.num_nodes, graph.num_relations, **rule)
+    field = ReceptiveField.of_walks(rebuilt, link[0], torch.tensor([link[2]]), 3)
+    for layer, other in zip(reach.field.layers, field.layers, strict=True):
+        assert torch.allclose(layer.weight, other.weight)
+    assert not Reach.walking(living, [(link[2], *link[1:2], link[0])]).hidden
+
+
+# -- explanations ----------------------------------------------------------------------------------------------------
+
+
+def test_the_one_obvious_path_comes_first(asked):
+    assert methods_of(asked)[0] == "paths"
+    for child in (0, 1, 2, 3):
+        ids = asked.node(f"child{child}"), asked.relation("lives in"), asked.node(f"town{child % 4}")
+        why = explain_link(asked, *ids, draws=5)
+        assert why.paths[0].text == f"child{child} —child of→ parent{child} —lives in→ town{child % 4}"
+        assert (why.method, why.hidden, why.walked) == ("paths", child > 0, True)
+        assert ("The triple itself was hidden while asking." in why.as_text()) == (child > 0)
+        assert all(not edge.itself for edge in (*why.edges, *why.against))
+        strength = why.fidelity.strength
+        assert strength.without.named > 2 * max(0.0, strength.without.random)
+        assert strength.only.named < strength.only.random
+
+
+@pytest.mark.parametrize("method", ["integrated-gradients", "edge-mask"])
+def test_other_methods_show_the_same_walks(asked, method):
+    ids = asked.node("child1"), asked.relation("lives in"), asked.node("town1")
+    why = explain_link(asked, *ids, method=method, draws=1)
+    assert why.paths[0].text == "child1 —child of→ parent1 —lives in→ town1"
+    assert why.score == pytest.approx(explain_link(asked, *ids, draws=1).score)
+
+
+def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_linear_in_it(living):
+    link = (0, 1, living.graph_.nodes["town0"])
+    question = LinkQuestion(
+        Reach.walking(living, [link]), Calibration("links", True, ""), frozen(living.network_), *link
+    )
+    layers, found = question.reach.field.layers, gradients(question)
+    with torch.no_grad():
+        whole = float(question.strength_with(question.reach.field))
+        for depth, layer in enumerate(layers):
+            silent = replace(layer, weight=torch.zeros_like(layer.weight))
+            less = replace(question.reach.field, layers=(*layers[:depth], silent, *layers[depth + 1 :]))
+            brought = whole - float(question.strength_with(less))
+            assert found.edges[depth].sum() == pytest.approx(brought, rel=1e-4, abs=1e-5)
+            assert abs(brought) > 1e-3
+
+
+def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
+    why = explain_link(asked, asked.node("child1"), asked.relation("lives in"), asked.node("town1"), draws=1)
+    picture = ElementTree.fromstring(why.as_svg_file())
+    assert picture.tag == f"{SVG}svg"
+    assert float(picture.get("width")) <= 286
+    for box in picture.iter(f"{SVG}rect"):
+        if box.get("x") is not None:
+            assert float(box.get("x")) + float(box.get("width")) <= float(picture.get("width"))
+    named = [group.get("data-node") for group in picture.iter(f"{SVG}g") if group.get("data-node")]
+    assert named[:3] == ["child1", "parent1", "town1"]
+    assert why.paths[0].text in picture.find(f"{SVG}desc").text
+    page = why.as_page()
+    assert "The paths that made it" in page
+    assert "The triple itself was hidden while asking." in page
+    told = json.loads(json.dumps(why.as_dict()))
+    assert told["hidden"]
+    assert told["paths"][0]["text"] == why.paths[0].text
+
+
+def test_a_node_that_no_path_reaches_is_said_to_be_so(tmp_path):
+    known = opened(walker(KnowledgeGraph.from_triples([*families().named(), ("hermit", "knows", "ghost")])), tmp_path)
+    why = explain_link(known, known.node("child1"), known.relation("lives in"), known.node("hermit"), draws=1)
+    assert why.paths == ()
+    assert "No path speaks for the answer" in why.as_page()
+
+
+def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
+    known = opened(predictor(), tmp_path)
+    assert "paths" not in methods_of(known)
+    with pytest.raises(DataError, match="take integrated-gradients or edge-mask"):
+        explain_link(known, 0, 0, 1, method="paths")
+
+
+# -- the encoder path ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"layers": 3}, {"layers": 2, "normalization": "relation", "deviation": True}])
+def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settings):
+    chosen = {"width": 6, "objective": "softmax", "epochs": 30, "batch_edges": 8, "learning_rate": 0.02, **settings}
+    model = rgcn.LinkPredictor(encoder="path", sampler="uniform", device="cpu", **chosen).fit(families())
+    known = opened(model, tmp_path)
+    for subject, relation, object_ in [*model.graph_.triples[:4].tolist(), [0, 1, 5], [3, 0, 3]]:
+        why = explain_link(known, subject, relation, object_, draws=1)
+        wanted = float(model.scorer().triple_scores(torch.tensor([[subject, relation, object_]])))
+        assert why.score == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+        assert why.fidelity.strength.full == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+
+
+def test_a_class_asked_as_a_link_is_explained_by_the_paths_to_it(tmp_path):
+    labels = {f"child{child}": f"of town{child % 4}" for child in range(8)}
+    graph = KnowledgeGraph.from_triples(families().named(), labels=labels)
+    model = rgcn.LinkClassifier(encoder="path", width=6, layers=3, objective="softmax", epochs=20, batch_edges=8,
+                                sampler="uniform", device="cpu").fit(graph)  # fmt: skip
+    known = opened(model, tmp_path)
+    why = explain_class(known, known.node("child1"), known.class_("of town1"), draws=1)
+    assert why.hidden  # its own label
+    assert why.walked
+    for path in why.paths:
+        assert path.text.startswith("child1 ")
+        assert path.text.endswith(" of town1")
+        assert "child1 —has class→" not in path.text
+    assert why.as_page()
