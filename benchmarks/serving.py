@@ -1,6 +1,7 @@
 """How `rgcn serve` bears up: many clients at once, memory over 100,000 requests, thousands of generated requests.
 
     python benchmarks/serving.py load           # 50 clients, world and WN18, then memory   → results/serving.json
+    python benchmarks/serving.py questions RUN --rate 20   # any run that predicts links    → results/serving.json
     python benchmarks/serving.py schemathesis --cases 10000                                  → results/serving.json
 
 The load comes from this process, the server is another one, both on the same machine; nothing leaves 127.0.0.1. Every
@@ -328,6 +329,24 @@ def load(options: argparse.Namespace) -> None:
     _record("load", figures)
 
 
+def questions(options: argparse.Namespace) -> None:
+    """A run's links: so many a second, sent whether or not those before are answered; then clients without pause."""
+    name, most = options.model.resolve().name, options.requests
+    asked = link_questions(options.model, name, 2 * most, seed=0)
+    figures: dict[str, Any] = {"model": name, "threads": options.threads, "load before": os.getloadavg()[0]}
+    with server([options.model], "--threads", str(options.threads)) as served:
+        figures["start_seconds"] = served.start_seconds
+        ways = {f"at_{options.rate:g}_a_second": options.rate, "as_fast_as_they_can": None}
+        for number, (kind, rate) in enumerate(ways.items()):
+            before = served.cpu_seconds()
+            part = iter(asked[number * most : (number + 1) * most])
+            found = Load(part, clients=options.clients, rate=rate).run(served.port)
+            found["server_cpu_ms_each"] = round(1000 * (served.cpu_seconds() - before) / most, 3)
+            figures[kind] = found
+            print(f"{kind}: {_line(found)}", flush=True)
+    _record(f"questions of {name}", figures)
+
+
 def _line(figures: dict[str, Any]) -> str:
     cpu = f", {figures['server_cpu_ms_each']} ms CPU each" if "server_cpu_ms_each" in figures else ""
     times = f"p50 {figures['p50_ms']} p99 {figures['p99_ms']} max {figures['max_ms']} ms"
@@ -407,6 +426,13 @@ def main() -> None:
     loading.add_argument("--threads", type=int, default=2)
     loading.add_argument("--only", help="kinds with this in their name")
     loading.set_defaults(run=load)
+    asking = commands.add_parser("questions")
+    asking.add_argument("model", type=Path, metavar="RUN")
+    asking.add_argument("--rate", type=float, default=20, help="questions a second, of all clients together")
+    asking.add_argument("--clients", type=int, default=CLIENTS)
+    asking.add_argument("--requests", type=int, default=1000, help="at that rate, and as many without pause")
+    asking.add_argument("--threads", type=int, default=2)
+    asking.set_defaults(run=questions)
     generating = commands.add_parser("schemathesis")
     generating.add_argument(
         "--world", nargs=2, type=Path, metavar=("LINKS", "CLASSES"), help="runs; else they are trained"

@@ -1,4 +1,4 @@
-"""Write the result tables of the README, docs/performance.md and docs/results.md from the files under results/.
+"""Write the result tables of the README, docs/performance.md, docs/results.md and docs/paths.md from results/.
 
     python tools/readme_tables.py           # rewrite them
     python tools/readme_tables.py --check   # exit 1 if they are not what the results say
@@ -13,6 +13,7 @@ import statistics
 import sys
 from typing import Any
 
+from comparison_tables import comparison_tables
 from result_files import ROOT, place, result, result_file
 from rgcn.paper.published import ACCURACY, RANKING
 from rgcn.paper.rendering import published_text
@@ -46,7 +47,12 @@ def main() -> None:
         "link-h200": link_step_table(),
         "kernels-h200": kernel_table(),
     }
-    pages = {"README.md": readme, "docs/performance.md": performance, "docs/results.md": {"spread": spread_table()}}
+    pages = {
+        "README.md": readme,
+        "docs/performance.md": performance,
+        "docs/results.md": {"spread": spread_table()},
+        "docs/paths.md": comparison_tables(),
+    }
     for path, tables in ((ROOT / name, tables) for name, tables in pages.items()):
         before = after = path.read_text(encoding="utf-8")
         for name, table in tables.items():

@@ -17,6 +17,7 @@ ENCODERS = Axis(
         "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
         "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
         "path": "rgcn.nn.path_network:PathEncoder",
+        "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
 DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})

@@ -30,6 +30,13 @@ class ProgressMeter:
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, amount)
 
+    def say(self, words: str) -> None:
+        """A line of its own on stderr, above the bar where there is one; nothing without words."""
+        if words and self._bar is not None:
+            self._bar.console.print(words, markup=False, highlight=False, soft_wrap=True)
+        elif words:
+            print(words, file=sys.stderr)
+
     def describe(self, description: str) -> None:
         """Say what is being done now."""
         if self._bar is not None and self._task is not None:

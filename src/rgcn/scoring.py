@@ -54,12 +54,15 @@ class Questions(NamedTuple):
 class Scorer(ABC):
     """A trained model, ready to be asked; higher scores are likelier. Safe to ask from several threads.
 
-    num_nodes  nodes that may be answers
-    device     where questions are taken and scores are given
+    num_nodes          nodes that may be answers
+    device             where questions are taken and scores are given
+    questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
+                       and take as many times as long. None where scores are a product: as many as memory holds
     """
 
     num_nodes: int
     device: torch.device
+    questions_at_once: int | None = None
 
     @abstractmethod
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -87,13 +90,9 @@ class Scorer(ABC):
             first += size
         return torch.empty(0, device=self.device) if found is None else found
 
-    def bound(self, questions: Questions) -> float:
-        """No answer to these questions scores above this, or below its negative.
-
-        Here by asking them all; a scorer that knows something about its scores need not.
-        """
-        size = max(1, MOST_SCORES // self.num_nodes)
-        return max((float(self.scores(part).abs().max()) for part in questions.parts(size)), default=0.0)
+    def bound(self, questions: Questions) -> float | None:
+        """No answer to these questions scores above this, or below its negative; None where only asking would tell."""
+        return None
 
     def problem(self) -> str | None:
         """Why nothing should be asked, such as numbers that are not finite; None where all is well."""

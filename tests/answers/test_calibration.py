@@ -8,7 +8,14 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.answers.calibration import Calibration, calibrate_classes, calibrate_links, validation_counts
+from rgcn.answers.calibration import (
+    SCORE_BINS,
+    Calibration,
+    _ScoreBins,
+    calibrate_classes,
+    calibrate_links,
+    validation_counts,
+)
 from rgcn.answers.links import triple_probabilities
 from rgcn.answers.reliability import (
     COLDEST,
@@ -219,3 +226,18 @@ def test_bins_hold_everything_and_bars_show_it():
     text = as_text([*bins, Bin(0.0, 0.001, 10**8, 1e-5, 2e-6)])
     assert "100,000,000" in text
     assert len({len(line) for line in text.splitlines()[1:]}) == 1
+
+
+def test_bins_widen_where_nobody_knows_how_high_scores_are():
+    draw = torch.Generator().manual_seed(0)
+    parts = [torch.randn(500, generator=draw) * scale for scale in (0.1, 3.0, 0.5, 40.0)]
+    bins = _ScoreBins(None, torch.device("cpu"))
+    for part in parts:
+        bins.add(part, but=torch.tensor([0, 7]))
+    middle, count = bins.filled()
+    every = (
+        torch.cat([part[torch.arange(500) % 500 != 0][torch.arange(499) != 6] for part in parts]).double().sort().values
+    )
+    width = 2 * bins.bound / SCORE_BINS
+    assert bins.bound < 4 * every.abs().max()
+    np.testing.assert_allclose(np.repeat(middle, count.astype(int)), every, atol=0.51 * width)

@@ -8,6 +8,7 @@ from rgcn.answers import completion
 from rgcn.answers.by_example import GraphExamples
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.scoring import Scorer
 from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
 
 
@@ -163,3 +164,131 @@ def test_examples_of_places():
     assert examples.one_way.tolist() == examples.without_loops.tolist() == [True, True]
     both_ways = KnowledgeGraph.from_triples([*triples, ("c1", "exports_to", "c0"), ("c3", "exports_to", "c3")])
     assert GraphExamples(both_ways).one_way.tolist() == GraphExamples(both_ways).without_loops.tolist() == [False, True]
+
+
+# -- stopped, and gone on with ----------------------------------------------------------------------------
+
+
+class Dear(Scorer):
+    """Asks another scorer, a few questions at a time, and counts them."""
+
+    questions_at_once = 4
+
+    def __init__(self, scorer):
+        self.scorer, self.num_nodes, self.device, self.asked = scorer, scorer.num_nodes, scorer.device, 0
+
+    def scores(self, questions, candidates=None, out=None):
+        assert questions.size <= 4
+        self.asked += questions.size
+        return self.scorer.scores(questions, candidates, out)
+
+
+def with_dear_questions(seed=6, **settings):
+    opened = with_whole_numbers(random_graph(seed, triples=400, **settings))
+    opened.calibration  # noqa: B018  before its questions are counted
+    opened.model.network_._scorer = Dear(opened.model.scorer())
+    return opened
+
+
+def same(one, other):
+    assert rows(one) == rows(other)
+    np.testing.assert_array_equal(one.probability, other.probability)
+    assert (one.calibration, one.pairs, one.left, one.found, one.best) == (
+        other.calibration, other.pairs, other.left, other.found, other.best
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("limit", "min_score"), [(10_000, -np.inf), (10, 1.0)])
+def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit, min_score):
+    how = {"k": 5, "limit": limit, "min_score": min_score, "nodes": "any"}
+    whole = complete(with_dear_questions(), **how)
+    assert whole.left == 0
+    file = tmp_path / "new.unfinished"
+    for _ in range(30):
+        opened, begin = with_dear_questions(), []
+        found = complete(opened, **how, resume=file, on_progress=lambda n, b=begin: b.append(n) or n == b[0])
+        assert opened.scorer().asked <= 4  # nothing is asked twice
+        assert (found.pairs, found.left) == (begin[-1], whole.pairs - begin[-1])
+        if not found.left:
+            break
+    assert not found.left
+    same(found, whole)
+    again = with_dear_questions()
+    same(complete(again, **how, resume=file), whole)  # the file stays until somebody removes it
+    assert again.scorer().asked == 0
+
+
+def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
+    monkeypatch.setattr("rgcn.answers.unfinished.SAVED_EVERY", 0.0)
+    monkeypatch.setattr("rgcn.answers.unfinished.SHARE_OF_TIME", 1e9)
+    file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), nodes="any")
+
+    done = []
+
+    def killed(pairs):
+        done.append(pairs)
+        if pairs > 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        complete(with_dear_questions(), nodes="any", resume=file, on_progress=killed)
+    opened = with_dear_questions()
+    same(complete(opened, nodes="any", resume=file), whole)
+    assert opened.scorer().asked == whole.pairs - done[-2]
+
+
+def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
+    clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
+    monkeypatch.setattr("rgcn.answers.completion.time.monotonic", lambda: next(clock))
+    one = complete(with_dear_questions(), nodes="any", minutes=0.01)
+    assert one.pairs == 4
+    some = complete(with_dear_questions(), nodes="any", minutes=5)
+    assert 4 < some.pairs <= 40
+    assert some.left == 3 * 23 - some.pairs
+    assert len(some) > 0
+
+
+def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path):
+    file, stop = tmp_path / "new.unfinished", {"on_progress": lambda pairs: pairs < 8}
+    complete(with_dear_questions(), resume=file, **stop)
+    kept = file.read_bytes()
+    with pytest.raises(DataError, match=r"that asked something else \(k 10, now 3; nodes \"fitting\", now \"any\"\)"):
+        complete(with_dear_questions(), resume=file, k=3, nodes="any")
+    with pytest.raises(DataError, match=r"of another model, or over another graph: .*--restart"):
+        complete(with_dear_questions(7), resume=file)
+    other = with_dear_questions()
+    other.model.network_.decoder.relation.data[0, 0] += 1
+    with pytest.raises(DataError, match="of another model"):
+        complete(other, resume=file)
+    assert file.read_bytes() == kept
+    complete(with_dear_questions(), resume=file, min_probability=0.5)  # judges what was found; changes no question
+    for damage in (b"", kept[:100], b"something else"):
+        file.write_bytes(damage)
+        with pytest.raises(DataError, match="damaged, or no unfinished completion"):
+            complete(with_dear_questions(), resume=file)
+    with pytest.raises(ConfigError, match="minutes is above 0"):
+        complete(with_dear_questions(), minutes=0)
+
+
+def test_a_short_completion_keeps_no_file(tmp_path):
+    complete(with_whole_numbers(random_graph(1)), resume=tmp_path / "new.unfinished")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_most_worth_asking_is_asked_first():
+    triples = [(f"c{i}", "capital", f"t{i}") for i in range(9)]
+    triples += [(f"c{i}", "exports_to", f"c{j}") for i in range(8) for j in range(8) if i != j]
+    triples += [(f"t{i}", "located_in", f"c{i}") for i in range(10)] + [("c9", "exports_to", "c0")]
+    graph = KnowledgeGraph.from_triples(triples)
+    asked = completion._questions(graph, range(graph.num_relations), "fitting")
+    kinds = [
+        (graph.relations[q.relation], len(q.subjects), q.worth)
+        for q in asked
+        if graph.relations[q.relation] != "located_in"
+    ]
+    # Of nine capitals each is the only one: c9 has none yet, and nobody has two. Who exports, exports to many.
+    assert kinds[:2] == [("capital", 1, 9.0), ("exports_to", 9, 56 / 9)]
+    assert kinds[-1] == ("capital", 9, 0.0)
+    by_pair = sorted((q.relation, s) for q in asked for s in q.subjects.tolist())
+    examples = GraphExamples(graph)
+    assert by_pair == [(r, s) for r in range(3) for s in examples.subjects(r, "fitting").tolist()]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pyoxigraph import RdfFormat, parse
 from test_report_commands import rgcn
 
 import rgcn as library
+from rgcn.nn.link_network import VectorScorer
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +212,40 @@ def test_completions_that_cannot_be(runs):
     refused(rgcn("complete", runs / "lp", "--only-seen", "--any-node"), "contradict each other")
     refused(rgcn("complete", runs / "lp", "--out", "new.xlsx"), "must end in .csv")
     refused(rgcn("complete", runs / "lp", "--relation", "export_to"), "Did you mean 'exports_to'")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
+def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_path, monkeypatch):
+    answer, calls = VectorScorer.scores, []
+
+    def slowly_then_interrupted(self, *questions):
+        calls.append(questions)
+        time.sleep(0.2 if len(calls) < 5 else 0)
+        if len(calls) == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer(self, *questions)
+
+    monkeypatch.setattr(VectorScorer, "questions_at_once", 16)
+    asked = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
+    whole = json.loads(rgcn(*asked, tmp_path / "whole.csv").stdout)
+    out, kept = tmp_path / "new.csv", tmp_path / "new.csv.unfinished"
+    assert not list(tmp_path.glob("*.unfinished"))  # nothing is kept of what takes no time
+    monkeypatch.setattr(VectorScorer, "scores", slowly_then_interrupted)
+    first = json.loads(rgcn(*asked, out, "--minutes", "0.01").stdout)
+    assert 16 <= first["pairs"] == whole["pairs"] - first["left"] <= 64
+    assert first["written"] == pl.read_csv(out).height > 0
+    calls += [None] * (6 - len(calls))
+    done = rgcn(*asked, out)
+    assert done.returncode == 130
+    assert f"stopped by Ctrl-C after {first['pairs'] + 16} of {whole['pairs']} pairs" in done.stderr
+    assert "the same command goes on" in done.stderr
+    refused(rgcn(*asked, out, "-k", "3"), "asked something else (k 10, now 3)", "--restart")
+    assert kept.exists()
+    for more in ((), ("--restart",)):
+        assert {**json.loads(rgcn(*asked, out, *more).stdout), "out": ""} == {**whole, "out": ""}
+        assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+        assert not kept.exists()
+        kept.write_bytes(b"what a call left behind")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")

@@ -148,6 +148,26 @@ def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
     assert slow.batches == [[0], [7]]
 
 
+def test_more_than_can_be_answered_in_time_is_refused_before_it_is_begun():
+    slow = Slow()
+    slow.go.set()
+
+    async def scenario():
+        batcher, lane = a_batcher(seconds=10), Lane(A, slow, most=4)
+        await batcher.ask(lane, list(range(8)))
+        assert 0 < lane.seconds_each < 1
+        lane.seconds_each = 0.5  # as if a question cost half a second
+        with pytest.raises(Refusal) as caught:
+            await batcher.ask(lane, list(range(30)))
+        lane.seconds_each = 0.1
+        assert len(await batcher.ask(lane, list(range(30)))) == 30
+        return caught.value
+
+    refusal = asyncio.run(scenario())
+    assert refusal.message == "30 questions would take longer than the 10 seconds of a request: ask 10 at a time"
+    assert slow.batches[:2] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
 def test_what_nobody_waits_for_any_more_leaves_at_once_and_is_not_computed():
     slow = Slow()
 

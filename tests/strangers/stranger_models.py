@@ -106,6 +106,8 @@ class WalkNetwork(LinkNetwork):
 
 
 class WalkScorer(Scorer):
+    questions_at_once = 16
+
     def __init__(self, network: WalkNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device

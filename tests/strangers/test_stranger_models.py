@@ -99,7 +99,11 @@ def test_it_is_served(fitted, tmp_path):
     fitted.save(str(tmp_path / "mine"))
     names, relation = fitted.graph_.nodes, fitted.graph_.relations[0]
     best = fitted.predict(subject=0, relation=0, k=3)
-    with asking(create_app(load_models([tmp_path / "mine"], device="cpu"))) as client:
+    (served,) = models = load_models([tmp_path / "mine"], device="cpu")
+    links = next(group for group in served.groups if group.tag == "links")
+    most = 64 if isinstance(fitted.network_, VectorNetwork) else 16  # as many as suit the scorer
+    assert [links.lane("mark", k).most for k in (10, 100, 1000)] == [most, most // 2, most // 8]
+    with asking(create_app(models)) as client:
         query = {"subject": names[0], "relation": relation, "k": 3}
         links = client.get("/api/models/mine/links", params=query).json()["links"]
         assert [link["node"]["name"] for link in links] == [t.object for t in best]

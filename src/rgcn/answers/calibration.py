@@ -100,6 +100,9 @@ class AnsweringModel(Protocol):
     @property
     def calibration_(self) -> Calibration: ...
 
+    @property
+    def fingerprint_(self) -> str: ...
+
     def scorer(self) -> Scorer: ...
 
     def logits(self, nodes: Iterable[str | int]) -> Tensor: ...
@@ -193,9 +196,7 @@ def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np
     subject, relation, object_ = asked.unbind(1)
     sides = torch.arange(2 * len(asked)) < len(asked)
     both = Questions(torch.cat([subject, object_]), torch.cat([relation, relation]), sides)
-    bound = max(scorer.bound(both) * 1.001, 1e-6)
-    low, width = -bound, 2 * bound / SCORE_BINS
-    counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=scorer.device)
+    bins = _ScoreBins(scorer.bound(both), scorer.device)
     true_scores, ruled_out, ruled_out_true = [], 0, 0
     for for_objects in (True, False):
         keys = torch.unique((subject if for_objects else object_) * graph.num_relations + relation)
@@ -213,11 +214,40 @@ def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np
             ruled_out_true += int(torch.isin(true, out).sum())
             true = true[~torch.isin(true, out)]
             true_scores.append(scores[true].double().cpu())
-            place = ((scores - low) / width).int().clamp_(0, SCORE_BINS - 1)
-            counts += torch.bincount(place, minlength=SCORE_BINS)
-            counts -= torch.bincount(place[torch.cat([known, out, true])], minlength=SCORE_BINS)
-    found = counts.cpu().numpy()
-    filled = np.flatnonzero(found)
-    middle = np.asarray(low + (filled + 0.5) * width, np.float64)
-    true_at = torch.cat(true_scores).numpy()
-    return ScoreCounts.of(true_at, middle, found[filled].astype(np.float64), ruled_out, ruled_out_true)
+            bins.add(scores, but=torch.cat([known, out, true]))
+    return ScoreCounts.of(torch.cat(true_scores).numpy(), *bins.filled(), ruled_out, ruled_out_true)
+
+
+class _ScoreBins:
+    """How many scores were about so high: equal bins from -bound to bound.
+
+    bound  None where nobody knows: then it is that of the first scores, and doubles where others lie beyond, two bins
+           becoming one. To ask everything once only to know it would cost as much again
+    """
+
+    def __init__(self, bound: float | None, device: torch.device) -> None:
+        self.bound, self.is_known = None if bound is None else max(bound * 1.001, 1e-6), bound is not None
+        self.counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=device)
+
+    def add(self, scores: Tensor, but: Tensor) -> None:
+        """Scores float [n] but those at these places."""
+        if not self.is_known:
+            self._reach(float(scores.abs().max()))
+        assert self.bound is not None
+        place = ((scores + self.bound) / (2 * self.bound / SCORE_BINS)).int().clamp_(0, SCORE_BINS - 1)
+        self.counts += torch.bincount(place, minlength=SCORE_BINS)
+        self.counts -= torch.bincount(place[but], minlength=SCORE_BINS)
+
+    def _reach(self, largest: float) -> None:
+        if self.bound is None:
+            self.bound = max(largest * 1.001, 1e-6)
+        while self.bound < largest < np.inf:
+            pairs, quarter = self.counts.view(-1, 2).sum(1), SCORE_BINS // 4
+            self.counts.zero_()[quarter:-quarter] = pairs
+            self.bound *= 2
+
+    def filled(self) -> tuple[Floats, Floats]:
+        """(middles, counts) of the bins that hold any."""
+        found, bound = self.counts.cpu().numpy(), self.bound or 0.0
+        filled = np.flatnonzero(found)
+        return np.asarray(-bound + (filled + 0.5) * (2 * bound / SCORE_BINS)), found[filled].astype(np.float64)

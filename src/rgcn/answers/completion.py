@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor
 from rgcn.answers.by_example import Ids, Kinds, Marks, examples_of, is_ruled_out
 from rgcn.answers.calibration import AnsweringModel, Calibration, calibrate_completion
 from rgcn.answers.links import ScoredTriples, best_of
+from rgcn.answers.unfinished import Found, UnfinishedFile
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
@@ -37,16 +40,21 @@ class Completion(ScoredTriples):
 
     calibration: Calibration  # how scores became probabilities: on this completion, where it met enough to do so
     pairs: int  # (subject, relation) that were asked
+    left: int  # that were not: time was up, or somebody stopped it
     found: int  # how many were good enough; more than there are here where a limit cut them
     best: float  # score of any unknown triple that was looked at, good enough or not; -inf without any
 
 
 class _Question(NamedTuple):
-    """A relation, the subjects it is asked of, and the nodes that may be its objects."""
+    """A relation, the subjects it is asked of, and the nodes that may be its objects.
+
+    worth  how many answers there are to be found, for each subject (`_questions`)
+    """
 
     relation: int
     subjects: Ids
     objects: Ids
+    worth: float
 
 
 @torch.no_grad()
@@ -62,10 +70,15 @@ def complete(
     known: Sequence[str] = (),
     by_example: bool = True,
     memory_budget: int = BLOCK,
+    minutes: float | None = None,
+    resume: str | Path | None = None,
     on_begin: Callable[[int], None] | None = None,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], bool | None] | None = None,
 ) -> Completion:
     """The best k unknown objects of every subject and relation that are good enough, and of all these the best `limit`.
+
+    What is most worth asking is asked first: of each relation the subjects that have objects already and those without,
+    these groups in the order of how many hidden training triples each question would find.
 
     relations        ids; None for all
     min_probability  least probability, calibrated on this very completion (`calibrate_completion`); None: 0.01 where
@@ -77,28 +90,44 @@ def complete(
     known            splits whose triples the graph is said to have; all by default. To be measured, hide one
     by_example       leave out triples that examples rule out: known ones turned round, nodes linked to themselves
     memory_budget    bytes for scores. Neither nodes × nodes nor all answers are ever held
-    on_begin, on_progress   called with the number of pairs there are, and after each block with how many are done
+    minutes          ask no longer than this, but for one block of questions; the rest is `left`
+    resume           file to keep in what was found, every few seconds, and to go on from: after an interruption the
+                     same call ends with the result of a call that was never interrupted. Refused where model or
+                     questions are others (min_probability may be). It stays when all is asked: remove it then
+    on_begin, on_progress   called with the number of pairs there are, and before each block with how many are done;
+                     where that returns False, nothing more is asked
     """
     calibration = model.calibration_
     least = _least(calibration, min_probability)
     if k < 1 or limit < 1:
         raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
-    graph = model.graph_
+    if minutes is not None and not minutes > 0:
+        raise ConfigError(f"minutes is above 0, not {minutes}")
+    graph, scorer = model.graph_, model.scorer()
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
-    examples = examples_of(graph)
-    questions = [_Question(r, examples.subjects(r, nodes), examples.objects(r, nodes)) for r in wanted]
-    if on_begin is not None:
-        on_begin(sum(len(question.subjects) for question in questions))
     if min_score is None:
         min_score = calibration.score_of(WORTH_LOOKING_AT) if calibration.fitted else -np.inf
     pool = _Pool(limit, min_score)
-    search = _Search(graph, model.scorer(), k, pool, known, by_example)
-    for question in questions:
-        search.ask(question, memory_budget, on_progress)
+    search = _Search(graph, scorer, k, pool, known, by_example)
+    unfinished = None
+    if resume is not None:
+        asked = {
+            **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit, "nodes": nodes},
+            **{"known": sorted(known), "by_example": by_example, "min_score": float(min_score)},
+            **{"memory_budget": memory_budget, "at once": scorer.questions_at_once, "device": str(scorer.device)},
+        }
+        unfinished = UnfinishedFile(Path(resume), asked)
+        search.restore(unfinished.read())
+    questions = _questions(graph, wanted, nodes)
+    total = sum(len(question.subjects) for question in questions)
+    if on_begin is not None:
+        on_begin(total)
+    _ask(search, questions, memory_budget, minutes, unfinished, on_progress)
     triples, score = pool.ranked()
     new = np.zeros(len(triples), dtype=bool)
+    counts = search.pairs, total - search.pairs
     if least is None:
-        return Completion(triples, score, None, new, calibration, search.pairs, pool.found, search.best)
+        return Completion(triples, score, None, new, calibration, *counts, pool.found, search.best)
     met = torch.cat([torch.empty(0), *search.met]).double().numpy()
     own = calibrate_completion(met[met >= pool.least], *pool.counts())
     calibration = own or replace(calibration, words=calibration.words + TOO_FEW_MET)
@@ -106,7 +135,53 @@ def complete(
     keep = probability >= least
     found = pool.found if keep.all() else int(keep.sum())
     kept = (triples[keep], score[keep], probability[keep], new[keep])
-    return Completion(*kept, calibration, search.pairs, found, search.best)
+    return Completion(*kept, calibration, *counts, found, search.best)
+
+
+def _questions(graph: KnowledgeGraph, relations: Sequence[int], nodes: Kinds) -> list[_Question]:
+    """Those with most to find first: of each relation the subjects that have objects already, and those without.
+
+    Were one training triple hidden, it could be found by asking its subject: one that still has objects where it had
+    several, one without any where it had this one. `worth` counts these, for each question of the kind. So who has a
+    capital is not asked for another before those who have none. On FB15k-237, 85 of 100 validation triples are answers
+    to the first tenth of the questions (in the order of the relations: 35); on `world` 48 (3).
+    """
+    examples, triples, found = examples_of(graph), graph.split_triples("train"), list[_Question]()
+    for relation in relations:
+        subjects, objects = examples.subjects(relation, nodes), examples.objects(relation, nodes)
+        count = np.bincount(triples[triples[:, 1] == relation, 0], minlength=graph.num_nodes)[subjects]
+        only = np.count_nonzero(count == 1)
+        for asked, hidden in ((count > 0, count.sum() - only), (count == 0, only)):
+            if asked.any():
+                found.append(_Question(relation, subjects[asked], objects, float(hidden / asked.sum())))
+    return sorted(found, key=lambda question: -question.worth)
+
+
+def _ask(
+    search: _Search,
+    questions: list[_Question],
+    memory_budget: int,
+    minutes: float | None,
+    unfinished: UnfinishedFile | None,
+    on_progress: Callable[[int], bool | None] | None,
+) -> None:
+    """As many of the questions as there is time for; what was found is kept between two blocks."""
+    began, before = time.monotonic(), search.pairs
+    on_progress = on_progress or (lambda pairs: None)
+    kept = before > 0  # what a short call found is found again sooner than it is written
+    for size in search.blocks(questions, memory_budget):
+        asked, seconds = search.pairs - before, time.monotonic() - began
+        late = minutes is not None and asked > 0 and seconds * (asked + size) / asked > 60 * minutes
+        if on_progress(search.pairs) is False or late:
+            kept = True
+            break
+        if unfinished is not None and unfinished.is_due:
+            unfinished.write(search.found())
+            kept = True
+    else:
+        on_progress(search.pairs)
+    if unfinished is not None and kept and search.pairs > before:
+        unfinished.write(search.found())
 
 
 def _least(calibration: Calibration, asked: float | None) -> float | None:
@@ -141,26 +216,44 @@ class _Search:
         self.best, self.pairs = -np.inf, 0
         self.buffer = torch.empty(0, device=scorer.device)
 
-    def ask(self, question: _Question, memory_budget: int, on_progress: Callable[[int], None] | None) -> None:
-        if len(question.objects) == 0:
-            self.pairs += len(question.subjects)
-            return
-        objects = torch.from_numpy(question.objects).to(self.scorer.device)
+    def blocks(self, questions: list[_Question], memory_budget: int) -> Iterator[int]:
+        """Ask them block by block, but those that were asked before; gives the size of each before it is asked."""
+        before, passed = self.pairs, 0
+        for question in questions:
+            objects = torch.from_numpy(question.objects).to(self.scorer.device)
+            rows = min(
+                max(1, memory_budget // (4 * max(1, len(objects)))), self.scorer.questions_at_once or MOST_SUBJECTS
+            )
+            for subject in torch.split(torch.from_numpy(question.subjects), rows):
+                passed += len(subject)
+                if passed > before:
+                    yield len(subject)
+                    if len(objects):
+                        self._ask(question, subject.to(self.scorer.device), objects)
+                    self.pairs += len(subject)
+
+    def _ask(self, question: _Question, subject: Tensor, objects: Tensor) -> None:
+        relation = torch.full_like(subject, question.relation)
         candidates = None if len(objects) == self.scorer.num_nodes else objects
-        rows = min(max(1, memory_budget // (4 * len(objects))), MOST_SUBJECTS)
-        for subject in torch.split(torch.from_numpy(question.subjects).to(self.scorer.device), rows):
-            relation = torch.full_like(subject, question.relation)
-            room = self._room(len(subject), len(objects))
-            scores = self.scorer.scores(Questions(subject, relation), candidates, room)
-            marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
-            # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
-            floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
-            node, best, _ = best_of(scores, self.k, marks, True, objects, float(floor))
-            self._look_for_held_out(question, subject, scores, best)
-            self._take(subject.cpu(), question.relation, node, best.float())
-            self.pairs += len(subject)
-            if on_progress is not None:
-                on_progress(self.pairs)
+        room = self._room(len(subject), len(objects))
+        scores = self.scorer.scores(Questions(subject, relation), candidates, room)
+        marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
+        # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
+        floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
+        node, best, _ = best_of(scores, self.k, marks, True, objects, float(floor))
+        self._look_for_held_out(question, subject, scores, best)
+        self._take(subject.cpu(), question.relation, node, best.float())
+
+    def found(self) -> Found:
+        """All that the blocks asked so far have left; `restore` takes it."""
+        met = torch.cat([torch.empty(0), *self.met]).double().numpy()
+        return {**self.pool.found_so_far(), "met": met, "best": np.array(self.best), "pairs": np.array(self.pairs)}
+
+    def restore(self, found: Found | None) -> None:
+        if found is not None:
+            self.pool.restore(found)
+            self.met = [torch.from_numpy(found["met"])]
+            self.best, self.pairs = found["best"].item(), found["pairs"].item()
 
     def _room(self, rows: int, columns: int) -> Tensor:
         """Memory for scores that is used again: fresh memory for every block costs as much as the product."""
@@ -224,6 +317,17 @@ class _Pool:
         self._size += len(self._scores[-1])
         if self._size > 2 * self.limit:
             self._prune()
+
+    def found_so_far(self) -> Found:
+        tally = np.array(sorted(self._tally.items()), dtype=np.int64).reshape(-1, 2)
+        triples = np.concatenate([np.empty((0, 3), np.int64), *self._triples]).astype(np.uint32)
+        scores = np.concatenate([np.empty(0, np.float32), *self._scores])
+        return {"triples": triples, "scores": scores, "tally": tally, "counts": np.array([self.found, self._floor])}
+
+    def restore(self, found: Found) -> None:
+        self._triples, self._scores = [found["triples"].astype(np.int64)], [found["scores"]]
+        self._size, self._tally = len(found["scores"]), Counter(dict(found["tally"].tolist()))
+        self.found, self._floor = int(found["counts"][0]), float(found["counts"][1])
 
     def _prune(self) -> None:
         """Keep the best `limit`; of those that are as good as the last of them, the ones with the least ids."""

@@ -38,8 +38,9 @@ def embed(asked: EmbedCommand) -> None:
     if asked.nodes is not None:
         listed, skipped = listed_nodes(opened, asked.nodes, asked.skip_unknown)
         nodes = np.array(list(dict.fromkeys(listed.tolist())), dtype=np.int64)  # each once
-    said: dict[str, Any] = {"run": str(asked.run), "task": opened.task.name}
-    said |= {"nodes": len(nodes), "width": vectors.width}
+    said: dict[str, Any] = {"run": str(asked.run), "task": opened.task.name, "nodes": len(nodes)}
+    if asked.out is not None or asked.plot is not None:  # a model without vectors of nodes may have some of relations
+        said["width"] = vectors.width
     written: dict[str, tuple[str, str]] = {}
     if asked.out is not None:
         with progress("vectors", len(nodes), "nodes", show=asked.bars) as meter:

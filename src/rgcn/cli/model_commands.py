@@ -12,6 +12,7 @@ from typing import Any
 
 from rgcn.cli import options
 from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+from rgcn.errors import ConfigError
 
 SEED = option("Every random choice follows from it.")
 RUN = argument("Folder of a run; `rgcn runs` lists them.")
@@ -136,6 +137,14 @@ class AskingOptions(OpeningOptions):
         "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
     )
 
+    def new_nodes(self) -> dict[str, Any]:
+        """As arguments of `rgcn.predict.unseen.with_new_triples`; empty where there are none."""
+        if self.new_triples is not None:
+            return {"path": self.new_triples, "features": self.new_features}
+        if self.new_features is not None:
+            raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+        return {}
+
 
 class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
     """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
@@ -169,7 +178,11 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
 
 
 class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", calls="predict:complete"):
-    """Find all missing triples worth adding, over every subject and relation, best first."""
+    """Find all missing triples worth adding, over every subject and relation, best first.
+
+    What is most worth asking is asked first. Stopped by Ctrl-C, --minutes or kill, the same command goes on where it
+    stood, and ends with the same triples as if it had never been stopped.
+    """
 
     run: Path = RUN
     relation: list[str] | None = option("Only triples of this relation. May be repeated; by default all.")
@@ -186,6 +199,10 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     only_seen: bool = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
     any_node: bool = flag("--any-node", "Any node as subject and object, also where none of its like was ever seen.")
     any_direction: bool = ANY_DIRECTION
+    minutes: float | None = option(
+        "Stop after so many minutes with what was found; the same command goes on.", min=0.01
+    )
+    restart: bool = flag("--restart", "Begin anew, and forget what a call that was stopped has found.")
     out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
 
 
@@ -253,7 +270,7 @@ class LimitOptions(Options):
     stopping: float = _limit("--grace", 10.0, "Seconds to finish requests when asked to stop.", 0, 3600)
 
 
-class ServeCommand(Command, OpeningOptions, LimitOptions, name="serve", calls="serve:serve"):
+class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="serve:serve"):
     """Serve trained models over HTTP: an API, and a page to look around and ask why.
 
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.

@@ -109,7 +109,7 @@ class LinkOutcome(Outcome):
         metrics = [*self.task.metrics, *drawn_of]
         figures = [*(metric.title for metric in metrics), "count"]
         drawn = table(("", *figures), figures)
-        drawn.columns[0].no_wrap = True
+        drawn.columns[0].min_width = len("asking for the subject")  # long names are folded, figures never cut off
         relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
         rows = {"both directions": measured}
         rows |= {f"asking for the {direction}": one for direction, one in measured["by_direction"].items()}

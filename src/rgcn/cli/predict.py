@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,12 @@ from rgcn.predict import answer_tables as answers
 from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
 from rgcn.predict.unseen import with_new_triples
 from rgcn.progress import progress
-from rgcn.words import count
+from rgcn.runs.workers import Interruption
+from rgcn.words import count, rough_duration
 
 MOST_ROWS = 20
 QUERIES_AT_ONCE = 1024
+WORTH_SAYING = 30  # seconds: who waits longer than this may want to know beforehand
 WRITTEN: dict[str, Callable[[Explanation], str]] = {
     ".html": Explanation.as_page,
     ".svg": Explanation.as_svg_file,
@@ -49,12 +52,11 @@ Rows = list[dict[str, Any]]
 
 def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
     """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
-    if asked.new_features is not None and asked.new_triples is None:
-        raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
+    new = asked.new_nodes()
     opened = open_model(run, **asked.opening())
-    if asked.new_triples is None:
+    if not new:
         return opened
-    larger = with_new_triples(opened, asked.new_triples, asked.new_features)
+    larger = with_new_triples(opened, **new)
     if not quiet:  # a known node with a slip in its name is a new node: the number shows it
         names = ", ".join(larger.titles.of(node) for node in larger.new_nodes[:5])
         more = ", ..." if len(larger.new_nodes) > 5 else ""
@@ -229,16 +231,24 @@ def complete(asked: CompleteCommand) -> None:
     if asked.only_seen and asked.any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
     opened = opened_run(asked.run, asked, asked.quiet)
-    found, out = _completed(opened, asked), asked.out
-    about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "found": len(found)}
+    opened.must_answer("links")
+    kept, out = _unfinished(opened, asked.out), asked.out
+    if asked.restart and kept is not None:
+        kept.unlink(missing_ok=True)
+    found = _completed(opened, asked, kept)
+    about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "left": found.left, "found": len(found)}
     if out is not None:
         about |= {"out": str(out), "written": _write(out, *_links(opened, [found]))}
+    if kept is not None and not found.left:
+        kept.unlink(missing_ok=True)
     if asked.as_json:
         triples = {} if out is not None else {"triples": _rows(opened, found)}
         print_json({**about, **triples, "calibration": found.calibration.as_dict()})
         return
     cut = " (the best of more: --limit)" if found.found > len(found) else ""
     typer.echo(f"{count(len(found), 'missing triple')}{cut}, of {count(found.pairs, 'subject-relation pair')} asked")
+    if found.left:
+        typer.echo(f"{count(found.left, 'pair')} not asked yet, those with least to find: the same command goes on")
     if len(found) and out is None:
         _print_links(_rows(opened, found[:MOST_ROWS]), len(found), found.calibration)
         return
@@ -249,10 +259,34 @@ def complete(asked: CompleteCommand) -> None:
     typer.echo(f"{found.calibration.words} {found.calibration.meaning}")
 
 
-def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
+def _unfinished(opened: OpenModel, out: Path | None) -> Path | None:
+    """Where a completion is kept that is stopped: beside its output, else in the run, where that can be written."""
+    if out is not None:
+        return out.with_name(f"{out.name}.unfinished")
+    return opened.path / "completion.unfinished" if os.access(opened.path, os.W_OK) else None
+
+
+def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> Completion:
     kinds: Kinds = "seen" if asked.only_seen else "any" if asked.any_node else "fitting"
-    with late_progress("completing", "pairs", asked.bars) as meter:
-        return search(
+    total = 0
+
+    def begin(pairs: int) -> None:
+        nonlocal total
+        total = pairs
+
+    def forecast(seconds: float, left: int) -> str:
+        before = "" if left == total else f" ({total - left:,} of {total:,} were asked before)"
+        words = f"about {rough_duration(seconds)} for {count(left, 'question')}{before}"
+        advice = "" if asked.minutes else "; --minutes 5 stops earlier, and a second call goes on"
+        return "" if asked.quiet or seconds < WORTH_SAYING else words + advice
+
+    with Interruption() as interruption, late_progress("completing", "pairs", asked.bars, forecast) as meter:
+
+        def progressed(pairs: int) -> bool:
+            meter(pairs, total)
+            return interruption.received is None
+
+        found = search(
             opened,
             relations=[opened.relation(name) for name in asked.relation] if asked.relation else None,
             k=asked.k,
@@ -260,9 +294,15 @@ def _completed(opened: OpenModel, asked: CompleteCommand) -> Completion:
             limit=asked.limit,
             nodes=kinds,
             by_example=not asked.any_direction,
-            on_begin=lambda pairs: meter(0, pairs),
-            on_progress=meter,
+            minutes=asked.minutes,
+            resume=kept,
+            on_begin=begin,
+            on_progress=progressed,
         )
+    if found.left and interruption.received is not None:
+        how = "the same command goes on" if kept is not None else f"nothing could be kept in {opened.path}"
+        raise interruption.error(f" after {found.pairs:,} of {count(total, 'pair')}", how)
+    return found
 
 
 def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:

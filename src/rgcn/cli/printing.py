@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -60,16 +61,29 @@ def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable
 
 
 @contextmanager
-def late_progress(words: str, unit: str, show: bool | None) -> Iterator[Callable[..., None]]:
-    """A bar that is drawn once `meter(done, total)` is first called: only then it is known how many there are."""
+def late_progress(
+    words: str, unit: str, show: bool | None, forecast: Callable[[float, int], str] | None = None
+) -> Iterator[Callable[..., None]]:
+    """A bar that is drawn once `meter(done, total)` is first called: only then it is known how many there are.
+
+    forecast  words, if any, to be said of the seconds that the rest will take, and how many were left at first: asked
+              once, when a second has shown how fast it goes. The first part does not count: it may compile something
+    """
     with ExitStack() as stack:
         meter: ProgressMeter | None = None
+        marks: list[tuple[float, int]] = []
 
-        def advance(done: int, total: int | None = None) -> None:
-            nonlocal meter
+        def advance(done: int, total: int = 0) -> None:
+            nonlocal meter, forecast
             if meter is None:
                 meter = stack.enter_context(progress(words, total, unit, show=show))
             meter.advance(done - meter.done)
+            if len(marks) < 2:
+                marks.append((time.monotonic(), done))
+            seconds, more = time.monotonic() - marks[-1][0], done - marks[-1][1]
+            if forecast is not None and seconds >= 1 and more:
+                meter.say(forecast((total - done) * seconds / more, total - marks[0][1]))
+                forecast = None
 
         yield advance
 

@@ -23,10 +23,11 @@ def serve(asked: ServeCommand) -> None:
             RunFolder(run).check()
     address = Address(asked.host, asked.port, read_token(asked.token_file), tuple(asked.allow_host or ()))
     address.check()
+    new = asked.new_nodes()
     # All of this before PyTorch and the models are loaded: a mistyped name and a port in use are said at once.
     listening = bound_socket(address)
     with busy("loading", asked.quiet) as on_step:
-        models = serving.load_models(asked.runs, **asked.opening(), on_step=on_step)
+        models = serving.load_models(asked.runs, **asked.opening(), new_nodes=new, on_step=on_step)
 
     def ready(url: str) -> None:
         for served in models:

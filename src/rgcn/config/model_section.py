@@ -177,13 +177,15 @@ class LinkModelConfig(ModelSection):
         "c-rgcn": {"encoder": "c-rgcn"},
         "distmult": {"encoder": "none", "decoder": "distmult"},
         "path": {"encoder": "path", "layers": 6, "normalization": "node"},
+        "popularity": {"encoder": "popularity", "normalization": "none", "self_loops": False},
     }
 
-    name: Literal["rgcn", "c-rgcn", "distmult", "path"] | None = Field(None, exclude=True)
+    name: Literal["rgcn", "c-rgcn", "distmult", "path", "popularity"] | None = Field(None, exclude=True)
     """Shorthand for encoder and decoder; distmult is encoder none with DistMult, path six layers of means."""
     encoder: Encoder = "rgcn"
     """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes around it.
-    none: the embedding alone. path: a convolution for every question, and no embedding at all."""
+    none: the embedding alone. path: a convolution for every question, and no embedding at all. popularity: counts of
+    edges, the baseline; layers and widths mean nothing to it."""
     decoder: Decoder = "distmult"
     """How triples are scored; path has a scoring head of its own."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)

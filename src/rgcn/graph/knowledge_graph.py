@@ -215,7 +215,10 @@ class KnowledgeGraph:
         if split not in SPLITS:
             raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
         if self.triple_splits is None:
-            raise DataError(f"the graph has no {split} triples: it was read without splits")
+            raise DataError(
+                f"the graph has no {split} triples: it was read without splits, which a folder of files called train, "
+                "valid and test has"
+            )
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:

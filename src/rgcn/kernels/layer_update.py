@@ -1,8 +1,9 @@
 """What a node becomes after a layer: x + ReLU(LayerNorm(W [x, a, …] + b)) where anything was heard, as one operation.
 
 As separate operations of PyTorch this reads and writes the states a dozen times, and keeps half of these for the
-gradient: more than the convolution itself. Here they are read once and written once, on a GPU (`triton_update`) by one
-kernel, elsewhere a few thousand rows at a time, which stay in the cache; the gradient computes what is between anew.
+gradient: more than the convolution itself. Here they are read once and written once, by one kernel on a GPU
+(`triton_update`) and on a CPU (`update_loops`), elsewhere a few thousand rows at a time, which stay in the cache; the
+gradient computes what is between anew.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rgcn.kernels import dispatch
+from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE
 
-# Deviations are square roots, whose slope has no bound at zero: variances count from here on.
-LEAST_VARIANCE = 1e-6
-EPSILON = 1e-5  # LayerNorm's
 CHUNK_ROWS = 4096
 
 Weights: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -116,7 +115,7 @@ class _LayerUpdate(torch.autograd.Function):
         drawn = None
         if settings.dropout:
             # The kernel draws for itself, from a seed; here a number is drawn for each place.
-            on_gpu = fused is not None
+            on_gpu = fused is not None and own.is_cuda
             drawn = torch.randint(2**31 - 1, (1,), device=own.device) if on_gpu else _drawn(own, settings.dropout)
         ctx.settings = settings
         ctx.save_for_backward(own, heard, squares, degree, drawn, *weights)
@@ -148,9 +147,10 @@ class _LayerUpdate(torch.autograd.Function):
 
 
 def _fused(own: Tensor) -> Any:
-    """The GPU's kernels, where they take states like these; else None."""
+    """The kernels that do it in one pass, where they take states like these; else None."""
     width = own.shape[-1]
-    if own.device.type != "cuda" or width < 16 or width > 64 or width & (width - 1):
+    takes = 16 <= width <= 64 and width & (width - 1) == 0 if own.is_cuda else width > 0 and width % 32 == 0
+    if not takes:
         return None
     kernels = dispatch.kernels_for(own)
     return kernels if hasattr(kernels, "layer_update") else None

@@ -22,6 +22,8 @@ from rgcn.sparse import Pairs, SparsePattern
 
 # Numbers that a gathered copy may hold at once; longer lists are taken in chunks.
 CHUNK = 2**24
+# Of a path layer's update: LayerNorm's, and from where variances count, for a root's slope has no bound at zero.
+EPSILON, LEAST_VARIANCE = 1e-5, 1e-6
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ def repeated(table: Tensor, width: int) -> Tensor:
 
 def folded(rows: Tensor, width: int) -> Tensor:
     """The transpose of `repeated`: rows [n, repeats · width] → [n, width]."""
-    return rows if rows.shape[1] == width else rows.view(len(rows), -1, width).sum(1)
+    return rows if rows.shape[1] == width else rows.reshape(len(rows), rows.shape[1] // width, width).sum(1)
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:

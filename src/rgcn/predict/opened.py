@@ -7,11 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from rgcn.answers.calibration import Calibration
 from rgcn.atomic import write_atomically
@@ -74,6 +71,10 @@ class OpenModel:
     @property
     def calibration_(self) -> Calibration:
         return self.calibration
+
+    @property
+    def fingerprint_(self) -> str:
+        return self.model.fingerprint_
 
     def scorer(self) -> Scorer:
         return self.model.scorer()
@@ -171,11 +172,7 @@ def calibration_of(model: Estimator, folder: Path) -> Calibration:
 
     It is used again while weights and graph are the same.
     """
-    digest = sha256(f"{CALIBRATION_VERSION} {model.graph_.fingerprint}".encode())
-    for name, tensor in sorted(model.network_.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    key, path, found = digest.hexdigest(), folder / CALIBRATION_FILE, None
+    key, path, found = f"{CALIBRATION_VERSION} {model.fingerprint_}", folder / CALIBRATION_FILE, None
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         found = Calibration.from_dict(values) if values.get("of") == key else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgcn.serve.limits import Limits
-from rgcn.serve.refusals import come_later
+from rgcn.serve.refusals import Refusal, come_later
 
 if TYPE_CHECKING:
     from rgcn.serve.served import Served
@@ -31,6 +32,7 @@ class Lane:
     key: tuple[str, str]  # what is counted together: the model and the kind of question
     answer: Callable[[list[Any]], Iterable[Any]]  # to questions their answers, in order; called in the thread
     most: int = 64  # questions in one call
+    seconds_each: float = 0.0  # that a question of the last full call took
     single: deque[_Request] = field(default_factory=deque)
     bulk: deque[_Request] = field(default_factory=deque)
 
@@ -83,6 +85,10 @@ class Batcher:
     async def ask(self, lane: Lane, questions: Sequence[Any]) -> Sequence[Any]:
         """On the event loop: the answers to questions of one lane; Refusal where too many wait or it takes too long."""
         self.check_room(len(questions))
+        if len(questions) > 1 and len(questions) * lane.seconds_each > self.seconds:
+            most = max(1, int(0.5 * self.seconds / lane.seconds_each))
+            words = f"{len(questions):,} questions would take longer than the {self.seconds:g} seconds of a request"
+            raise Refusal("invalid", f"{words}: ask {most:,} at a time")
         loop = asyncio.get_running_loop()
         request, queue = _Request(questions, loop.create_future()), lane.single if len(questions) == 1 else lane.bulk
         self._count += 1
@@ -156,10 +162,13 @@ class Batcher:
         questions = [question for _, part in parts for question in part]
         self.observe(lane, len(questions))
         failure: Exception | None = None
+        began = time.monotonic()
         try:
             answers = iter(lane.answer(questions))
             for request, part in parts:
                 request.answers.extend(islice(answers, len(part)))
+            if len(questions) == lane.most:
+                lane.seconds_each = (time.monotonic() - began) / len(questions)
         except Exception as error:
             failure = error
         done = [request for request, _ in parts if failure or len(request.answers) == len(request.questions)]

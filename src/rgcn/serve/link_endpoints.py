@@ -26,11 +26,12 @@ from rgcn.serve.refusals import Refusal
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
 
-# Questions for so many answers go together, this many at a time: one for a thousand must not hold up those for ten.
-SIZES = ((16, 64), (128, 32), (1 << 30, 8))
+# Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
+# for ten. How many a batch has, the scorer says where questions are dear (`Scorer.questions_at_once`).
+PARTS = ((16, 1), (128, 2), (1 << 30, 8))
+QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE = 64, 4096
 # Products with this many rows take longer than one with twelve: BLAS has no good kernel for them (measured, MKL).
 AWKWARD, FILLED_UP = range(3, 12), 12
-TRIPLES_AT_ONCE = 4096
 SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
 
 K = Annotated[Count, Field(description="How many answers, best first; to each question.")]
@@ -155,19 +156,26 @@ class LinkEndpoints(Endpoints):
             graph_=served.graph, calibration_=served.calibration, scorer=lambda: self._scorer
         )
         self._splits = KnownTriples.of_graph(served.graph)
+        at_once = self._scorer.questions_at_once
+        self._awkward = AWKWARD if at_once is None else ()
         self._lanes = {
-            (known, size): Lane((served.name, "links"), partial(self.answer, known=known), most)
+            (known, size): Lane(
+                (served.name, "links"),
+                partial(self.answer, known=known),
+                max(1, (at_once or QUESTIONS_AT_ONCE) // part),
+            )
             for known in get_args(Known)
-            for size, most in SIZES
+            for size, part in PARTS
         }
-        self._scores = Lane((served.name, "scores"), self.scored, TRIPLES_AT_ONCE)
-        for lane in self._lanes.values():  # what is made at the first full batch is made now, its memory too
+        self._scores = Lane((served.name, "scores"), self.scored, at_once or TRIPLES_AT_ONCE)
+        # What is made at the first full batch is made now, its memory too.
+        for lane in {lane.most: lane for lane in self._lanes.values()}.values():
             lane.answer([LinkAsked(0, 0, number % 2 == 0, 1) for number in range(lane.most)])
         self.scored([(0, 0, 0)])
 
     def lane(self, known: Known, k: int) -> Lane:
         """The lane for questions of this size."""
-        return self._lanes[known, next(size for size, _ in SIZES if k <= size)]
+        return self._lanes[known, next(size for size, _ in PARTS if k <= size)]
 
     @endpoint("GET", "links")
     async def predict_links(self, desk: Desk, query: LinksQuery) -> LinkAnswer:
@@ -212,7 +220,7 @@ class LinkEndpoints(Endpoints):
 
     def answer(self, asked: list[LinkAsked], known: Known) -> list[LinkAnswer]:
         """In the model's thread."""
-        filled = [*asked, *[asked[0]] * (FILLED_UP - len(asked))] if len(asked) in AWKWARD else asked
+        filled = [*asked, *[asked[0]] * (FILLED_UP - len(asked))] if len(asked) in self._awkward else asked
         given, relation, objects, k = zip(*filled, strict=True)
         questions = Questions(torch.tensor(given), torch.tensor(relation), torch.tensor(objects))
         found = answer_links(self._model, questions, max(k), known)

@@ -6,7 +6,7 @@ import gc
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from importlib import resources
@@ -25,6 +25,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from rgcn.predict import open_model
+from rgcn.predict.unseen import with_new_triples
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.gate import Gate, ServerMetrics
@@ -157,13 +158,19 @@ def load_models(
     mirror: Path | None = None,
     device: str = "auto",
     accept_changed_data: bool = False,
+    new_nodes: Mapping[str, Any] | None = None,
     on_step: Callable[[str], None] = lambda what: None,
 ) -> list[Served]:
-    """Every run opened and made ready, each under the name of its folder (`distinct_names`)."""
+    """Every run opened and made ready, each under the name of its folder (`distinct_names`).
+
+    new_nodes  nodes that training never saw, as arguments of `rgcn.predict.unseen.with_new_triples`
+    """
     models, folders = list[Served](), list(runs)
     for run, name in zip(folders, distinct_names([run.resolve().name for run in folders]), strict=True):
         on_step(f"{name}: loading from {run}")
         opened = open_model(run, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
+        if new_nodes:
+            opened = with_new_triples(opened, **new_nodes)
         models.append(Served(opened, name, lambda what, name=name: on_step(f"{name}: {what}")))  # type: ignore[misc]
     return models
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -146,6 +147,16 @@ class Estimator(ABC):
     def adjacency_(self) -> RelationalAdjacency:
         """The operator of the edges that carry messages."""
         return self._fitted(self._adjacency)
+
+    @property
+    def fingerprint_(self) -> str:
+        """Of its settings, its weights and the graph it knows: models that have the same give the same answers."""
+        settings = {key: str(value) for key, value in self.get_params().items() if key != "device"}
+        digest = sha256(f"{self.graph_.fingerprint} {sorted(settings.items())}".encode())
+        for name, tensor in sorted(self.network_.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     @property
     def num_parameters_(self) -> int:
@@ -306,7 +317,9 @@ class Estimator(ABC):
 
     def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
         """[n, width]: what the model holds of nodes; DataError where it holds nothing of them."""
-        raise DataError(f"{self.model.title} computes every answer anew: it has no vectors of nodes")
+        raise DataError(
+            f"{self.model.title} computes every answer anew: it has no vectors of nodes to write, to draw or to compare"
+        )
 
     def vector_words(self, layer: int | None) -> str:
         """What these vectors are."""

@@ -174,7 +174,7 @@ class LinkEstimator(Estimator):
         found = self.network_.relation_vectors()
         if found is None:
             return super().relation_vectors()
-        return found.detach().float().cpu().clone(), None, "the vector of each relation in the decoder"
+        return found.detach().float().cpu().clone(), None, "the vector of each relation that triples are scored with"
 
     # -- a graph that has grown --------------------------------------------------------------------------
 

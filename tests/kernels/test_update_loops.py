@@ -1,0 +1,83 @@
+"""A path layer's update on a CPU against its definition in PyTorch's own operations, values and all gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rgcn.kernels import cpu
+
+NODES, QUESTIONS = 30, 7
+
+
+def definition(own, heard, squares, degree, weights, kept, settings):
+    (weight, bias, gain, shift), (scaled, norm, skip, dropout) = weights, settings
+    parts = [heard]
+    if squares is not None:
+        parts.append((squares - heard.square()).clamp(min=1e-6).sqrt())
+    if scaled:
+        parts += [degree[:, None, None] * part for part in parts]
+    z = F.linear(torch.cat([own, *parts], -1), weight, bias)
+    y = torch.relu(F.layer_norm(z, z.shape[-1:], gain, shift) if norm else z)
+    y = y if kept is None else y * kept / (1 - dropout)
+    y = y * ((own != 0) | (heard != 0)).any(-1, keepdim=True)
+    return own + y if skip else y
+
+
+def drawn(width, deviation, settings, seed=0):
+    """What the kernel is given: a third of the rows sleep."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def numbers(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    shape = (NODES, QUESTIONS, width)
+    asleep = torch.rand(*shape[:2], 1, generator=generator) < 0.3
+    own, heard = (numbers(*shape).masked_fill(asleep, 0) for _ in range(2))
+    # Variances around the least one: above it, below it, and far above.
+    squares = heard.square() + 0.5 + numbers(*shape) if deviation else None
+    inputs = width * (1 + (1 + deviation) * (1 + settings[0]))
+    weights = numbers(width, inputs), numbers(width), numbers(width), numbers(width)
+    kept = torch.rand(shape, generator=generator) >= settings[3] if settings[3] else None
+    return own, heard, squares, numbers(NODES).abs(), weights, kept, settings
+
+
+@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize("deviation", [False, True])
+@pytest.mark.parametrize(
+    "settings", [(True, True, True, 0.0), (True, True, False, 0.4), (False, False, True, 0.0), (True, False, True, 0.2)]
+)
+def test_update_and_its_gradients_equal_the_definition(width, deviation, settings):
+    own, heard, squares, _, weights, *_ = given = drawn(width, deviation, settings)
+    leaves = [t.requires_grad_() for t in (own, heard, squares, *weights) if t is not None]
+    expected = definition(*given)
+    slope = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
+    with torch.no_grad():
+        out = cpu.layer_update(*given)
+        found = [g for g in cpu.layer_update_gradients(*given, slope) if g is not None]
+    torch.testing.assert_close(out, expected, rtol=1e-11, atol=1e-11)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-9, atol=1e-9)
+
+
+def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_threads):
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    given = drawn(32, True, (True, True, True, 0.2))
+    slope, results = torch.randn(NODES, QUESTIONS, 32, dtype=torch.float64), []
+    for threads in (1, 1, 2, 5, 16):
+        torch.set_num_threads(threads)
+        results.append((cpu.layer_update(*given), *cpu.layer_update_gradients(*given, slope)))
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+    asleep = ~((given[0] != 0) | (given[1] != 0)).any(-1)
+    assert asleep.any()
+    assert not results[0][0][asleep].any()
+
+
+def test_update_takes_no_rows_at_all_and_rows_that_all_sleep():
+    own, heard, _, degree, *rest = drawn(32, False, (True, True, True, 0.0))
+    assert not cpu.layer_update(torch.zeros_like(own), torch.zeros_like(heard), None, degree, *rest).any()
+    none = cpu.layer_update_gradients(own[:0], heard[:0], None, degree[:0], *rest, own[:0])
+    assert none[0].shape == (0, QUESTIONS, 32)
+    assert not any(gradient.any() for gradient in none[3:])

@@ -1,0 +1,97 @@
+"""Popularity counts, in training, in answers and in explanations, what one can count by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+import rgcn
+from rgcn.adjacency import ReceptiveField
+from rgcn.errors import ConfigError
+from rgcn.nn.link_network import Heard
+from rgcn.predict.unseen import joined
+from rgcn.sampling import corrupt
+from rgcn.scoring import Questions
+from rgcn.tasks.extending import extended
+from small_models import random_graph
+
+SETTINGS = {"encoder": "popularity", "normalization": "none", "self_loops": False, "epochs": 1, "edge_dropout": 0.0}
+
+
+def fitted(graph, **settings):
+    return rgcn.LinkPredictor(**{**SETTINGS, **settings}).fit(graph)
+
+
+def counted(graph):
+    """[2, relations, nodes]: how often a node is the object of a relation, and how often its subject."""
+    counts = np.zeros((2, graph.num_relations, graph.num_nodes))
+    for subject, relation, object_ in graph.split_triples("train"):
+        counts[0, relation, object_] += 1
+        counts[1, relation, subject] += 1
+    return torch.from_numpy(counts).float()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_counts(seed):
+    graph = random_graph(seed)
+    model, counts = fitted(graph), counted(graph)
+    bias = model.network_.bias.item()
+    relation = torch.arange(graph.num_relations).repeat(2)
+    sides = torch.arange(len(relation)) < graph.num_relations
+    asked = Questions(torch.zeros_like(relation), relation, sides)
+    expected = torch.log1p(counts.flatten(0, 1)) + bias
+    torch.testing.assert_close(model.scorer().scores(asked), expected)
+    some = torch.tensor([1, 4, 7])
+    torch.testing.assert_close(model.scorer().scores(asked, some), expected[:, some])
+    torch.testing.assert_close(model.network_.score_nodes(model.adjacency_, asked), expected)
+    triples = torch.tensor(graph.triples)
+    by_hand = torch.log1p(counts[0, triples[:, 1], triples[:, 2]]) + bias
+    torch.testing.assert_close(model.scorer().triple_scores(triples), by_hand)
+
+
+def test_a_batch_is_scored_by_the_side_that_was_replaced():
+    graph = random_graph(1)
+    model, counts = fitted(graph), counted(graph)
+    positives = torch.tensor(graph.split_triples("train"))
+    drawn = corrupt(positives, graph.num_nodes, rate=3, generator=torch.Generator().manual_seed(0))
+    scores = model.network_.score_batch(model.adjacency_, positives, drawn)
+    by_hand = counts[drawn.is_head.long(), positives[drawn.positive, 1], drawn.node]
+    torch.testing.assert_close(scores.negative, torch.log1p(by_hand) + model.network_.bias)
+    torch.testing.assert_close(
+        scores.positive, torch.log1p(counts[0, positives[:, 1], positives[:, 2]]) + model.network_.bias
+    )
+
+
+def test_ranks_are_those_of_the_counts_whatever_was_trained():
+    graph = random_graph(2)
+    one, many = fitted(graph), fitted(graph, epochs=20, learning_rate=0.1)
+    assert one.network_.bias.item() != many.network_.bias.item()
+    assert one.evaluate(graph)["mrr"] == many.evaluate(graph)["mrr"]
+
+
+def test_an_explained_triple_has_the_score_of_its_answer():
+    graph = random_graph(3)
+    model = fitted(graph)
+    subject, relation, object_ = graph.split_triples("train")[0].tolist()
+    asked = torch.tensor([subject, object_])
+    heard = Heard(ReceptiveField.of(model.adjacency_, asked, 1), asked, subject, relation, object_)
+    answer = model.scorer().triple_scores(torch.tensor([[subject, relation, object_]]))
+    torch.testing.assert_close(model.network_.score_heard(heard).detach(), answer)
+
+
+def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
+    graph = random_graph(4)
+    model = fitted(graph)
+    model.save(tmp_path / "model")
+    loaded = rgcn.load_model(tmp_path / "model")
+    assert loaded.evaluate() == model.evaluate()
+    new = rgcn.KnowledgeGraph.from_triples([("new", "r1", "n3"), ("newer", "r1", "n3")])
+    larger = extended(model, joined(graph, new, "more"))
+    expected = counted(graph)[0, 1, 3] + 2
+    score = larger.score([("n0", "r1", "n3")])[0].score
+    assert score == pytest.approx((torch.log1p(expected) + model.network_.bias).item())
+
+
+@pytest.mark.parametrize("settings", [{"normalization": "relation"}, {"inverse": False}])
+def test_what_would_not_count_is_refused(settings):
+    with pytest.raises(ConfigError, match="set normalization to none, inverse to true"):
+        fitted(random_graph(0), **settings)

@@ -1,0 +1,95 @@
+"""The tables of docs/paths.md, from what benchmarks/link_comparison.py wrote; `readme_tables.py` puts them there."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from result_files import ROOT, place
+from rgcn.words import memory
+
+MODELS = {"popularity": "popularity", "distmult": "DistMult", "rgcn": "RGCN", "c-rgcn": "c-RGCN", "path": "path"}
+TITLES = {
+    "fb15k-237": "FB15k-237",
+    "wn18rr": "WN18RR",
+    "codex-s": "CoDEx-S",
+    "world": "`world`",
+    "fb237-v1": "fb237-v1",
+    "wn18rr-v1": "wn18rr-v1",
+}
+HITS = ("hits@1", "hits@3", "hits@10")
+Run = dict[str, Any]
+
+
+def comparison_tables() -> dict[str, str]:
+    """{name of a table: its lines}; a data set or a model without figures has none."""
+    seeds = seeds_together()
+    return {"comparison": known_nodes(seeds), "comparison-unseen": new_nodes(seeds)}
+
+
+def seeds_together() -> list[list[Run]]:
+    """Runs that differ in nothing but their seeds, in the order of data sets and models; those of trials left out."""
+    groups: dict[tuple[int, int, str, str], list[Run]] = defaultdict(list)
+    data, models = list(TITLES), list(MODELS)
+    for path in sorted((ROOT / "results").glob("link-comparison-*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for run in content["runs"]:
+            if run["split"] != "test" or run["changes"]:
+                continue
+            run = {**run, "on": place(content["calls"][run["call"]])}
+            order = data.index(run["dataset"]), models.index(run["model"])
+            groups[(*order, run["configuration"], run["on"])].append(run)
+    return [groups[key] for key in sorted(groups)]
+
+
+def known_nodes(seeds: Iterable[Sequence[Run]]) -> str:
+    head = ["", "MRR", *(name.capitalize() for name in HITS), "runs", "trained in", "memory", "parameters", "on"]
+    lines = [row(head), f"|---|{'---:|' * (len(head) - 2)}---|"]
+    for runs in seeds:
+        figures = [run["metrics"]["test"] for run in runs]
+        seconds = statistics.median(run["seconds"] for run in runs)
+        largest = max(run["peak_gpu_bytes"] or run["peak_bytes"] for run in runs)
+        cells = [f"{TITLES[runs[0]['dataset']]}, {called(runs[0])}", spread(each["mrr"] for each in figures)]
+        cells += [f"{statistics.fmean(each[name] for each in figures):.3f}" for name in HITS]
+        cells += [str(len(runs)), f"{seconds:,.0f} s", memory(largest), f"{runs[0]['parameters']:,}", runs[0]["on"]]
+        lines.append(row(cells))
+    return "\n".join(lines) + "\n"
+
+
+def new_nodes(seeds: Iterable[Sequence[Run]]) -> str:
+    head = ["", "MRR", "Hits@1", "Hits@10", "Hits@10 of 50", "runs", "the new nodes"]
+    lines = [row(head), f"|---|{'---:|' * (len(head) - 2)}---|"]
+    for runs in seeds:
+        there = [run["unseen"] for run in runs if "unseen" in run]
+        if not there:
+            continue
+        name = f"{TITLES[runs[0]['dataset']]} → {there[0]['dataset']}, {called(runs[0])}"
+        if there[0]["how"] is None:
+            lines.append(row([name, "", "", "", "", str(len(there)), "cannot answer"]))
+            continue
+        means = [statistics.fmean(each[name] for each in there) for name in ("hits@1", "hits@10", "hits@10_of_50")]
+        shown = [spread(each["mrr"] for each in there), *(f"{mean:.3f}" for mean in means)]
+        seconds = statistics.median(each["seconds"] for each in there)
+        how = {"folded in": f"fitted in {seconds:.1f} s", "as it is": "nothing to fit"}[there[0]["how"]]
+        lines.append(row([name, *shown, str(len(there)), how]))
+    return "\n".join(lines) + "\n"
+
+
+def called(run: Run) -> str:
+    """The model by its name, and what tells its configuration from the shipped one that is called like the data."""
+    folder, name = run["configuration"].split("/")
+    variant = name.removeprefix(f"lp-{run['dataset']}").lstrip("-")
+    return f"[{MODELS[folder]}{f', {variant}' if variant else ''}](../src/rgcn/configs/{run['configuration']}.yaml)"
+
+
+def spread(values: Iterable[float]) -> str:
+    given = list(values)
+    error = statistics.stdev(given) / len(given) ** 0.5 if len(given) > 1 else None
+    return f"**{statistics.fmean(given):.3f}**" + ("" if error is None else f" ± {error:.3f}")
+
+
+def row(cells: Iterable[str]) -> str:
+    return f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"
