@@ -12,7 +12,7 @@ import rgcn
 from rgcn.graph import KnowledgeGraph
 
 sys.path.append(str(Path(__file__).parents[1] / "strangers"))
-from stranger_models import Softmax, WalkNetwork, Walks
+from stranger_models import WalkNetwork, Walks
 
 
 class WalkingNetwork(WalkNetwork):
@@ -48,6 +48,3 @@ def families(count=12, seed=0):
         rows += [(f"child{child}", "lives in", f"town{child % 4}")] if child else []
         rows += [(f"child{child}", "knows", f"child{other}") for other in rng.integers(0, count, 2) if other != child]
     return KnowledgeGraph.from_triples(list(dict.fromkeys(rows)))
-
-
-__all__ = ["Softmax", "Walking", "families", "walker"]

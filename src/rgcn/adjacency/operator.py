@@ -304,8 +304,8 @@ class ReceptiveField:
         """What walks of at most L edges from `start` to `ends` must hear; not only_reached: walks from anywhere.
 
         All layers are over the same nodes, ascending, each with its self-loop: a walk may stay where it is. Other edges
-        lead into nodes that such a walk passes after the layer, and all of these are there but those of raw weight 0:
-        no weight changes, and degrees are those of the whole graph.
+        lead into nodes that such a walk passes after the layer: all into these, but for those of raw weight zero. So no
+        weight changes, and degrees are those of the whole graph.
         """
         structure, heard = adjacency.structure, adjacency.raw != 0
         source, target = structure.source[heard], structure.target[heard]

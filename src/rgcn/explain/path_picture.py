@@ -20,7 +20,8 @@ from rgcn.words import shortened
 MOST_PATHS = 5
 WIDTH, MARGIN, INDENT = 284, 2, 16  # what a page of 360 pixels has for its content
 BOX, LABEL, GAP = 30, 20, 4
-LETTER, THINNEST, THICKEST = 8.0, 1.5, 6.0
+PLAIN_LETTER, BOLD_LETTER = 8.0, 9.0
+THINNEST, THICKEST = 1.5, 6.0
 
 
 @dataclass
@@ -44,7 +45,7 @@ class _Stop:
 
     @property
     def letters(self) -> int:
-        return int(self.width / LETTER)
+        return int((self.width - 8) / (BOLD_LETTER if self.asked else PLAIN_LETTER))
 
     @property
     def bottom(self) -> float:

@@ -92,7 +92,8 @@ class WhyEndpoints(Endpoints):
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
-        return {"GET explain": ({key: shown.words[key] for key in asked}, None)}
+        method = (*explaining.methods_of(self.served.opened), "integrated-gradients")[0]
+        return {"GET explain": ({**{key: shown.words[key] for key in asked}, "method": method}, None)}
 
     def _about(self, query: ExplainQuery) -> tuple[Any, ...]:
         """A node and its class (None: the predicted one), or a triple, in numbers."""
