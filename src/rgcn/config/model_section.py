@@ -205,6 +205,8 @@ class LinkModelConfig(ModelSection):
     """path: hear the standard deviation of the messages beside their mean."""
     degree_scaling: bool = tuned(True, [True, False], when=WALKS)
     """path: hear everything a second time, times the logarithm of the node's degree."""
+    surroundings: bool = tuned(True, [True, False], when=WALKS)
+    """path: see which relations stand around an answer, whatever is asked: all there is of one that no walk reaches."""
     skip: bool = Field(True)
     """path: add each layer's output to what went in."""
     layer_norm: bool = Field(True)

@@ -63,12 +63,33 @@ class Hidden(NamedTuple):
     edge, question  int64 [h]: numbers of edges of the operator, and who does not hear them
     share           [h]: the edge's part of all that stands in its target
     unit            the training graph's mean logarithm of a degree
+    questions       B
     """
 
     edge: Tensor
     question: Tensor
     share: Tensor
     unit: Tensor
+    questions: int
+
+    def gone(self, operator: RelationalAdjacency) -> Tensor:
+        """[targets, B]: the part of all that stands in a target which a question does not hear."""
+        none = self.share.new_zeros(operator.num_targets, self.questions)
+        return none.index_put((operator.structure.target[self.edge], self.question), self.share, accumulate=True)
+
+    def without(self, operator: RelationalAdjacency, total: Tensor, said: Tensor) -> Tensor:
+        """Sums [targets, B, width] over edges less what the hidden ones said [h, width], the rest normalized again."""
+        place = (operator.structure.target[self.edge], self.question)
+        off = torch.zeros_like(total).index_put(place, operator.weight[self.edge, None] * said, accumulate=True)
+        rest = total - off
+        if operator.normalization == "node":
+            rest = rest / (1.0 - self.gone(operator)).unsqueeze(-1)
+        # Where nothing else was said, rounding must not pass for something.
+        return torch.where((off != 0) & (rest.abs() <= ROUNDING * off.abs()), 0.0, rest)
+
+    def degree(self, operator: RelationalAdjacency, degree: Tensor) -> Tensor:
+        """[targets, B]: factors of nodes [targets] less the hidden edges."""
+        return degree[:, None] + torch.log1p(-self.gone(operator)) / self.unit
 
 
 class Messages(nn.Module, ABC):
@@ -199,33 +220,18 @@ class PathLayer(nn.Module):
         table = table.to(x.dtype)
         heard = self.messages(hop.operator, table, x, exact=self.deviation)
         squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
-        if hop.hidden is not None:
-            heard, squares, degree = self._unheard(heard, squares, degree, table, x, hop)
+        if (hidden := hop.hidden) is not None:
+            said = self._said(hidden, table, x, hop.operator)
+            heard, degree = hidden.without(hop.operator, heard, said), hidden.degree(hop.operator, degree)
+            squares = None if squares is None else hidden.without(hop.operator, squares, said.square())
         settings = UpdateSettings(
             self.degree_scaling, self.layer_norm, self.skip, self.dropout if self.training else 0.0
         )
         return layer_update(own, heard, squares, degree, (self.weight, self.bias, self.gain, self.shift), settings)
 
-    def _unheard(
-        self, heard: Tensor, squares: Tensor | None, degree: Tensor, table: Tensor, x: Tensor, hop: Hop
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sums [targets, B, width] and degree factors [targets, B] less what hidden edges brought to them."""
-        assert hop.hidden is not None
-        edge, question, share, unit = hop.hidden
-        edges, operator = hop.operator.structure, hop.operator
-        target, weight = edges.target[edge], operator.weight[edge, None]
-        rows = table[edges.relation[edge]].view(len(edge), -1, x.shape[-1])
-        row = rows[torch.arange(len(edge), device=edge.device), question if rows.shape[1] > 1 else 0]
-        said = self.messages.of_edges(row, x[edges.source[edge], question])
-        place = (target, question)
-        gone = heard.new_zeros(heard.shape[:2]).index_put(place, share, accumulate=True).unsqueeze(-1)
-        left = 1.0 - gone if operator.normalization == "node" else 1.0
-
-        def without(total: Tensor, parts: Tensor) -> Tensor:
-            off = torch.zeros_like(total).index_put(place, weight * parts, accumulate=True)
-            rest = (total - off) / left
-            # Where nothing else was said, rounding must not pass for something.
-            return torch.where((off != 0) & (rest.abs() <= ROUNDING * off.abs()), 0.0, rest)
-
-        remaining = degree[:, None] + torch.log1p(-gone.squeeze(-1)) / unit
-        return without(heard, said), None if squares is None else without(squares, said.square()), remaining
+    def _said(self, hidden: Hidden, table: Tensor, x: Tensor, operator: RelationalAdjacency) -> Tensor:
+        """[h, width]: the messages of the hidden edges."""
+        edges, number = operator.structure, torch.arange(len(hidden.edge), device=x.device)
+        rows = table[edges.relation[hidden.edge]].view(len(number), -1, x.shape[-1])
+        row = rows[number, hidden.question if rows.shape[1] > 1 else 0]
+        return self.messages.of_edges(row, x[edges.source[hidden.edge], hidden.question])

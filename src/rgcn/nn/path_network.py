@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
@@ -15,6 +14,7 @@ from rgcn.kernels import gather_sum
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.path_head import AnswerHead
 from rgcn.nn.path_layers import (
     AskedRelationTable,
     Hidden,
@@ -63,7 +63,7 @@ class PathNetwork(LinkNetwork):
     """x⁰_v = [v = h] q_r,  x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])) where anything was heard,  L times
 
         a_v = Σ over edges (u, s, v) and the self-loop of  A_s[v, u] · x_u ⊙ w_s
-        f(v) = MLP([x_v, q_r])
+        f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩,  n_v: what stands around v, whatever is asked (`Surroundings`)
 
     (?, r, t) is asked as (t, inverse of r, ?). Zhu et al., "Neural Bellman-Ford networks", 2021, with the self-loop of
     RGCN in place of their boundary condition.
@@ -96,14 +96,7 @@ class PathNetwork(LinkNetwork):
             for _ in range(model.layers)
         )
 
-        def drawn(out: int, inputs: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(out, inputs).uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator))
-
-        self.hidden, self.hidden_bias = (
-            drawn(2 * model.width, 2 * model.width),
-            nn.Parameter(torch.zeros(2 * model.width)),
-        )
-        self.answer, self.answer_bias = drawn(1, 2 * model.width), nn.Parameter(torch.zeros(1))
+        self.head = AnswerHead(edges.num_relations, model.width, model.surroundings, generator)
         degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
         self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())
 
@@ -123,13 +116,6 @@ class PathNetwork(LinkNetwork):
         number = torch.arange(len(node), device=node.device)
         return query.new_zeros(size, len(node), self.width, dtype=kind).index_put((node, number), query.to(kind))
 
-    def scored(self, x: Tensor, query: Tensor) -> Tensor:
-        """[B, n]: what states [n, B, width] say of their nodes."""
-        of_state, of_query = torch.split(self.hidden.to(x.dtype), self.width, dim=1)
-        inside = F.linear(query.to(x.dtype), of_query, self.hidden_bias.to(x.dtype))
-        inside = torch.relu(F.linear(x, of_state) + inside)
-        return F.linear(inside, self.answer.to(x.dtype), self.answer_bias.to(x.dtype)).squeeze(-1).T.to(query.dtype)
-
     def score_nodes(
         self, adjacency: RelationalAdjacency | None, questions: Questions, hidden: Hidden | None = None
     ) -> Tensor:
@@ -139,7 +125,8 @@ class PathNetwork(LinkNetwork):
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
             x = layer(x, query, hop)
-        return self.scored(x, query)
+        scores: Tensor = self.head(x, query, self.head.around(hop))
+        return scores
 
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
@@ -162,10 +149,14 @@ class PathNetwork(LinkNetwork):
         query = self.query[heard.relation].unsqueeze(0)
         start = torch.nonzero(heard.field.inputs == heard.subject).squeeze(1)
         x = self.begun(start, query, len(heard.field.inputs))
-        for layer, operator in zip(self.layers, heard.field.layers, strict=True):
-            x = layer(x, query, Hop.along(operator, self.mean_log_degree))
+        hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
+        for layer, hop in zip(self.layers, hops, strict=True):
+            x = layer(x, query, hop)
         place = heard.asked.tolist().index(heard.object)
-        return self.scored(x[place : place + 1].to(device), query)[0]
+        around = self.head.around(hops[-1])
+        here = slice(place, place + 1)
+        scores: Tensor = self.head(x[here].to(device), query, None if around is None else around[here])
+        return scores[0]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)
@@ -185,6 +176,7 @@ class PathScorer(Scorer):
         bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
         self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
+        self.around = network.head.around(self.whole)
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -208,14 +200,14 @@ class PathScorer(Scorer):
                 place = given if reached is None else torch.searchsorted(reached, given)
                 x = x.new_zeros(hop.operator.num_sources, *x.shape[1:]).index_copy(0, place, x)
             x = layer(x, query, hop)
-        last = nodes[-1]
-        if last is None:
-            return network.scored(x if candidates is None else x.index_select(0, candidates), query)
-        # What no walk reaches is zero, for all such nodes alike.
-        far = network.scored(x.new_zeros(1, *x.shape[1:]), query)
-        every = far.repeat(1, self.num_nodes)
-        every[:, last] = network.scored(x, query)
-        return every if candidates is None else every[:, candidates]
+        last, around = nodes[-1], self.around
+        if last is not None:  # what no walk reaches is zero
+            x = x.new_zeros(self.num_nodes, *x.shape[1:]).index_copy(0, last, x)
+        if candidates is not None:
+            x = x.index_select(0, candidates)
+            around = None if around is None else around.index_select(0, candidates)
+        scores: Tensor = network.head(x, query, around)
+        return scores
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
@@ -230,7 +222,7 @@ class PathScorer(Scorer):
         edge, question = self._edges_of(triples)
         operator, asked = self.adjacency, Questions(subject, relation)
         if not len(edge) or (operator.normalization in ("node", "none") and operator.aggregation == "sum"):
-            hidden = self._hidden(edge, question) if len(edge) else None
+            hidden = self._hidden(edge, question, len(triples)) if len(edge) else None
             return self.network.score_nodes(operator, asked, hidden).gather(1, object_[:, None]).squeeze(1)
         found = []  # Groups of edges share a weight here: each triple has a graph of its own.
         for number in range(len(triples)):
@@ -253,11 +245,11 @@ class PathScorer(Scorer):
         edge = torch.arange(int(length.sum()), device=wanted.device) + torch.repeat_interleave(begin - first, length)
         return edge, torch.repeat_interleave(torch.arange(len(wanted), device=wanted.device) % len(triples), length)
 
-    def _hidden(self, edge: Tensor, question: Tensor) -> Hidden:
+    def _hidden(self, edge: Tensor, question: Tensor, questions: int) -> Hidden:
         raw = self.adjacency.raw
         total = gather_sum(self.adjacency.structure.groups("node"), None, raw.unsqueeze(1)).squeeze(1)
         share = raw[edge] / total[self.adjacency.structure.target[edge]]
-        return Hidden(edge, question, share, self.network.mean_log_degree)
+        return Hidden(edge, question, share, self.network.mean_log_degree, questions)
 
     def problem(self) -> str | None:
         if all(bool(torch.isfinite(tensor).all()) for tensor in self.network.parameters()):
