@@ -23,6 +23,7 @@ Scheme = Literal[
 Normalization = Literal["relation", "node", "direction", "none"]
 
 CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
+EMBEDS = {"model.encoder": ("none", "rgcn", "c-rgcn")}
 WALKS = {"model.encoder": "path"}
 WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
 Encoder = Annotated[str, OnAxis(ENCODERS)]
@@ -190,7 +191,7 @@ class LinkModelConfig(ModelSection):
     """How triples are scored; path has a scoring head of its own."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
     """Number of convolutions; encoder none has none."""
-    embedding: int = tuned(200, [64, 128, 256], ge=1)
+    embedding: int = tuned(200, [64, 128, 256], when=EMBEDS, ge=1)
     """Width of the node embeddings, and of rgcn's convolutions."""
     bottleneck: int = tuned(16, [8, 16, 32], when={"model.encoder": "c-rgcn"}, ge=1)
     """Width of c-rgcn's convolutions."""
@@ -245,7 +246,7 @@ class LinkModelConfig(ModelSection):
     """Add a learned bias in each convolution."""
     init: Scheme = "schlichtkrull-normal"
     """How the encoder's weights begin."""
-    gain: float = tuned(1.0, low=0.1, high=2.0, log=True, gt=0)
+    gain: float = tuned(1.0, low=0.1, high=2.0, log=True, when=EMBEDS, gt=0)
     """Factor on the encoder's initial weights."""
     fans: Literal["matrix", "published"] = tuned("matrix", ["matrix", "published"], when=WITH_BLOCKS)
     """Fans of a relation's matrix; published: for blocks, the number of relations and a block's width, as the published

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -73,6 +73,19 @@ class NodeTrainingConfig(TrainingSection):
 
 class LinkTrainingConfig(TrainingSection):
     """How the link predictor learns."""
+
+    # What suits a model that is chosen by its name from Python; a file says what it wants.
+    shorthands: ClassVar = {
+        "path": {
+            "objective": "softmax",
+            "sampler": "shuffled",
+            "batch_edges": 32,
+            "edge_dropout": 0.1,
+            "self_loop_dropout": 0.0,
+            "learning_rate": 0.005,
+            "schedule": "cosine",
+        }
+    }
 
     epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
     """Steps; each is one batch of positive edges (or all of them)."""

@@ -94,7 +94,7 @@ class Estimator(ABC):
         if settings.get("model") is not None:
             given["name"] = settings["model"]
         self.model, self.training = (
-            validated(section, {key: value for key, value in given.items() if key in section.model_fields}, owner)
+            validated(section, {key: value for key, value in given.items() if _takes(section, key, value)}, owner)
             for section in sections
         )
         if trusted:
@@ -396,3 +396,8 @@ def choose_device(name: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device {name!r} was asked for, but PyTorch sees no GPU here; use cpu or auto")
     return torch.device(name)
+
+
+def _takes(section: type[Section], key: str, value: Any) -> bool:
+    """Whether a setting is one of the section's, or a shorthand that stands for some."""
+    return key in section.model_fields or (key == "name" and value in section.shorthands)

@@ -55,6 +55,15 @@ class LinkSettings(SharedSettings, total=False):
 
     decoder: str | type[Decoder]
     bottleneck: int
+    width: int
+    relation_vectors: Literal["own", "question"]
+    messages: Literal["multiply", "add"]
+    deviation: bool
+    degree_scaling: bool
+    surroundings: bool
+    skip: bool
+    layer_norm: bool
+    dropout: float
     input: Literal["embedding", "one-hot"]
     activated_input: bool
     decomposition: Literal["none", "basis", "block"]
