@@ -20,7 +20,7 @@ VARIANTS = [
     {"relation_vectors": "question", "normalization": "relation"},
     {"messages": "add", "deviation": True},
     {"messages": "add", "normalization": "none", "degree_scaling": False},
-    {"deviation": True, "relation_vectors": "question", "surroundings": False},
+    {"deviation": True, "relation_vectors": "question", "surroundings": 0},
     {"skip": False, "layer_norm": False, "normalization": "direction"},
 ]
 
@@ -51,9 +51,28 @@ def naive(network, adjacency: RelationalAdjacency, node: int, asked: int) -> tor
     for e, (v, _) in enumerate(edges):
         degree[v] += adjacency.raw[e]
     s = torch.log(degree.clamp(min=1)) / network.mean_log_degree
-    q = network.query[asked]
-    x = [q if v == node else torch.zeros_like(q) for v in range(size)]
-    for layer in network.layers:
+    q, head = network.query[asked], network.head
+
+    def walked(x, layers):
+        return walk(x, layers, adjacency, edges, sources, s, q)
+
+    x = walked([q if v == node else torch.zeros_like(q) for v in range(size)], network.layers)
+    if head.surroundings is not None:
+        around = walked([head.surroundings.start] * size, head.surroundings.layers)
+    scores = []
+    for v in range(size):
+        inside = head.of_state @ x[v] + head.of_query @ q + head.bias
+        extra = 0.0
+        if head.surroundings is not None:
+            inside, extra = inside + head.of_surroundings @ around[v], around[v] @ (head.fitting @ q)
+        scores.append((head.answer @ torch.relu(inside) + head.answer_bias)[0] + extra)
+    return torch.stack(scores)
+
+
+def walk(x, layers, adjacency, edges, sources, s, q):
+    """States of all nodes after some layers."""
+    size = len(x)
+    for layer in layers:
         table = layer.relations(q[None]).view(adjacency.num_relations, -1)
         total, square = ([torch.zeros_like(q) for _ in range(size)] for _ in range(2))
         for e, (v, r) in enumerate(edges):
@@ -78,19 +97,7 @@ def naive(network, adjacency: RelationalAdjacency, node: int, asked: int) -> tor
             out = torch.relu(z) if heard else torch.zeros_like(z)
             after.append(x[v] + out if layer.skip else out)
         x = after
-    head, scores = network.head, []
-    for v in range(size):
-        inside = head.of_state @ x[v] + head.of_query @ q + head.bias
-        extra = 0.0
-        if head.surroundings is not None:
-            mean = torch.zeros_like(q)
-            for e, (t, r) in enumerate(edges):
-                if t == v:
-                    mean = mean + adjacency.weight[e] * head.surroundings.vectors[r]
-            near = torch.relu(head.surroundings.weight @ torch.cat([mean, mean * s[v]]) + head.surroundings.bias)
-            inside, extra = inside + head.of_surroundings @ near, near @ (head.fitting @ q)
-        scores.append((head.answer @ torch.relu(inside) + head.answer_bias)[0] + extra)
-    return torch.stack(scores)
+    return x
 
 
 @pytest.mark.parametrize("settings", VARIANTS)

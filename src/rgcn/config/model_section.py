@@ -206,8 +206,9 @@ class LinkModelConfig(ModelSection):
     """path: hear the standard deviation of the messages beside their mean."""
     degree_scaling: bool = tuned(True, [True, False], when=WALKS)
     """path: hear everything a second time, times the logarithm of the node's degree."""
-    surroundings: bool = tuned(True, [True, False], when=WALKS)
-    """path: see which relations stand around an answer, whatever is asked: all there is of one that no walk reaches."""
+    surroundings: int = tuned(2, [0, 1, 2, 3], when=WALKS, ge=0)
+    """path: how many hops around an answer to look, whatever is asked: all there is of one that no walk reaches. No more
+    than layers."""
     skip: bool = Field(True)
     """path: add each layer's output to what went in."""
     layer_norm: bool = Field(True)

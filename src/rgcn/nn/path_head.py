@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rgcn.kernels import scaled_sum
-from rgcn.nn.path_layers import Hop
+from rgcn.nn.path_layers import Hop, PathLayer, Products, RelationTable
 
 
 class Surroundings(nn.Module):
-    """n_v = ReLU(W [m_v, s_v m_v] + b), m_v the mean over a node's edges of a vector for each relation.
+    """The same layers, started at every node at once and whatever is asked: n_v is what stands around v.
 
-    What stands around a node, whatever is asked: all that can be said of one that no walk reaches, and a hint for the
-    rest. Like everything here it knows no node, only edges.
+    All that can be said of a node that no walk reaches, and a hint for the rest. Like everything here it knows no node,
+    only edges.
     """
 
-    def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
+    def __init__(self, relations: int, width: int, depth: int, generator: torch.Generator) -> None:
         super().__init__()
-        bound = (2 * width) ** -0.5
-        self.vectors = nn.Parameter(torch.randn(relations, width, generator=generator))
-        self.weight = nn.Parameter(torch.empty(width, 2 * width).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.start = nn.Parameter(torch.randn(width, generator=generator))
+        self.layers = nn.ModuleList(
+            PathLayer(RelationTable(relations, width, generator), Products(), width, generator) for _ in range(depth)
+        )
 
-    def forward(self, hop: Hop) -> Tensor:
-        """[targets, 1, width]; [targets, B, width] where some questions do not hear all edges."""
-        edges, weight = hop.operator.structure, hop.operator.weight
-        ones = self.vectors.new_ones(edges.num_sources, self.vectors.shape[1])
-        mean = scaled_sum(edges.triple_index, weight, self.vectors, ones).unsqueeze(1)
-        degree = hop.degree[:, None]
-        if (hidden := hop.hidden) is not None:
-            every = mean.expand(-1, hidden.questions, -1)
-            mean = hidden.without(hop.operator, every, self.vectors[edges.relation[hidden.edge]])
-            degree = hidden.degree(hop.operator, hop.degree)
-        inputs = torch.cat([mean, mean * degree.unsqueeze(-1)], dim=-1)
-        return torch.relu(F.linear(inputs, self.weight, self.bias))
+    def forward(self, hops: Sequence[Hop]) -> Tensor:
+        """[targets of the last hop, 1, width]; [targets, B, width] where some questions do not hear all edges.
+
+        hops  at least as many as there are layers; the last ones are taken
+        """
+        hops = hops[-len(self.layers) :]
+        hidden = hops[0].hidden
+        questions = 1 if hidden is None else hidden.questions
+        x = self.start.expand(hops[0].operator.num_sources, questions, -1)
+        for layer, hop in zip(self.layers, hops, strict=True):
+            x = layer(x.contiguous(), self.start.unsqueeze(0), hop)
+        return x
 
 
 class AnswerHead(nn.Module):
     """f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩; without surroundings MLP([x_v, q_r])."""
 
-    def __init__(self, relations: int, width: int, surroundings: bool, generator: torch.Generator) -> None:
+    def __init__(self, relations: int, width: int, surroundings: int, generator: torch.Generator) -> None:
+        """surroundings: how far around a node to look, in hops."""
         super().__init__()
 
         def drawn(out: int, inputs: int) -> nn.Parameter:
@@ -54,13 +56,13 @@ class AnswerHead(nn.Module):
             nn.Parameter(torch.zeros(inner)),
         )
         self.answer, self.answer_bias = drawn(1, inner), nn.Parameter(torch.zeros(1))
-        self.surroundings = Surroundings(relations, width, generator) if surroundings else None
+        self.surroundings = Surroundings(relations, width, surroundings, generator) if surroundings else None
         self.of_surroundings = drawn(inner, width) if surroundings else None
         self.fitting = drawn(width, width) if surroundings else None
 
-    def around(self, hop: Hop) -> Tensor | None:
+    def around(self, hops: Sequence[Hop]) -> Tensor | None:
         """[targets, 1 or B, width]: what stands around nodes; None where nobody looks."""
-        return None if self.surroundings is None else self.surroundings(hop)
+        return None if self.surroundings is None else self.surroundings(hops)
 
     def forward(self, x: Tensor, query: Tensor, around: Tensor | None) -> Tensor:
         """x [n, B, width], query [B, width], around [n, 1 or B, width] → [B, n]."""

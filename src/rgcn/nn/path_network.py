@@ -71,7 +71,7 @@ class PathNetwork(LinkNetwork):
     States are bfloat16 on a GPU, sums float32.
     """
 
-    hides_asked = only_reached = True
+    hides_asked = True
     mean_log_degree: Tensor
 
     def __init__(self, plan: LinkPlan) -> None:
@@ -96,7 +96,9 @@ class PathNetwork(LinkNetwork):
             for _ in range(model.layers)
         )
 
-        self.head = AnswerHead(edges.num_relations, model.width, model.surroundings, generator)
+        # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
+        self.only_reached = not model.surroundings
+        self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
         degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
         self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())
 
@@ -125,7 +127,7 @@ class PathNetwork(LinkNetwork):
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
             x = layer(x, query, hop)
-        scores: Tensor = self.head(x, query, self.head.around(hop))
+        scores: Tensor = self.head(x, query, self.head.around([hop] * self.num_layers))
         return scores
 
     def score_batch(
@@ -153,7 +155,7 @@ class PathNetwork(LinkNetwork):
         for layer, hop in zip(self.layers, hops, strict=True):
             x = layer(x, query, hop)
         place = heard.asked.tolist().index(heard.object)
-        around = self.head.around(hops[-1])
+        around = self.head.around(hops)
         here = slice(place, place + 1)
         scores: Tensor = self.head(x[here].to(device), query, None if around is None else around[here])
         return scores[0]
@@ -176,7 +178,7 @@ class PathScorer(Scorer):
         bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
         self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
-        self.around = network.head.around(self.whole)
+        self.around = network.head.around([self.whole] * network.num_layers)
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:

@@ -60,7 +60,7 @@ class LinkSettings(SharedSettings, total=False):
     messages: Literal["multiply", "add"]
     deviation: bool
     degree_scaling: bool
-    surroundings: bool
+    surroundings: int
     skip: bool
     layer_norm: bool
     dropout: float
