@@ -13,6 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from rgcn.kernels import gpu, reference
+from rgcn.kernels.layer_update import UpdateSettings, plain_update
 from rgcn.sparse import Pairs, SparsePattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -266,3 +267,60 @@ def test_pieces_cut_on_the_device_are_those_cut_plainly(counts: list[int]) -> No
             for part in (one, other)
         ]
         assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_wide_rows_beside_a_table_that_may_repeat(repeats):
+    draw = Draw(repeats)
+    pattern = draw.pattern(6, 9, 20, 70, torch.int32)
+    width = 1024
+    value, index = draw.numbers(pattern.num_entries, kind=torch.float32), draw.ids(pattern.num_entries, 5)
+    left = draw.numbers(5, width // repeats, kind=torch.float32)
+    x = draw.numbers(9, width, kind=torch.float32)
+    given = (pattern, value.double(), index, reference.repeated(left, width).double(), x.double())
+    expected = reference.gather_product_sum(*given)
+    found = gpu.gather_product_sum(pattern, value, index, left, x)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(found, gpu.gather_product_sum(pattern, value, index, left, x))
+    exact = gpu.exact_product_sum(pattern, value, index, left, x.bfloat16())
+    assert exact.dtype == torch.float32
+
+
+@pytest.mark.parametrize("deviation", [False, True])
+@pytest.mark.parametrize("settings", [UpdateSettings(), UpdateSettings(scaled=False, norm=False, skip=False)])
+def test_a_layer_update_and_its_gradients(deviation, settings):
+    draw, shape, width = Draw(3), (9, 5), 16
+    asleep = draw.ids(9 * 5, 3).view(*shape, 1) == 0
+    own, heard = (draw.numbers(*shape, width, kind=torch.float64).masked_fill(asleep, 0) for _ in range(2))
+    squares = heard.square() + 0.1 + draw.numbers(*shape, width, kind=torch.float64).square() if deviation else None
+    degree = draw.numbers(9, kind=torch.float64).abs()
+    inputs = width * (1 + (1 + deviation) * (1 + settings.scaled))
+    weights = tuple(draw.numbers(*size, kind=torch.float64) for size in ((width, inputs), (width,), (width,), (width,)))
+    leaves = [tensor.requires_grad_() for tensor in (own, heard, squares, *weights) if tensor is not None]
+    expected = plain_update(own, heard, squares, degree[:, None, None], weights, settings)
+    slope = draw.numbers(*expected.shape, kind=torch.float64)
+    wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
+    single = [None if tensor is None else tensor.detach().float() for tensor in (own, heard, squares, degree)]
+    numbers = [tensor.detach().float() for tensor in weights]
+    found = gpu.layer_update(*single, numbers, None, settings)
+    torch.testing.assert_close(found.double(), expected.detach(), rtol=1e-3, atol=1e-3)
+    slopes = gpu.layer_update_gradients(*single, numbers, None, settings, slope.float())
+    for one, other in zip([given for given in slopes if given is not None], wanted, strict=True):
+        of = torch.zeros_like(one) if other is None else other.float()
+        torch.testing.assert_close(one, of, rtol=2e-3, atol=2e-3)
+
+
+def test_dropout_of_an_update_follows_from_its_seed():
+    draw = Draw(5)
+    own = draw.numbers(40, 4, 16, kind=torch.float32)
+    weights = [draw.numbers(*size, kind=torch.float32) for size in ((16, 48), (16,), (16,), (16,))]
+    settings, degree = UpdateSettings(dropout=0.4), torch.ones(40, device=DEVICE)
+
+    def update(seed: int) -> Tensor:
+        return gpu.layer_update(own, own, None, degree, weights, torch.tensor([seed], device=DEVICE), settings)
+
+    full = gpu.layer_update(own, own, None, degree, weights, None, settings._replace(dropout=0.0)) - own
+    kept = (update(1) - own).abs()[full > 1e-3] > 1e-6
+    assert 0.5 < float(kept.float().mean()) < 0.7
+    assert torch.equal(update(1), update(1))
+    assert not torch.equal(update(1), update(2))

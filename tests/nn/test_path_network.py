@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, DataError
 from rgcn.nn.path_layers import Hop
 from rgcn.nn.reached import reached_hops
 from rgcn.scoring import Questions
@@ -184,3 +184,17 @@ def test_walks_go_both_ways():
     for settings in ({"inverse": False}, {"self_loops": False}):
         with pytest.raises(ConfigError, match="set inverse and self_loops to true"):
             rgcn.LinkPredictor("path", **settings).prepare(kg)
+
+
+def test_too_little_memory_is_said_before_work_begins(monkeypatch):
+    kg = rgcn.load("world")
+    model = rgcn.LinkPredictor("path", layers=2).prepare(kg)
+    monkeypatch.setattr("rgcn.tasks.trainers.available_bytes", lambda device: 100 << 20)
+    with pytest.raises(ConfigError, match=r"set training.batch_edges to 2\d or less"):
+        model.trainer()
+    monkeypatch.setattr("rgcn.tasks.trainers.available_bytes", lambda device: 1 << 20)
+    with pytest.raises(ConfigError, match="a machine with more"):
+        model.trainer()
+    monkeypatch.setattr("rgcn.nn.path_network.available_bytes", lambda device: 1 << 20)
+    with pytest.raises(DataError, match="a machine with more"):
+        model.scorer()

@@ -28,6 +28,7 @@ from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
 from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
+from rgcn.memory import size_in
 from rgcn.tasks import Estimator
 
 try:
@@ -35,8 +36,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-STATUS, CLEAR, MEMINFO = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
-CGROUP = Path("/sys/fs/cgroup")
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 TINY_EDGES = 200
 FEWEST_STEPS = 3
 WARM_STEPS = {"cpu": 3, "cuda": 10}
@@ -211,14 +211,6 @@ def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> fl
     return seconds
 
 
-def size_in(path: Path, name: str) -> int | None:
-    """Bytes that a file of lines such as "VmRSS:  12 kB" gives under a name; None where there are none."""
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
-        return int(lines[name].split()[0]) * 1024
-    return None
-
-
 class HostMemory:
     """Peaks of this process's memory over what it holds when this is made: the process at rest.
 
@@ -265,14 +257,6 @@ class DeviceMemory:
 
     def restart(self) -> None:
         torch.cuda.reset_peak_memory_stats(self._device)
-
-
-def available_bytes() -> int | None:
-    """Memory that can still be had here without swapping, as far as the system tells."""
-    found = [size_in(MEMINFO, "MemAvailable")]
-    with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
-        found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
-    return min((size for size in found if size is not None), default=None)
 
 
 def limit_memory(more: int) -> None:

@@ -17,10 +17,11 @@ import torch
 
 from rgcn.bench.floor import Speeds, Work, floor_seconds
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.measuring import StepJob, available_bytes, measure_apart, speeds_apart
+from rgcn.bench.measuring import StepJob, measure_apart, speeds_apart
 from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
+from rgcn.memory import available_bytes
 from rgcn.runs.folder import environment
 from rgcn.tasks.estimator import choose_device
 from rgcn.version import __version__

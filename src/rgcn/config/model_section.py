@@ -207,8 +207,8 @@ class LinkModelConfig(ModelSection):
     degree_scaling: bool = tuned(True, [True, False], when=WALKS)
     """path: hear everything a second time, times the logarithm of the node's degree."""
     surroundings: int = tuned(2, [0, 1, 2, 3], when=WALKS, ge=0)
-    """path: how many hops around an answer to look, whatever is asked: all there is of one that no walk reaches. No more
-    than layers."""
+    """path: how many hops around an answer to look, whatever is asked, no more than layers: all there is of an answer
+    that no walk reaches."""
     skip: bool = Field(True)
     """path: add each layer's output to what went in."""
     layer_norm: bool = Field(True)

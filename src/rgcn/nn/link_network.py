@@ -89,6 +89,10 @@ class LinkNetwork(nn.Module, ABC):
     ) -> BatchScores:
         """Scores of positives int64 [n, 3] and of their negatives, hearing these edges; with gradients."""
 
+    def step_bytes(self, num_nodes: int, questions: int) -> int:
+        """About how much memory a training step takes that asks so many questions at once; 0: little."""
+        return 0
+
     @abstractmethod
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         """[q, N]: every node as the answer to each question, hearing these edges; with gradients."""

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config.knobs import Description
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum
+from rgcn.memory import available_bytes
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
@@ -27,7 +28,7 @@ from rgcn.nn.path_layers import (
 from rgcn.nn.reached import reached_hops
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
-from rgcn.words import count
+from rgcn.words import count, memory
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -101,6 +102,11 @@ class PathNetwork(LinkNetwork):
         self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
         degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
         self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())
+
+    def step_bytes(self, num_nodes: int, questions: int) -> int:
+        each = 2 if self.query.is_cuda else 4
+        kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
+        return num_nodes * questions * self.width * each * kept
 
     # -- a convolution for each question -----------------------------------------------------------------
 
@@ -176,6 +182,12 @@ class PathScorer(Scorer):
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device
         bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
+        available = available_bytes(adjacency.device)
+        if available is not None and bytes_each > available:
+            raise DataError(
+                f"a question about {self.num_nodes:,} nodes needs about {memory(bytes_each)}, and {memory(available)} "
+                "are free: ask on a machine with more, or train with a smaller model.width"
+            )
         self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
         self.around = network.head.around([self.whole] * network.num_layers)

@@ -19,6 +19,7 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, No
 from rgcn.errors import ConfigError
 from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
+from rgcn.memory import available_bytes
 from rgcn.nn.decompositions import BasisRows
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
@@ -27,6 +28,7 @@ from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.optim import Adam
 from rgcn.sampling import EdgeSampler, HiddenTriples, prefetched
 from rgcn.tasks.fitting import StepRecording, Trainer
+from rgcn.words import memory
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64
@@ -163,6 +165,16 @@ class LinkTrainer(Trainer):
             raise ConfigError(
                 f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
                 f"does not fit: set training.batch_edges to {most:,} or less, or training.objective to self-adversarial"
+            )
+        need, available = network.step_bytes(self.num_nodes, size), available_bytes(adjacency.device)
+        if available is not None and need > available:
+            fits = int(size * available / need)
+            raise ConfigError(
+                f"a step of {size:,} questions about {self.num_nodes:,} nodes needs about {memory(need)}, and "
+                f"{memory(available)} are free: set training.batch_edges to {fits:,} or less"
+                if fits
+                else f"learning from one question about {self.num_nodes:,} nodes needs about {memory(need // size)}, "
+                f"and {memory(available)} are free: train on a machine with more, or with a smaller model.width"
             )
         self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
         if batch is not None:
