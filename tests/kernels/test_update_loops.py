@@ -12,7 +12,7 @@ NODES, QUESTIONS = 30, 7
 
 
 def definition(own, heard, squares, degree, weights, kept, settings):
-    (weight, bias, gain, shift), (scaled, norm, skip, dropout) = weights, settings
+    (weight, bias, gain, shift), (scaled, norm, skip, dropout, wakes) = weights, settings
     parts = [heard]
     if squares is not None:
         parts.append((squares - heard.square()).clamp(min=1e-6).sqrt())
@@ -21,7 +21,7 @@ def definition(own, heard, squares, degree, weights, kept, settings):
     z = F.linear(torch.cat([own, *parts], -1), weight, bias)
     y = torch.relu(F.layer_norm(z, z.shape[-1:], gain, shift) if norm else z)
     y = y if kept is None else y * kept / (1 - dropout)
-    y = y * ((own != 0) | (heard != 0)).any(-1, keepdim=True)
+    y = y if wakes else y * ((own != 0) | (heard != 0)).any(-1, keepdim=True)
     return own + y if skip else y
 
 
@@ -46,7 +46,13 @@ def drawn(width, deviation, settings, seed=0):
 @pytest.mark.parametrize("width", [32, 64])
 @pytest.mark.parametrize("deviation", [False, True])
 @pytest.mark.parametrize(
-    "settings", [(True, True, True, 0.0), (True, True, False, 0.4), (False, False, True, 0.0), (True, False, True, 0.2)]
+    "settings",
+    [
+        (True, True, True, 0.0, False),
+        (True, True, False, 0.4, True),
+        (False, False, True, 0.0, False),
+        (True, False, True, 0.2, True),
+    ],
 )
 def test_update_and_its_gradients_equal_the_definition(width, deviation, settings):
     own, heard, squares, _, weights, *_ = given = drawn(width, deviation, settings)
@@ -64,7 +70,7 @@ def test_update_and_its_gradients_equal_the_definition(width, deviation, setting
 
 def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_threads):
     monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
-    given = drawn(32, True, (True, True, True, 0.2))
+    given = drawn(32, True, (True, True, True, 0.2, False))
     slope, results = torch.randn(NODES, QUESTIONS, 32, dtype=torch.float64), []
     for threads in (1, 1, 2, 5, 16):
         torch.set_num_threads(threads)
@@ -76,7 +82,7 @@ def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_
 
 
 def test_update_takes_no_rows_at_all_and_rows_that_all_sleep():
-    own, heard, _, degree, *rest = drawn(32, False, (True, True, True, 0.0))
+    own, heard, _, degree, *rest = drawn(32, False, (True, True, True, 0.0, False))
     assert not cpu.layer_update(torch.zeros_like(own), torch.zeros_like(heard), None, degree, *rest).any()
     none = cpu.layer_update_gradients(own[:0], heard[:0], None, degree[:0], *rest, own[:0])
     assert none[0].shape == (0, QUESTIONS, 32)

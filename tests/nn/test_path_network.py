@@ -22,6 +22,7 @@ VARIANTS = [
     {"messages": "add", "normalization": "none", "degree_scaling": False},
     {"deviation": True, "relation_vectors": "question", "surroundings": 0},
     {"skip": False, "layer_norm": False, "normalization": "direction"},
+    {"unreached": "awake", "deviation": True, "surroundings": 0},
 ]
 
 
@@ -93,7 +94,7 @@ def walk(x, layers, adjacency, edges, sources, s, q):
             z = layer.weight @ torch.cat([x[v], *parts]) + layer.bias
             if layer.layer_norm:
                 z = (z - z.mean()) / (z.var(unbiased=False) + 1e-5).sqrt() * layer.gain + layer.shift
-            heard = bool((x[v] != 0).any() or (total[v] != 0).any())
+            heard = layer.wakes or bool((x[v] != 0).any() or (total[v] != 0).any())
             out = torch.relu(z) if heard else torch.zeros_like(z)
             after.append(x[v] + out if layer.skip else out)
         x = after

@@ -209,6 +209,9 @@ class LinkModelConfig(ModelSection):
     surroundings: int = tuned(2, [0, 1, 2, 3], when=WALKS, ge=0)
     """path: how many hops around an answer to look, whatever is asked, no more than layers: all there is of an answer
     that no walk reaches."""
+    unreached: Literal["asleep", "awake"] = tuned("asleep", ["asleep", "awake"], when=WALKS)
+    """path: what a node is that no walk has reached yet. asleep: zero, so that only what is reached is computed. awake:
+    what biases and its own neighbors make of it."""
     skip: bool = Field(True)
     """path: add each layer's output to what went in."""
     layer_norm: bool = Field(True)

@@ -167,7 +167,7 @@ def layer_update(
     degree: Tensor,
     weights: tuple[Tensor, ...],
     kept: Tensor | None,
-    settings: tuple[bool, bool, bool, float],
+    settings: tuple[bool, bool, bool, float, bool],
 ) -> Tensor:
     """As `layer_update` defines it; kept bool like own, or None. For widths that are multiples of FOLD."""
     out = torch.empty_like(own, memory_format=torch.contiguous_format)
@@ -184,7 +184,7 @@ def layer_update_gradients(
     degree: Tensor,
     weights: tuple[Tensor, ...],
     kept: Tensor | None,
-    settings: tuple[bool, bool, bool, float],
+    settings: tuple[bool, bool, bool, float, bool],
     slope: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """Of own, heard, squares, and the four weights."""
@@ -206,15 +206,15 @@ def _update_arguments(
     degree: Tensor,
     weights: tuple[Tensor, ...],
     kept: Tensor | None,
-    settings: tuple[bool, bool, bool, float],
+    settings: tuple[bool, bool, bool, float, bool],
 ) -> tuple[Any, ...]:
-    scaled, norm, skip, dropout = settings
+    scaled, norm, skip, dropout, wakes = settings
     weight, *others = (given.to(own.dtype) for given in weights)
     numbers = map(_array(own).dtype.type, (1 / (1 - dropout), reference.LEAST_VARIANCE, reference.EPSILON))
     of_row = (degree.unsqueeze(1) if degree.ndim == 1 else degree).to(own.dtype).expand(own.shape[:2]).reshape(-1)
     mask = (torch.empty(0, own.shape[-1], dtype=torch.bool) if kept is None else kept).reshape(-1, own.shape[-1])
     tables = (_rows(own, own), _rows(heard, own), _rows(squares, own), of_row, weight.T, *others, mask)
-    return *tables, (scaled, norm, skip, *numbers)
+    return *tables, (scaled, norm, skip, wakes, *numbers)
 
 
 def _rows(given: Tensor | None, like: Tensor) -> Tensor:

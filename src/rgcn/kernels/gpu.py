@@ -302,6 +302,7 @@ def _update_arguments(
         "SCALED": settings.scaled,
         "NORM": settings.norm,
         "SKIP": settings.skip,
+        "WAKES": settings.wakes,
         "DROPS": seed is not None,
         "LEAST": LEAST_VARIANCE,
         "EPS": EPSILON,

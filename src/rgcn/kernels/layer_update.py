@@ -27,12 +27,13 @@ Weights: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 class UpdateSettings(NamedTuple):
     """scaled: hear everything a second time, times the node's degree factor; norm, skip: as they say; dropout: share of
-    the output that is dropped, 0 when not training."""
+    the output that is dropped, 0 when not training; wakes: whether biases wake a node that has heard nothing."""
 
     scaled: bool = True
     norm: bool = True
     skip: bool = True
     dropout: float = 0.0
+    wakes: bool = False
 
 
 def layer_update(
@@ -47,7 +48,7 @@ def layer_update(
 
     weights  W [d, parts · d], b [d], LayerNorm's gain [d] and shift [d]
 
-    Differentiable in all but degree. A row that is zero in own and heard stays zero.
+    Differentiable in all but degree. A row that is zero in own and heard stays zero, unless it `wakes`.
     """
     if torch.compiler.is_compiling() or dispatch.plain:
         kept = _drawn(own, settings.dropout)
@@ -73,7 +74,7 @@ def plain_update(
     z = F.linear(_inputs(own, heard, squares, degree, settings), weight, bias)
     if settings.norm:
         z = F.layer_norm(z, z.shape[-1:], gain, shift, EPSILON)
-    out = torch.relu(z) * _awake(own, heard)
+    out = torch.relu(z) if settings.wakes else torch.relu(z) * _awake(own, heard)
     out = out if kept is None else out * kept / (1.0 - settings.dropout)
     return own + out if settings.skip else out
 
@@ -209,7 +210,7 @@ def _gradients(
         """Writes what belongs to the rows; returns their share of the weights' gradients."""
         inputs = _inputs(x, a, square, s, settings)
         z = torch.addmm(bias, inputs, weight.T)
-        down = dy * _awake(x, a)
+        down = dy.clone() if settings.wakes else dy * _awake(x, a)
         if kept is not None:
             down.mul_(kept).div_(1.0 - settings.dropout)
         of_gain, of_shift = torch.zeros_like(gain), torch.zeros_like(shift)

@@ -52,8 +52,8 @@ def update(  # type: ignore[no-untyped-def]
     own_ptr, heard_ptr, square_ptr, degree_ptr, w_ptr, bias_ptr, gain_ptr, shift_ptr, seed_ptr, out_ptr,
     num_rows, questions, rate,
     D: tl.constexpr, PARTS: tl.constexpr, DEVIATION: tl.constexpr, SCALED: tl.constexpr, NORM: tl.constexpr,
-    SKIP: tl.constexpr, DROPS: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr,
+    SKIP: tl.constexpr, DROPS: tl.constexpr, WAKES: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     live = row < num_rows
@@ -72,7 +72,7 @@ def update(  # type: ignore[no-untyped-def]
     gain, shift = tl.load(gain_ptr + column), tl.load(shift_ptr + column)
     y, _unit, _scale = _normalized(z, gain, shift, D, NORM, EPS)
     awake = (tl.max(tl.abs(own.to(tl.float32)), axis=1) > 0) | (tl.max(tl.abs(heard.to(tl.float32)), axis=1) > 0)
-    y = tl.where(awake[:, None], tl.maximum(y, 0.0), 0.0)
+    y = tl.where(awake[:, None] | WAKES, tl.maximum(y, 0.0), 0.0)
     if DROPS:
         draw = tl.rand(tl.load(seed_ptr), at)
         y = tl.where(draw >= rate, y / (1.0 - rate), 0.0)
@@ -87,8 +87,8 @@ def update_gradients(  # type: ignore[no-untyped-def]
     own_slope_ptr, heard_slope_ptr, square_slope_ptr, w_slope_ptr, vector_slope_ptr,
     num_rows, questions, rate, num_programs,
     D: tl.constexpr, PARTS: tl.constexpr, DEVIATION: tl.constexpr, SCALED: tl.constexpr, NORM: tl.constexpr,
-    SKIP: tl.constexpr, DROPS: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr,
+    SKIP: tl.constexpr, DROPS: tl.constexpr, WAKES: tl.constexpr, LEAST: tl.constexpr, EPS: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Shares of a program: w_slope [programs, D, PARTS · D] and vector_slope [programs, 3, D]: bias, gain, shift."""
     program = tl.program_id(0)
@@ -122,7 +122,7 @@ def update_gradients(  # type: ignore[no-untyped-def]
         y, unit, scale = _normalized(z, gain, shift, D, NORM, EPS)
         awake = (tl.max(tl.abs(own.to(tl.float32)), axis=1) > 0) | (tl.max(tl.abs(heard.to(tl.float32)), axis=1) > 0)
         slope = tl.load(slope_ptr + at, mask=here, other=0).to(tl.float32)
-        dy = tl.where(awake[:, None] & (y > 0), slope, 0.0)
+        dy = tl.where((awake[:, None] | WAKES) & (y > 0), slope, 0.0)
         if DROPS:
             draw = tl.rand(tl.load(seed_ptr), at)
             dy = tl.where(draw >= rate, dy / (1.0 - rate), 0.0)

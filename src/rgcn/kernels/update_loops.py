@@ -45,7 +45,7 @@ def multiply(a, b, out, add):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def collect(row, end, own, heard, squares, degree, scaled, least, inputs, which):  # type: ignore[no-untyped-def]
+def collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs, which):  # type: ignore[no-untyped-def]
     """Fill `inputs` with [x, a, deviation, s a, s deviation] of rows that are awake; (how many, the row to go on from).
 
     which: their numbers. Rows of the buffer that are left over are zero.
@@ -53,7 +53,7 @@ def collect(row, end, own, heard, squares, degree, scaled, least, inputs, which)
     width, count = own.shape[1], 0
     deviates = len(squares) > 0
     while row < end and count < ROWS:
-        awake = False
+        awake = wakes
         for k in range(width):
             awake |= (own[row, k] != 0) | (heard[row, k] != 0)
         if awake:
@@ -100,7 +100,7 @@ def update(  # type: ignore[no-untyped-def]
     first, last, bounds, own, heard, squares, degree, weight, bias, gain, shift, kept, settings, out
 ):
     """out = [own +] ReLU(norm(W inputs + b)) where awake; weight: W transposed, [parts · width, width]."""
-    scaled, norm, skip, share, least, eps = settings
+    scaled, norm, skip, wakes, share, least, eps = settings
     width = own.shape[1]
     inputs, z = np.empty((ROWS, weight.shape[0]), own.dtype), np.empty((ROWS, width), own.dtype)
     which, scale = np.empty(ROWS, np.int64), np.empty(ROWS, own.dtype)
@@ -109,7 +109,7 @@ def update(  # type: ignore[no-untyped-def]
             out[n, k] = own[n, k] if skip else 0
     row, end = bounds[first], bounds[last]
     while row < end:
-        count, row = collect(row, end, own, heard, squares, degree, scaled, least, inputs, which)
+        count, row = collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs, which)
         multiply(inputs, weight, z, False)
         for r in range(count):
             for k in range(width):
@@ -130,7 +130,7 @@ def update_gradients(  # type: ignore[no-untyped-def]
     first, last, bounds, own, heard, squares, degree, weight, bias, gain, shift, kept, settings, slope, of, sums
 ):
     """of: own, heard, squares, to be written. sums [pieces, parts · width + 3, width]: W transposed, b, gain, shift."""
-    scaled, norm, skip, share, least, eps = settings
+    scaled, norm, skip, wakes, share, least, eps = settings
     (of_own, of_heard, of_squares), width, size = of, own.shape[1], weight.shape[0]
     deviates, transposed, zero = len(squares) > 0, np.ascontiguousarray(weight.T), own.dtype.type(0)
     inputs, slopes = np.empty((ROWS, size), own.dtype), np.empty((ROWS, size), own.dtype)
@@ -151,7 +151,7 @@ def update_gradients(  # type: ignore[no-untyped-def]
                 if deviates:
                     of_squares[n, k] = zero
         while row < end:
-            count, row = collect(row, end, own, heard, squares, degree, scaled, least, inputs, which)
+            count, row = collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs, which)
             multiply(inputs, weight, z, False)
             for r in range(count):
                 for k in range(width):

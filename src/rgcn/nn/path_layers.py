@@ -199,9 +199,10 @@ class PathLayer(nn.Module):
         skip: bool = True,
         layer_norm: bool = True,
         dropout: float = 0.0,
+        wakes: bool = False,
     ) -> None:
         super().__init__()
-        self.relations, self.messages, self.layer_norm = relations, messages, layer_norm
+        self.relations, self.messages, self.layer_norm, self.wakes = relations, messages, layer_norm, wakes
         self.deviation, self.degree_scaling, self.skip, self.dropout = deviation, degree_scaling, skip, dropout
         inputs = width * (1 + (1 + deviation) * (1 + degree_scaling))
         bound = inputs**-0.5
@@ -224,9 +225,8 @@ class PathLayer(nn.Module):
             said = self._said(hidden, table, x, hop.operator)
             heard, degree = hidden.without(hop.operator, heard, said), hidden.degree(hop.operator, degree)
             squares = None if squares is None else hidden.without(hop.operator, squares, said.square())
-        settings = UpdateSettings(
-            self.degree_scaling, self.layer_norm, self.skip, self.dropout if self.training else 0.0
-        )
+        dropout = self.dropout if self.training else 0.0
+        settings = UpdateSettings(self.degree_scaling, self.layer_norm, self.skip, dropout, self.wakes)
         return layer_update(own, heard, squares, degree, (self.weight, self.bias, self.gain, self.shift), settings)
 
     def _said(self, hidden: Hidden, table: Tensor, x: Tensor, operator: RelationalAdjacency) -> Tensor:

@@ -81,6 +81,7 @@ class PathNetwork(LinkNetwork):
         if not (edges.has_inverse and edges.has_self_loops):
             raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
+        self.wakes = model.unreached == "awake"
         self.query = nn.Parameter(torch.randn(2 * plan.num_relations, model.width, generator=generator))
         self.layers = nn.ModuleList(
             PathLayer(
@@ -93,12 +94,13 @@ class PathNetwork(LinkNetwork):
                 skip=model.skip,
                 layer_norm=model.layer_norm,
                 dropout=model.dropout,
+                wakes=self.wakes,
             )
             for _ in range(model.layers)
         )
 
         # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
-        self.only_reached = not model.surroundings
+        self.only_reached = not (model.surroundings or self.wakes)
         self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
         degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
         self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())
@@ -206,9 +208,9 @@ class PathScorer(Scorer):
         """[q, n] of one batch."""
         network = self.network
         query = network.query.index_select(0, network.asked(questions))
-        hops, nodes = reached_hops(self.whole, questions.node, network.num_layers)
-        assert nodes[0] is not None
-        x = network.begun(torch.searchsorted(nodes[0], questions.node), query, len(nodes[0]))
+        hops, nodes = reached_hops(self.whole, None if network.wakes else questions.node, network.num_layers)
+        begins = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node)
+        x = network.begun(begins, query, self.num_nodes if nodes[0] is None else len(nodes[0]))
         for layer, hop, given, reached in zip(network.layers, hops, nodes[:-1], nodes[1:], strict=True):
             if given is not None:
                 place = given if reached is None else torch.searchsorted(reached, given)

@@ -16,13 +16,15 @@ from rgcn.nn.path_layers import Hop
 MOST_OF_ALL = 0.5
 
 
-def reached_hops(whole: Hop, start: Tensor, num_layers: int) -> tuple[list[Hop], list[Tensor | None]]:
-    """What each layer must compute for questions that start at nodes int64 [q].
+def reached_hops(whole: Hop, start: Tensor | None, num_layers: int) -> tuple[list[Hop], list[Tensor | None]]:
+    """What each layer must compute for questions that start at nodes int64 [q]; None: at all of them.
 
     Returns a hop for each layer, and the nodes int64, ascending, that have a state before the first layer and after
     each one; None: all nodes. A hop's sources are its targets: states are first laid out over these, the new ones zero.
     No weight and no degree changes: those are the whole graph's.
     """
+    if start is None:
+        return [whole] * num_layers, [None] * (num_layers + 1)
     edges, operator = whole.operator.structure, whole.operator
     by_source, _ = edges.triple_index.seen_from("source")
     numbers = torch.arange(edges.num_edges, device=start.device) if by_source.entry is None else by_source.entry
