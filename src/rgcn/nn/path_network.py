@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config.knobs import Description
 from rgcn.errors import ConfigError, DataError
-from rgcn.kernels import gather_sum
+from rgcn.kernels import gather_sum, take_rows
 from rgcn.memory import available_bytes
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
@@ -56,7 +56,10 @@ class PathEncoder(Encoder):
         )
         summed = "mean and deviation" if model.deviation else "sum"
         messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, normalized by {model.normalization}"
-        limits = (f"A node more than {count(model.layers, 'hop')} away from the one asked about is never told apart.",)
+        far = (
+            f"A node more than {count(model.layers, 'hop')} away from the one asked about is told from other such nodes"
+        )
+        limits = (f"{far} {'by what stands around it alone' if model.surroundings else 'by nothing'}.",)
         return Description({"Architecture": architecture, "Messages": messages}, limits)
 
 
@@ -98,7 +101,6 @@ class PathNetwork(LinkNetwork):
             )
             for _ in range(model.layers)
         )
-
         # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
         self.only_reached = not (model.surroundings or self.wakes)
         self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
@@ -130,7 +132,7 @@ class PathNetwork(LinkNetwork):
         self, adjacency: RelationalAdjacency | None, questions: Questions, hidden: Hidden | None = None
     ) -> Tensor:
         assert adjacency is not None
-        query = self.query.index_select(0, self.asked(questions))
+        query = take_rows(self.query, self.asked(questions))
         x = self.begun(questions.node, query, adjacency.num_sources)
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
