@@ -206,7 +206,7 @@ class LinkModelConfig(ModelSection):
     """path: hear the standard deviation of the messages beside their mean."""
     degree_scaling: bool = tuned(True, [True, False], when=WALKS)
     """path: hear everything a second time, times the logarithm of the node's degree."""
-    surroundings: int = tuned(2, [0, 1, 2, 3], when=WALKS, ge=0)
+    surroundings: int = tuned(1, [0, 1, 2, 3], when=WALKS, ge=0)
     """path: how many hops around an answer to look, whatever is asked, no more than layers: all there is of an answer
     that no walk reaches."""
     unreached: Literal["asleep", "awake"] = tuned("asleep", ["asleep", "awake"], when=WALKS)
