@@ -3,8 +3,8 @@
     RGCN_MIRROR=FOLDER python benchmarks/path_question.py world fb15k-237 [--json results/path-question.json]
 
 Questions are drawn from the test triples, asked one at a time with the shipped configuration's network (weights do not
-matter for time), medians of 30; then 8 and 64 at a time, a question's share. `reached` is the share of the edges that the
-layers of one question computed.
+matter for time), medians of 30; then 8 and 64 at a time, a question's share. `reached` is the share of the edges that
+the layers of one question computed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import statistics
 import time
 from pathlib import Path
 
-import rgcn  # isort: skip  before PyTorch
+import rgcn  # isort: skip  # noqa: F401  before PyTorch
 
 import torch
 from _about import write_result
