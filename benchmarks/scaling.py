@@ -23,11 +23,12 @@ from typing import Any
 
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
-from rgcn.bench.measuring import StepJob, available_bytes, measure_apart, measure_here, speeds_apart
+from rgcn.bench.measuring import StepJob, measure_apart, measure_here, speeds_apart
 from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figure, tidy, write_json
 from rgcn.bench.sides import EMBEDDED, NO_PEERS, PEERS, Workload, peers_installed
 from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
 from rgcn.errors import RgcnError
+from rgcn.memory import available_bytes
 from rgcn.words import duration, memory
 
 SIZES = (1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7)

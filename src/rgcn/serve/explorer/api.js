@@ -35,7 +35,7 @@ async function answerFrom(address, signal) {
   return response.headers.get("content-type").includes("json") ? response.json() : response.text();
 }
 
-/** As `ask`, for `most` of something under the name `key`; where the server allows fewer, as many as it gives unasked. */
+/** As `ask`, for `most` under the name `key`, or as many as the server gives unasked. */
 export async function askUpTo(askHere, what, parameters, key, most) {
   try {
     return await askHere(what, { ...parameters, [key]: most });

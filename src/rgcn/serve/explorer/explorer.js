@@ -50,7 +50,7 @@ async function show({ scrolled = 0, first = false } = {}) {
   scrollTo(0, scrolled);
 }
 
-/** For benchmarks/page_load.py: a frame's callback comes before its pixels, the task after it comes behind them. */
+/** For benchmarks/page_load.py: the task after a frame's callback comes behind its pixels. */
 const markWhenPainted = (name) => requestAnimationFrame(() => setTimeout(() => performance.mark(name)));
 
 async function chooseModel(name, current) {
@@ -117,7 +117,7 @@ function startPage() {
 
 async function nodePage(wanted, current) {
   const [classifies, links] = ["classes", "links"].map((kind) => context.about.answers.includes(kind));
-  if (classifies) askClass(context, wanted.node).catch(() => {}); // under way while the facts are; failure is said below
+  if (classifies) askClass(context, wanted.node).catch(() => {}); // beside the facts; failure is said below
   const answer = await askFacts(context, wanted.node);
   if (!current()) return [];
   const { node } = answer;

@@ -7,9 +7,9 @@ import { count, methodWords, percent, plain, roughly, spoken } from "./words.js"
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "g", "a", "path", "line", "polyline", "polygon", "rect", "circle", "ellipse", "text", "tspan", "title", "desc", "defs", "marker"]);
 const REASONS_SHOWN = 8;
-const SMALLEST = 0.8; // a drawing that would get smaller than this part of its size is scrolled instead
+const SMALLEST = 0.8; // of its size; drawings that must be smaller are scrolled
 
-/** A button and the panel that it opens and closes; nothing where the model can give no explanation. */
+/** A button and the panel that it opens; nothing where there are no explanations. */
 export function why(context, about, words, label = null) {
   if (!context.about.explain_methods.length) return [];
   const panel = element("div", { class: "panel", hidden: true });
@@ -100,7 +100,7 @@ export function drawing(markup, context) {
   return picture;
 }
 
-// The server is ours and escapes what it draws; this is the second lock on the same door.
+// The server escapes what it draws; this is the second lock.
 function clean(part) {
   if (part.namespaceURI !== SVG || !DRAWN.has(part.localName)) return part.remove();
   for (const { name } of [...part.attributes]) {
@@ -108,7 +108,7 @@ function clean(part) {
   }
 }
 
-/** A link around a drawn thing, in place of the button that it is on other pages. */
+/** A link around a drawn thing, a button on other pages. */
 function linked(thing, address) {
   const link = document.createElementNS(SVG, "a");
   link.setAttribute("href", address);
