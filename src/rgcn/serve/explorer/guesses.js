@@ -56,7 +56,7 @@ function howToRead({ about: { calibration } }, { probability }) {
   return element("p", { class: "note" }, element("strong", {}, "Not calibrated: the order counts, not the number. "), words);
 }
 
-/** Missing links, drawn into `place`: a question to choose, and its answers. Resolves when the first are there. */
+/** Missing links, drawn into `place`: a question to choose, and its answers. */
 export function drawLinks(context, place, node, facts, state) {
   const kinds = kindsFor(context.about.relations, facts);
   const asked = firstQuestion(context, kinds, state);
@@ -141,7 +141,7 @@ async function answerList(context, node, asked, hideKnown, place) {
   }, context);
 }
 
-/** The answers, and a button that brings more without touching those that are there. */
+/** The answers, and a button that brings more. */
 function growing(context, asked, answer, askFor) {
   const length = lengths(answer.links);
   const row = (link) => answerRow(context, answer.query, asked, link, length(link));

@@ -59,7 +59,7 @@ export function troubleBox(error, again, context = null) {
 
 const turns = new WeakMap();
 
-/** Asks, and puts what `draw` makes of the answer into `place`; a later call for the same place wins over this one. */
+/** Asks, and puts what `draw` makes of the answer into `place`; a later call for the place wins. */
 export async function fill(place, question, draw, context = null) {
   const turn = Symbol("turn");
   turns.set(place, turn);
@@ -78,7 +78,7 @@ export async function fill(place, question, draw, context = null) {
   if (hadFocus) keepFocus(place);
 }
 
-/** What had the focus is gone: the place where it was takes it, so that the next Tab goes on from there. */
+/** What had the focus is gone: its place takes it, and the next Tab goes on from there. */
 export function keepFocus(place) {
   place.setAttribute("tabindex", "-1");
   place.focus({ preventScroll: true });
