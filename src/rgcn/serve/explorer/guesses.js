@@ -1,4 +1,4 @@
-// What the model thinks: the group of a thing and its rivals, or the facts that are missing about it.
+// What the model thinks: the group of a thing, or the facts that are missing about it.
 
 import { askUpTo } from "./api.js";
 import { groups } from "./facts.js";
