@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 MESSAGES = {"multiply": Products, "add": Translations}
 RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
-# Questions of one convolution when answering, and the bytes that its states may take.
-MOST_AT_ONCE, STATES = 64, 1 << 30
+# Questions of one convolution when answering, and the bytes that its states may take: on a CPU about what caches help with.
+MOST_AT_ONCE, STATES = 64, {"cpu": 1 << 28, "cuda": 1 << 31}
 
 
 class PathEncoder(Encoder):
@@ -188,13 +188,13 @@ class PathScorer(Scorer):
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device
         bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
-        available = available_bytes(adjacency.device)
+        available, states = available_bytes(adjacency.device), STATES.get(adjacency.device.type, STATES["cpu"])
         if available is not None and bytes_each > available:
             raise DataError(
                 f"a question about {self.num_nodes:,} nodes needs about {memory(bytes_each)}, and {memory(available)} "
                 "are free: ask on a machine with more, or train with a smaller model.width"
             )
-        self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, STATES // bytes_each))
+        self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, states // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
         self.around = network.head.around([self.whole] * network.num_layers)
 
@@ -213,7 +213,7 @@ class PathScorer(Scorer):
         network = self.network
         query = network.query.index_select(0, network.asked(questions))
         hops, nodes = reached_hops(self.whole, None if network.wakes else questions.node, network.num_layers)
-        begins = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node)
+        begins = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node.contiguous())
         x = network.begun(begins, query, self.num_nodes if nodes[0] is None else len(nodes[0]))
         for layer, hop, given, reached in zip(network.layers, hops, nodes[:-1], nodes[1:], strict=True):
             if given is not None:
