@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MESSAGES = {"multiply": Products, "add": Translations}
 RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
-# Questions of one convolution when answering, and the bytes that its states may take: on a CPU about what caches help with.
+# Questions of one convolution when answering, and the bytes that its states may take; fewer where caches matter.
 MOST_AT_ONCE, STATES = 64, {"cpu": 1 << 28, "cuda": 1 << 31}
 
 
