@@ -51,7 +51,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
     pattern = SparsePattern.from_sorted_rows(one, one, (1, 1))
     value, row, table, matrices = (torch.zeros([1] * dimensions) for dimensions in (1, 2, 3, 4))
     wide, states, weights = torch.zeros(1, 96), torch.zeros(1, 1, 32), (torch.zeros(32, 64), *[torch.zeros(32)] * 3)
-    update = (states, states, None, value, weights, None, (False, True, True, 0.0))
+    update = (states, states, None, value, weights, None, (False, True, True, 0.0, False))
     index, step, tables = one.int(), torch.ones(()), [torch.zeros(1, 1, 1) for _ in range(3)]
     arguments: dict[str, tuple[Any, ...]] = {
         "combine_bases": (row, table, pairs),
