@@ -209,9 +209,6 @@ class LinkModelConfig(ModelSection):
     surroundings: int = tuned(1, [0, 1, 2, 3], when=WALKS, ge=0)
     """path: how many hops around an answer to look, whatever is asked, no more than layers: all there is of an answer
     that no walk reaches."""
-    walk_dropout: float = tuned(0.0, low=0.0, high=0.3, when=WALKS, ge=0, lt=1)
-    """path: share of a step's questions that are answered by surroundings alone, so that these learn what to say of
-    answers out of reach."""
     unreached: Literal["asleep", "awake"] = tuned("asleep", ["asleep", "awake"], when=WALKS)
     """path: what a node is that no walk has reached yet. asleep: zero, so that only what is reached is computed. awake:
     what biases and its own neighbors make of it."""

@@ -84,7 +84,7 @@ class PathNetwork(LinkNetwork):
         if not (edges.has_inverse and edges.has_self_loops):
             raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
-        self.wakes, self.walk_dropout = model.unreached == "awake", model.walk_dropout if model.surroundings else 0.0
+        self.wakes = model.unreached == "awake"
         self.query = nn.Parameter(torch.randn(2 * plan.num_relations, model.width, generator=generator))
         self.layers = nn.ModuleList(
             PathLayer(
@@ -137,8 +137,6 @@ class PathNetwork(LinkNetwork):
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
             x = layer(x, query, hop)
-        if self.training and self.walk_dropout:
-            x = x * (torch.rand(len(query), 1, device=x.device) >= self.walk_dropout)
         scores: Tensor = self.head(x, query, self.head.around([hop] * self.num_layers))
         return scores
 

@@ -61,7 +61,6 @@ class LinkSettings(SharedSettings, total=False):
     deviation: bool
     degree_scaling: bool
     surroundings: int
-    walk_dropout: float
     unreached: Literal["asleep", "awake"]
     skip: bool
     layer_norm: bool
