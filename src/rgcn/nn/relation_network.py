@@ -12,8 +12,8 @@ from rgcn.adjacency import EdgeStructure
 from rgcn.kernels import gather_sum
 from rgcn.sparse import SparsePattern
 
-# Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest. Beyond,
-# it is applied through what the relations have in common, and pairs of relations are never written.
+# Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest.
+# Beyond, it is applied through what the relations have in common, and pairs of relations are never written.
 WRITTEN_OUT = 1024
 COLUMNS = 128  # of that matrix at a time, while it is made
 FEATURES = 5
@@ -58,7 +58,7 @@ class RelationMeetings:
               one is the head of another
     pairs     the pairs of nodes they connect in common: one follows from the other
     opposite  int64 [2R]: each relation's inverse
-    features  [2R, FEATURES]: how many objects a subject has, subjects an object; how much of the graph they take part in
+    features  [2R, FEATURES]: how many objects a subject has, subjects an object; how much of the graph they are
     """
 
     heads: SharedThings
