@@ -105,8 +105,6 @@ class PretrainingTrainer(Trainer):
 
     def _begin(self, number: int, samplers: list[dict[str, Any]] | None = None) -> None:
         self._open.close()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # recorded steps may still be running
         self.views.clear()  # before others are made: each takes memory
         self.round, random = number, self._random(0, number)
         for place in range(self.training.round_views):
