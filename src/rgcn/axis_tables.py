@@ -17,6 +17,7 @@ ENCODERS = Axis(
         "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
         "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
         "path": "rgcn.nn.path_network:PathEncoder",
+        "universal": "rgcn.nn.universal_network:UniversalEncoder",
         "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )

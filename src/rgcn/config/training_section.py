@@ -16,8 +16,19 @@ from rgcn.config.section import Section, impossible
 Objective = Annotated[str, OnAxis(OBJECTIVES)]
 Sampler = Annotated[str, OnAxis(SAMPLERS)]
 SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial")}  # these draw false triples
-PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], WALKS["model.encoder"])}
+PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], *WALKS["model.encoder"])}
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
+
+
+# What suits a network that walks along edges.
+ASKING = {
+    "objective": "softmax",
+    "sampler": "shuffled",
+    "batch_edges": 32,
+    "edge_dropout": 0.1,
+    "self_loop_dropout": 0.0,
+    "schedule": "cosine",
+}
 
 
 def _known_device(value: str) -> str:
@@ -76,15 +87,8 @@ class LinkTrainingConfig(TrainingSection):
 
     # What suits a model that is chosen by its name from Python; a file says what it wants.
     shorthands: ClassVar = {
-        "path": {
-            "objective": "softmax",
-            "sampler": "shuffled",
-            "batch_edges": 32,
-            "edge_dropout": 0.1,
-            "self_loop_dropout": 0.0,
-            "learning_rate": 0.005,
-            "schedule": "cosine",
-        }
+        "path": {**ASKING, "learning_rate": 0.005},
+        "universal": {**ASKING, "learning_rate": 0.0005},
     }
 
     epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
