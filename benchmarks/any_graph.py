@@ -51,6 +51,7 @@ def main() -> None:
         model = shipped_classifier(kg)
         if trained is not None:
             model.network_.load_state_dict(trained.network_.state_dict())
+            model.leveled()
         nodes, classes = kg.labels.of("test" if given.split == "test" else "train")
         right = model.logits(nodes).argmax(1) == torch.from_numpy(np.array(classes))
         rows.append({"dataset": name, "task": "classes", "accuracy": float(right.float().mean()), "count": len(nodes)})

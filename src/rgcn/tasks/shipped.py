@@ -27,4 +27,4 @@ def shipped_classifier(kg: KnowledgeGraph, device: str = "auto") -> LinkClassifi
     """Classes of any graph's nodes: training labels are heard as edges, a class is the answer among the classes."""
     model = LinkClassifier("universal", **shipped_card()["settings"], device=device).prepare(kg)
     model.network_.eval()
-    return model
+    return model.leveled()
