@@ -181,7 +181,7 @@ class PretrainingConfig(LinkTrainingConfig):
 
     graphs: dict[str, Annotated[float, Field(gt=0)]] = Field({}, examples=[{"codex-s": 1.0}])
     """Data sets (or paths) whose training triples are learned from, and the share of steps each gets."""
-    drawn: float = Field(0.0, ge=0)
+    drawn: float = Field(1.0, ge=0)
     """The share of graphs drawn anew by rules; shares are taken relative to their sum."""
     altered: float = Field(0.5, ge=0, le=1)
     """Of the views of a graph, the share that are a part of it, with relations dropped, merged, split or turned."""
