@@ -22,12 +22,13 @@ def test_graphs_are_those_that_were_drawn_before(kind, fingerprint):
 
 
 def test_sizes_stay_within_bounds_and_most_are_small():
-    graphs = [draw_graph(seed) for seed in range(200)]
+    graphs = [draw_graph(seed) for seed in range(100)]
     for graph in graphs:
         assert 10 <= graph.num_nodes <= 3000
         assert 2 <= graph.num_relations <= 120
         assert 300 <= len(graph) <= 30_000
-        assert len(np.unique(graph.triples, axis=0)) == len(graph)
+        keys = (graph.triples * [1, 3000, 3000 * 120]).sum(1)
+        assert len(np.unique(keys)) == len(graph)
         assert (graph.degrees() > 0).all()
         assert (np.bincount(graph.triples[:, 1], minlength=graph.num_relations) > 0).all()
         assert graph.triple_splits is None
@@ -37,9 +38,8 @@ def test_sizes_stay_within_bounds_and_most_are_small():
 
 def test_numbers_say_nothing():
     """Node 0 is as often a hub as the last node is."""
-    degrees = np.array([np.argsort(draw_graph(seed, "world").degrees(), kind="stable")[-1] for seed in range(60)])
-    sizes = np.array([draw_graph(seed, "world").num_nodes for seed in range(60)])
-    assert 0.35 < (degrees / sizes).mean() < 0.65
+    graphs = [draw_graph(seed, "world") for seed in range(40)]
+    assert 0.35 < np.mean([graph.degrees().argmax() / graph.num_nodes for graph in graphs]) < 0.65
 
 
 @pytest.mark.parametrize("seed", range(5))

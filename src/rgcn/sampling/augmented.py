@@ -56,7 +56,7 @@ def _other_relations(triples: Ids, rng: Generator) -> Ids:
     takes_part = np.isin(triples[:, rng.choice([0, 2])], triples[relation == rng.choice(relation)][:, [0, 2]])
     second = split[relation] & (takes_part if rng.random() < 0.5 else rng.random(len(triples)) < 0.5)
     changed = np.stack([triples[:, 0], becomes[relation] + size * second, triples[:, 2]], axis=1)
-    return np.where(inverted[relation, None], changed[:, ::-1], changed)[~gone[relation]]
+    return np.asarray(np.where(inverted[relation, None], changed[:, ::-1], changed)[~gone[relation]])
 
 
 def _veiled(triples: Ids, rng: Generator) -> Ids:
@@ -67,4 +67,5 @@ def _veiled(triples: Ids, rng: Generator) -> Ids:
     )
     likely = (sizes >= 20) & (sizes <= 1.2 * subjects) & (5 * objects <= sizes)
     chosen = rng.choice(np.flatnonzero(likely if likely.any() else sizes >= min(20, sizes.max())))
-    return triples[(triples[:, 1] != chosen) | (rng.random(len(triples)) > rng.choice([0.5, 0.8, 0.9, 0.95]))]
+    kept = (triples[:, 1] != chosen) | (rng.random(len(triples)) > rng.choice([0.5, 0.8, 0.9, 0.95]))
+    return np.asarray(triples[kept])

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from rgcn.graph import KnowledgeGraph, Vocabulary
 
 Ids = NDArray[np.int64]
-NAMED = "node", "relation"
-LEAST_TRIPLES, MOST_TRIPLES = 350, 30_000
+MOST_TRIPLES = 30_000
 
 
 def draw_graph(seed: int, kind: str | None = None) -> KnowledgeGraph:
@@ -28,7 +27,7 @@ def draw_graph(seed: int, kind: str | None = None) -> KnowledgeGraph:
     rng = np.random.default_rng(seed)
     drawn = list(KINDS)[int(rng.choice(len(KINDS), p=[0.58, 0.16, 0.13, 0.13]))]  # drawn even if given: one stream
     triples = KINDS[kind or drawn](rng)
-    known = max(LEAST_TRIPLES, int(len(triples) * rng.choice([0.75, 0.9, 1.0, 1.0])))
+    known = max(350, int(len(triples) * rng.choice([0.75, 0.9, 1.0, 1.0])))
     triples = triples[rng.permutation(len(triples))[: min(known, MOST_TRIPLES)]]
     stray = np.flatnonzero(rng.random(len(triples)) < rng.choice([0.0, 0.0, 0.01, 0.05]))
     triples[stray, 2] = triples[rng.permutation(stray), 2]
@@ -44,7 +43,9 @@ def renumbered(triples: Ids, rng: Generator, name: str = "") -> KnowledgeGraph:
         new.append(rng.permutation(sizes[-1])[np.cumsum(used) - 1])
     s, r, o = new[0][triples[:, 0]], new[1][triples[:, 1]], new[0][triples[:, 2]]
     first, o = np.divmod(rng.permutation(np.unique((s * sizes[1] + r) * sizes[0] + o)), sizes[0])
-    nodes, relations = (Vocabulary((f"{k[0]}{i}" for i in range(n)), k) for k, n in zip(NAMED, sizes, strict=True))
+    nodes, relations = (
+        Vocabulary((f"{k[0]}{i}" for i in range(n)), k) for k, n in zip(("node", "relation"), sizes, strict=True)
+    )
     return KnowledgeGraph(np.stack([*np.divmod(first, sizes[1]), o], axis=1), nodes, relations, name=name)
 
 
@@ -70,7 +71,7 @@ def composed(first: Ids, second: Ids, num_nodes: int, rng: Generator, most: int 
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     objects = second[np.repeat(start[order], counts) + within] % num_nodes
     found = np.unique(np.repeat(subjects[order], counts) * num_nodes + objects)
-    return found[found // num_nodes != found % num_nodes]
+    return np.asarray(found[found // num_nodes != found % num_nodes])
 
 
 def listed(relations: list[Ids], num_nodes: int) -> Ids:
@@ -135,7 +136,7 @@ class _World:
         """The next on the grid: to the east, to the north, or between the two."""
         s = self.members(size)
         o = s + self.rng.choice([1, 2, self.columns, self.columns + 1])
-        return (s * len(self.types) + o)[o < len(self.types)]
+        return np.asarray((s * len(self.types) + o)[o < len(self.types)])
 
     def ruled(self, rule: int, size: int) -> Ids:
         """What follows from relations so far, each either way round."""
@@ -146,13 +147,14 @@ class _World:
         if rule == 0:  # a chain of two, at times of three
             return composed(after, third, nodes, rng, 2 * size) if rng.random() < 0.25 else after
         if rule == 1:  # the relation, or most of it
-            return first[rng.random(len(first)) < rng.choice([0.4, 0.8, 1.0])]
+            return np.asarray(first[rng.random(len(first)) < rng.choice([0.4, 0.8, 1.0])])
         if rule == 2:  # the relation where its objects have one thing in common
-            return first[np.isin(first % nodes, second[second % nodes == rng.choice(second) % nodes] // nodes)]
+            alike = second[second % nodes == rng.choice(second) % nodes] // nodes
+            return first[np.isin(first % nodes, alike)]
         return np.union1d(first, after if rule == 3 else second)  # grandparents too; one or the other
 
 
-FACTS, NUM_RULES = (_World.liking, _World.attribute, _World.tree, _World.same_set, _World.beside), 5
+FACTS = (_World.liking, _World.attribute, _World.tree, _World.same_set, _World.beside)
 
 
 def _world(rng: Generator) -> Ids:
@@ -164,7 +166,7 @@ def _world(rng: Generator) -> Ids:
     types = np.sort((num_types * rng.random(num_nodes) * rng.random(num_nodes)).astype(np.int64))  # large and small
     world = _World(rng, types, alike=spread(rng, 2, 30), columns=spread(rng, 3, 30))
     facts, rules = (rng.permutation(5)[: int(rng.integers(1, 6))] for _ in range(2))
-    ruled, total = rng.uniform(0.3, 0.8), 0
+    ruled, total = rng.uniform(0.4, 0.85), 0
     while len(world.relations) < 120 and total < num_triples:
         if len(world.relations) >= num_relations and total > max(num_triples // 3, 500):
             break
@@ -197,7 +199,7 @@ def _kin(rng: Generator) -> Ids:
     wrong = rng.random(len(code)) < rng.choice([0.0, 0.0, 0.03, 0.1])
     relation = table[np.where(wrong, rng.permutation(code), code)]
     kept = (s != o) & (rng.random(len(s)) < rng.choice([1.0, 1.0, 0.95, 0.6]))
-    return np.stack([s, relation, o], axis=1)[kept]
+    return np.asarray(np.stack([s, relation, o], axis=1)[kept])
 
 
 def _semantic(rng: Generator) -> Ids:
