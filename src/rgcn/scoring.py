@@ -71,6 +71,14 @@ class Scorer(ABC):
         out  memory [q, n] that may be used for the result, where a scorer can
         """
 
+    def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """[q, n]: `scores`, each question as if the triple it makes with its one of answers int64 [q] were not known.
+
+        Here nothing is hidden: who compares what was computed once does not walk along the triple asked about. The
+        scorer of a network that `hides_asked` hides it, and its inverse.
+        """
+        return self.scores(questions, candidates)
+
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: the scores of triples int64 [t, 3].
 

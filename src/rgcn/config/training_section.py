@@ -166,6 +166,10 @@ class LinkTrainingConfig(TrainingSection):
 class ClassLinkTrainingConfig(LinkTrainingConfig):
     """How a link predictor learns that is asked for classes."""
 
+    class_share: float | None = tuned(None, low=0.1, high=1.0, when=WALKS, gt=0, le=1)
+    """Share of the questions that ask for a class, the rest for triples of the graph; null: labels are asked about as
+    often as any triple. With 1, set head_probability to 0: then nothing is asked but for classes."""
+
     validation: float = Field(0.0, ge=0, lt=1)
     """Share of training labels held out for validation where the data has no such split."""
     watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]

@@ -47,7 +47,7 @@ class SharedThings:
 
     def _written_out(self) -> Tensor:
         unit = torch.eye(self.size, device=self.device)
-        return torch.cat([self._shares(part.contiguous()) for part in unit.split(COLUMNS, dim=1)], dim=1)
+        return torch.cat([self._shares(part.contiguous()) for part in torch.split(unit, COLUMNS, dim=1)], dim=1)
 
 
 @dataclass(frozen=True, eq=False)

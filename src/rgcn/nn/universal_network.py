@@ -71,7 +71,7 @@ class UniversalNetwork(PathNetwork):
     def relation_vectors(self) -> Tensor:
         """Each relation's vector where it is the one asked for."""
         numbers = torch.arange(self.num_relations, device=self.like.device)
-        return torch.cat([self.relations(self.meetings, part)[1] for part in numbers.split(AT_ONCE)])
+        return torch.cat([self.relations(self.meetings, part)[1] for part in torch.split(numbers, AT_ONCE)])
 
 
 class _AskedTable(ComputedRelationTable):

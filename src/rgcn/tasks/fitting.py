@@ -322,8 +322,8 @@ class StepRecording(Generic[Result]):
         self.batch = tuple(given.clone() for given in batch)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this. What is
-        # thrown away meanwhile may be another recording, which must not be touched now.
+        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this. What
+        # is thrown away meanwhile may be another recording, which must not be touched now.
         collects = gc.isenabled()
         gc.disable()
         try:

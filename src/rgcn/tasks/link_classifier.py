@@ -19,8 +19,10 @@ from rgcn.scoring import Questions
 from rgcn.tasks.estimator import Nodes
 from rgcn.tasks.link_predictor import LinkEstimator
 from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_validation
+from rgcn.tasks.trainers import LinkTrainer
 
 HAS_CLASS = "has class"
+AT_ONCE = 1 << 14  # questions
 
 
 class LinkClassifier(LinkEstimator, ClassEstimator):
@@ -63,14 +65,42 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         """The last one: it was added."""
         return self.graph_.num_relations - 1
 
+    def trainer(self) -> LinkTrainer:
+        share, network = self.training.class_share, self.network_
+        if share is None:
+            return super().trainer()
+        if self.training.batch_edges is not None and network.num_layers and not network.hides_asked:
+            raise ConfigError(
+                f"with batch_edges {self.model.title} hears no triples but those it is asked about, and class_share "
+                "leaves few: set batch_edges or class_share to null, or train path"
+            )
+        triples = self._triples("train")
+        is_label = triples[:, 1] == self.class_relation_
+        labels, others = triples[is_label], triples[~is_label]
+        if share < 1:
+            times = max(1, round(share / (1 - share) * len(others) / len(labels)))
+            labels = torch.cat([others, labels.repeat(times, 1)])
+        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed, asked=labels)
+
     def logits(self, nodes: Nodes) -> Tensor:
+        """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
         ids = torch.from_numpy(self.graph_.nodes.ids(nodes))
-        among = torch.from_numpy(self.class_nodes_)
+        scorer, among = self.scorer(), torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
-        asked = Questions(ids, torch.full_like(ids, self.class_relation_))
-        scorer = self.scorer()
-        parts = [scorer.scores(part.to(scorer.device), among[order]).cpu() for part in asked.parts(1 << 14)]
-        return torch.cat(parts)[:, torch.argsort(order)]
+        candidates = among[order].to(scorer.device)
+        label = torch.full((self.graph_.num_nodes,), -1)
+        if self.hides_asked_:
+            labelled, classes = self._labels.of("train")
+            label[torch.from_numpy(labelled.copy())] = among[torch.from_numpy(classes.copy())]
+        by_label = torch.argsort(label[ids], stable=True)  # those without any first
+        asked = Questions(ids[by_label], torch.full_like(ids, self.class_relation_)).to(scorer.device)
+        labels, free = label[ids[by_label]].to(scorer.device), int((label[ids] < 0).sum())
+        found = [scorer.scores(part, candidates).cpu() for part in asked.take(slice(free)).parts(AT_ONCE)]
+        for first in range(free, len(ids), AT_ONCE):
+            here = slice(first, first + AT_ONCE)
+            found.append(scorer.scores_hiding(asked.take(here), labels[here], candidates).cpu())
+        scores = torch.cat(found) if found else torch.empty(0, len(among))
+        return scores[torch.argsort(by_label)][:, torch.argsort(order)]
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
         return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]

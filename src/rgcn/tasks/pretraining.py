@@ -40,6 +40,9 @@ class Pretrainer(LinkPredictor):
 
     training: PretrainingConfig
 
+    def measured_splits(self) -> list[str]:
+        return [split for split in super().measured_splits() if split == "valid"]  # a test split is for the very end
+
     def trainer(self) -> PretrainingTrainer:  # type: ignore[override]
         if self.network_.knows_nodes or self.network_.knows_relations:
             raise ConfigError(f"{self.model.title} has weights that belong to a graph: set model.name to universal")
