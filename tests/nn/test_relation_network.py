@@ -1,4 +1,4 @@
-"""Relations by how they meet, against the definition: sets of nodes and of pairs, one relation at a time, in float64."""
+"""Relations by how they meet, against the definition: sets of nodes and of pairs, a relation at a time, in float64."""
 
 from __future__ import annotations
 
