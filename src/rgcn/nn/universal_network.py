@@ -26,10 +26,7 @@ class UniversalEncoder(PathEncoder):
 
     @classmethod
     def for_links(cls, plan: LinkPlan) -> UniversalNetwork:
-        network = UniversalNetwork(plan)
-        if plan.model.start == "shipped":
-            load_shipped(network)
-        return network
+        return UniversalNetwork(plan)
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
@@ -53,6 +50,10 @@ class UniversalNetwork(PathNetwork):
         self.relations = RelationNetwork(model.width, model.relation_layers, generator)
         self.stays = nn.Parameter(torch.randn(model.width, generator=generator))  # the self-loop's
         self.meetings = RelationMeetings.of(plan.adjacency.structure)
+
+    def begin(self, model: LinkModelConfig) -> None:
+        if model.start == "shipped":
+            load_shipped(self, model)
 
     def relation_table(self, plan: LinkPlan) -> nn.Module:
         return _AskedTable(plan.model.width, plan.generator)
