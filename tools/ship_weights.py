@@ -19,6 +19,11 @@ from rgcn.data.catalog import CATALOG
 from rgcn.nn.shipped_weights import CARD, WEIGHTS
 
 MOST_BYTES = 2_000_000
+# Settings without which the weights do not fit, or mean nothing.
+NEEDED = (
+    *("layers", "width", "relation_layers", "messages", "deviation", "degree_scaling", "unreached"),
+    *("skip", "layer_norm", "normalization", "aggregation"),
+)
 LIMITS = [
     "A question costs a pass over the whole graph: milliseconds for thousands of triples, seconds for millions.",
     "Relations are known by the nodes and pairs they share, not by their names: one with a handful of triples is "
@@ -53,7 +58,7 @@ def card(run: Path, figures: Path | None) -> dict[str, Any]:
         for name, share in settings["graphs"].items()
     }
     return {
-        "settings": {name: settings[name] for name in ("layers", "width", "relation_layers")},
+        "settings": {name: settings[name] for name in NEEDED},
         "learned_from": {**graphs, "drawn by rules": {"share": settings["drawn"]}},
         "configuration": "universal/pretraining",
         "command": made["command"],

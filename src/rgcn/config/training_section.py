@@ -196,3 +196,9 @@ class PretrainingConfig(LinkTrainingConfig):
     def _something_to_learn_from(self) -> Iterator[str]:
         if not self.graphs and not self.drawn:
             yield "there is no graph to learn from: name some in `graphs`, or set `drawn` to 1"
+
+    @impossible("pairs_hidden_in", "graphs")
+    def _pairs_of_graphs_that_are_there(self) -> Iterator[str]:
+        for name in self.pairs_hidden_in:
+            if name not in self.graphs:
+                yield f"{name!r} is not learned from: name it in `graphs` too, or leave it out here"

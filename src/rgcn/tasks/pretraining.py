@@ -14,7 +14,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import LinkModelConfig, PretrainingConfig
 from rgcn.data.registry import named_or_read
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.sampling.augmented import augmented
@@ -47,6 +47,9 @@ class Pretrainer(LinkPredictor):
         if self.network_.knows_nodes or self.network_.knows_relations:
             raise ConfigError(f"{self.model.title} has weights that belong to a graph: set model.name to universal")
         graphs = {name: self.read(name) for name in self.training.graphs}
+        for name, graph in graphs.items():
+            if len(np.unique(graph.split_triples("train")[:, [0, 2]])) < 2:
+                raise DataError(f"{name} has no training triple between two nodes: leave it out of training.graphs")
         return PretrainingTrainer(self.network_, graphs, self.model, self.training, self.adjacency_.device, self.seed)
 
 

@@ -19,6 +19,7 @@ def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor
     ['Ecuador']
     """
     model = LinkPredictor("universal", **shipped_card()["settings"], device=device).restore_saved(kg)
+    model.network_.begin(model.model)
     model.network_.eval()
     return model
 
