@@ -213,7 +213,9 @@ class LabelRelation:
         >>> LabelRelation("works_at").added_to(graph)
         KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
         """
-        relation = graph.relations.id(self.relation)
+        given = [self.relation] if self.inverse is None else [self.relation, self.inverse]
+        gone = [graph.relations[graph.names.relation(name)] for name in given]
+        relation = graph.relations.id(gone[0])
         pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
         nodes, first = np.unique(pairs[:, 0], return_index=True)
         if self.multiple == "error":
@@ -228,7 +230,6 @@ class LabelRelation:
             names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
             splits=stratified_split(classes, self.split, self.seed),
         )
-        gone = [self.relation] if self.inverse is None else [self.relation, self.inverse]
         metadata = {**graph.metadata, "labels_from": gone}
         return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
 

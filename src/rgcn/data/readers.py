@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rgcn.data.tables import TripleColumns
 
 Triple = tuple[str, str, str]
+MOST_PREFIXES = 1000  # of a file: more are no help to anybody
 
 
 class TripleReader(ABC):
@@ -143,6 +144,7 @@ class TripleCollector:
         self._name_of: Callable[[str], str] | None = None
         self.count = 0
         self.has_splits = False
+        self.prefixes: dict[str, list[str]] = {}
 
     def add(
         self,
@@ -172,6 +174,13 @@ class TripleCollector:
         self._splits.append(splits)
         self._weights.append(weights)
         self.count += len(subjects)
+
+    def declare(self, prefixes: Mapping[str, str]) -> None:
+        """What a file says its prefixes stand for."""
+        for prefix, space in islice(prefixes.items(), MOST_PREFIXES):
+            spaces = self.prefixes.setdefault(prefix, [])
+            if space not in spaces:
+                spaces.append(space)
 
     def _number_waiting(self) -> None:
         if not self._waiting:

@@ -118,6 +118,8 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
     }
     if bad_lines.count:
         metadata["skipped_examples"] = bad_lines.examples
+    if collector.prefixes:
+        metadata["prefixes"] = collector.prefixes
     is_rdf = any(READERS.find(format).is_rdf for format in formats)
     return replace(
         graph,

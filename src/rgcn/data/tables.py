@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,13 +85,12 @@ class TableFile:
             return
         self._separator, self._quotes = SEPARATORS[file.format], file.format == "csv"
         parts = (part for part in map(self._text_part, line_blocks(source, quoted=self._quotes)) if len(part))
-        first = next(parts, None)
+        first = list(islice(parts, 1))
         self.width = width or 0
-        if first is not None:
-            self.first_row = self._first_row(first, least)
+        if first:
+            self.first_row = self._first_row(first[0], least)
             self.width = width or len(self.first_row)
-            parts = chain([first], parts)
-        self.blocks = map(self._block, parts)
+        self.blocks = map(self._block, chain(first, parts))
 
     def begin_below(self) -> None:
         """Take the first row for the names of the columns."""

@@ -64,7 +64,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         return self.graph_.num_relations - 1
 
     def logits(self, nodes: Nodes) -> Tensor:
-        ids = torch.from_numpy(self.graph_.nodes.ids(nodes))
+        ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
         among = torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
         asked = Questions(ids, torch.full_like(ids, self.class_relation_))
