@@ -24,7 +24,7 @@ ORDER = """
     version errors words progress extras threads memory axes axis_tables
     atomic compression sparse graph data known kernels adjacency config
     sampling scoring nn objectives optim ranking answers tasks
-    runs pages tuning paper predict explain look serve bench cli __init__
+    runs pages tuning paper predict explain look serve bench cli __init__ __main__
 """
 ROOMS = ORDER.split()
 

@@ -16,7 +16,10 @@ from rgcn.errors import ConfigError
 
 SEED = option("Every random choice follows from it.")
 RUN = argument("Folder of a run; `rgcn runs` lists them.")
-CONFIGURATION = argument("A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file.")
+CONFIGURATION = argument(
+    "A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file; or a graph, whose missing "
+    "links are learned: a file, a folder or a data set's name."
+)
 ACCEPT_CHANGED_DATA = flag(
     "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
 )

@@ -26,6 +26,7 @@ from rgcn.cli.outcome import Outcome, print_outcome
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
+from rgcn.data.files import bare_name
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
@@ -161,9 +162,9 @@ def configured(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any)
 
 
 def plain_name(configuration: str) -> str:
-    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml."""
+    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml and some/where/mine.nt.gz."""
     path = Path(configuration)
-    name = path.stem if path.suffix in (".yaml", ".yml") else configuration
+    name = path.stem if path.suffix in (".yaml", ".yml") else bare_name(path) if path.is_file() else configuration
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
 
 

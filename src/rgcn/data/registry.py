@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgcn.data.catalog import CATALOG, Dataset, find
+from rgcn.data.files import meant_beside
 from rgcn.data.sources import Located, Sources, read_checked
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
@@ -57,6 +58,10 @@ def named_or_read(
     if reading:
         what = "a data set's name" if named else "no file here"
         raise ConfigError(f"{', '.join(reading)} are for files; {source!r} is {what}")
+    if not named:
+        unknown = UnknownNameError("data set", source, CATALOG)
+        unknown.args = (f"{unknown} The path of a file or folder will do, too.{meant_beside(Path(source))}",)
+        raise unknown
     return load(source, mirror=mirror, offline=offline)
 
 

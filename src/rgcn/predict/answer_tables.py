@@ -138,6 +138,9 @@ def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> I
 
 def label_relation(opened: OpenModel) -> str | None:
     """The relation that the labels were taken from, where the run knows it."""
+    found = opened.graph.metadata.get("labels_from")  # a configuration may have a short name
+    if found:
+        return str(found[0])
     return None if opened.config is None else opened.config.data.labels_from
 
 

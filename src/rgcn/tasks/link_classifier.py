@@ -87,7 +87,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
-        ids = torch.from_numpy(self.graph_.nodes.ids(nodes))
+        ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
         scorer, among = self.scorer(), torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
         candidates = among[order].to(scorer.device)

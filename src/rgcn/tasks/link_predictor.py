@@ -376,8 +376,8 @@ class LinkPredictor(LinkEstimator):
         if (subject is None) == (object is None):
             raise ConfigError("give either a subject or an object; the other is what is asked for")
         graph, for_objects = self.graph_, object is None
-        given = graph.nodes.id(subject if object is None else object)  # type: ignore[arg-type]
-        number = graph.relations.id(relation)
+        given = graph.names.node(subject if object is None else object)  # type: ignore[arg-type]
+        number = graph.names.relation(relation)
         asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
         found = answer_links(self, asked, k, known, by_example=by_example)
         there = found.node[0] >= 0
@@ -388,8 +388,8 @@ class LinkPredictor(LinkEstimator):
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
         """Scores of given triples, by name or id."""
-        graph = self.graph_
-        rows = [(graph.nodes.id(s), graph.relations.id(r), graph.nodes.id(o)) for s, r, o in triples]
+        names = self.graph_.names
+        rows = [(names.node(s), names.relation(r), names.node(o)) for s, r, o in triples]
         if not rows:
             raise DataError("no triples were given")
         return self._scored(torch.tensor(rows, dtype=torch.int64))
