@@ -204,12 +204,12 @@ def line(served: Served) -> ModelLine:
     graph, opened = served.graph, served.opened
     classes = len(opened.model.classes_) if opened.answers("classes") else 0
     counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
-    dataset = opened.about.get("dataset") or graph.name or "unnamed"
+    dataset = opened.about.get("dataset") or (graph.name if opened.untrained is None else opened.name) or "unnamed"
     metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
     figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
     words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
-    about = (served.name, opened.task.name, list(opened.task.answers), opened.model.model.title, dataset, counts)
-    return ModelLine(*about, next(words, "not measured"))
+    about = (served.name, opened.task.name, list(opened.task.answers), opened.title, dataset, counts)
+    return ModelLine(*about, next(words, "not measured" if opened.untrained is None else "nothing was trained"))
 
 
 def details(served: Served) -> ModelDetails:
@@ -236,6 +236,8 @@ def card(served: Served) -> str:
     about, graph = line(served), served.graph
     counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
+    if served.opened.untrained is not None:
+        words = f"For {about.task}: {served.opened.words}. It knows {counts}."
     try:
         if served.opened.about:
             return model_card(RunFolder(served.opened.path), served.opened.model)
