@@ -213,7 +213,7 @@ def _over(
         model = (shipped_classifier if classes else shipped_predictor)(graph, device)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    titles = _titles(model.graph_, data and data.dataset, mirror)
+    titles = _titles(model.graph_, None if data is None else data.dataset, mirror)
     return OpenModel(Path(path), Path(path).resolve().name, model, titles, data=data, untrained=graph)
 
 
