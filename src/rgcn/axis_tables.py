@@ -17,6 +17,7 @@ ENCODERS = Axis(
         "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
         "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
         "path": "rgcn.nn.path_network:PathEncoder",
+        "universal": "rgcn.nn.universal_network:UniversalEncoder",
         "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
@@ -52,6 +53,7 @@ TASKS = Axis(
         "node-classification": "rgcn.tasks.built_in_tasks:NodeClassification",
         "link-prediction": "rgcn.tasks.built_in_tasks:LinkPrediction",
         "classification-by-links": "rgcn.tasks.built_in_tasks:ClassificationByLinks",
+        "pretraining": "rgcn.tasks.built_in_tasks:Pretraining",
     },
 )
 READERS = Axis(

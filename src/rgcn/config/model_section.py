@@ -24,7 +24,8 @@ Normalization = Literal["relation", "node", "direction", "none"]
 
 CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
 EMBEDS = {"model.encoder": ("none", "rgcn", "c-rgcn")}
-WALKS = {"model.encoder": "path"}
+WALKS = {"model.encoder": ("path", "universal")}
+OWN_RELATIONS = {"model.encoder": "path"}  # universal has none to learn
 WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
 Encoder = Annotated[str, OnAxis(ENCODERS)]
 Decoder = Annotated[str, OnAxis(DECODERS)]
@@ -178,15 +179,26 @@ class LinkModelConfig(ModelSection):
         "c-rgcn": {"encoder": "c-rgcn"},
         "distmult": {"encoder": "none", "decoder": "distmult"},
         "path": {"encoder": "path", "layers": 6, "normalization": "node"},
+        "universal": {
+            "encoder": "universal",
+            "layers": 6,
+            "width": 64,
+            "normalization": "node",
+            "surroundings": 0,
+            "unreached": "awake",
+            "start": "shipped",
+        },
         "popularity": {"encoder": "popularity", "normalization": "none", "self_loops": False},
     }
 
-    name: Literal["rgcn", "c-rgcn", "distmult", "path", "popularity"] | None = Field(None, exclude=True)
-    """Shorthand for encoder and decoder; distmult is encoder none with DistMult, path six layers of means."""
+    name: Literal["rgcn", "c-rgcn", "distmult", "path", "universal", "popularity"] | None = Field(None, exclude=True)
+    """Shorthand for encoder and decoder; distmult is encoder none with DistMult, path six layers of means, universal as
+    the weights that come with rgcn have it."""
     encoder: Encoder = "rgcn"
     """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes around it.
-    none: the embedding alone. path: a convolution for every question, and no embedding at all. popularity: counts of
-    edges, the baseline; layers and widths mean nothing to it."""
+    none: the embedding alone. path: a convolution for every question, and no embedding at all. universal: so too, and
+    relations are known by how they meet, so that its weights suit any graph. popularity: counts of edges, the baseline;
+    layers and widths mean nothing to it."""
     decoder: Decoder = "distmult"
     """How triples are scored; path has a scoring head of its own."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
@@ -196,8 +208,12 @@ class LinkModelConfig(ModelSection):
     bottleneck: int = tuned(16, [8, 16, 32], when={"model.encoder": "c-rgcn"}, ge=1)
     """Width of c-rgcn's convolutions."""
     width: int = tuned(32, [16, 32, 64], when=WALKS, ge=1)
-    """Width of path's states."""
-    relation_vectors: Literal["own", "question"] = tuned("own", ["own", "question"], when=WALKS)
+    """Width of path's and universal's states; what is said of path below holds for both."""
+    relation_layers: int = Field(4, ge=1)
+    """universal: convolutions over the graph of relations."""
+    start: Literal["random", "shipped"] = "random"
+    """universal: where weights begin, at random or with those that come with rgcn."""
+    relation_vectors: Literal["own", "question"] = tuned("own", ["own", "question"], when=OWN_RELATIONS)
     """path: a vector for each relation, or one that depends on the relation asked for: a matrix each, for large graphs
     of many relations; small ones are overfitted."""
     messages: Literal["multiply", "add"] = tuned("multiply", ["multiply", "add"], when=WALKS)
@@ -206,9 +222,9 @@ class LinkModelConfig(ModelSection):
     """path: hear the standard deviation of the messages beside their mean."""
     degree_scaling: bool = tuned(True, [True, False], when=WALKS)
     """path: hear everything a second time, times the logarithm of the node's degree."""
-    surroundings: int = tuned(1, [0, 1, 2, 3], when=WALKS, ge=0)
+    surroundings: int = tuned(1, [0, 1, 2, 3], when=OWN_RELATIONS, ge=0)
     """path: how many hops around an answer to look, whatever is asked, no more than layers: all there is of an answer
-    that no walk reaches."""
+    that no walk reaches. universal: 0, since these have learned vectors of relations."""
     unreached: Literal["asleep", "awake"] = tuned("asleep", ["asleep", "awake"], when=WALKS)
     """path: what a node is that no walk has reached yet. asleep: zero, so that only what is reached is computed. awake:
     what biases and its own neighbors make of it."""
@@ -275,6 +291,11 @@ class LinkModelConfig(ModelSection):
     @impossible("blocks", "embedding", "bottleneck", "encoder", "decomposition")
     def _blocks_divide_the_width(self) -> Iterator[str]:
         yield from _undivided(self, "bottleneck" if self.encoder == "c-rgcn" else "embedding")
+
+    @impossible("start", "encoder")
+    def _shipped_weights_are_universal(self) -> Iterator[str]:
+        if self.start == "shipped" and self.encoder != "universal":
+            yield "the weights that come with rgcn are universal's: set start to random, or encoder to universal"
 
     @impossible("input", "encoder")
     def _one_hot_is_for_rgcn(self) -> Iterator[str]:

@@ -16,8 +16,19 @@ from rgcn.config.section import Section, impossible
 Objective = Annotated[str, OnAxis(OBJECTIVES)]
 Sampler = Annotated[str, OnAxis(SAMPLERS)]
 SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial")}  # these draw false triples
-PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], WALKS["model.encoder"])}
+PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], *WALKS["model.encoder"])}
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
+
+
+# What suits a network that walks along edges.
+ASKING = {
+    "objective": "softmax",
+    "sampler": "shuffled",
+    "batch_edges": 32,
+    "edge_dropout": 0.1,
+    "self_loop_dropout": 0.0,
+    "schedule": "cosine",
+}
 
 
 def _known_device(value: str) -> str:
@@ -76,15 +87,8 @@ class LinkTrainingConfig(TrainingSection):
 
     # What suits a model that is chosen by its name from Python; a file says what it wants.
     shorthands: ClassVar = {
-        "path": {
-            "objective": "softmax",
-            "sampler": "shuffled",
-            "batch_edges": 32,
-            "edge_dropout": 0.1,
-            "self_loop_dropout": 0.0,
-            "learning_rate": 0.005,
-            "schedule": "cosine",
-        }
+        "path": {**ASKING, "learning_rate": 0.005},
+        "universal": {**ASKING, "learning_rate": 0.0005},
     }
 
     epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
@@ -166,3 +170,25 @@ class ClassLinkTrainingConfig(LinkTrainingConfig):
     """Share of training labels held out for validation where the data has no such split."""
     watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]
     """The validation figure by which the best weights are told, and which patience watches."""
+
+
+class PretrainingConfig(LinkTrainingConfig):
+    """How weights for any graph learn from several."""
+
+    graphs: dict[str, Annotated[float, Field(gt=0)]] = Field({}, examples=[{"codex-s": 1.0}])
+    """Data sets (or paths) whose training triples are learned from, and the share of steps each gets."""
+    drawn: float = Field(0.0, ge=0)
+    """The share of graphs drawn anew by rules; shares are taken relative to their sum."""
+    altered: float = Field(0.5, ge=0, le=1)
+    """Of the views of a graph, the share that are a part of it, with relations dropped, merged, split or turned."""
+    pairs_hidden_in: list[str] = Field([])
+    """Graphs half of whose views hide every triple between two nodes, not only the asked one."""
+    round_steps: int = Field(600, ge=1)
+    """Steps until other views are drawn."""
+    round_views: int = Field(6, ge=1)
+    """How many graphs a round goes back and forth between."""
+
+    @impossible("graphs", "drawn")
+    def _something_to_learn_from(self) -> Iterator[str]:
+        if not self.graphs and not self.drawn:
+            yield "there is no graph to learn from: name some in `graphs`, or set `drawn` to 1"

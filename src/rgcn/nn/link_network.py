@@ -61,6 +61,7 @@ class LinkNetwork(nn.Module, ABC):
                 Training, scores of known triples and explanations then hide it, and with it its inverse
     only_reached whether a node that no walk from the asked one has reached says nothing, so that explanations need hear
                 only what lies on walks to the answer
+    knows_relations whether it has weights for the relations it was trained with, and none for others
     source      the table of what nodes bring of their own, which new nodes lack; None without one
     """
 
@@ -69,6 +70,7 @@ class LinkNetwork(nn.Module, ABC):
     recordable: bool = True
     hides_asked: bool = False
     only_reached: bool = False
+    knows_relations: bool = True
     source: EmbeddingInput | None = None
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rgcn.nn.path_layers import Hop, PathLayer, Products, RelationTable
+from rgcn.nn.path_layers import Hop, PathLayer, Products, RelationTable, Told
 
 
 class Surroundings(nn.Module):
@@ -35,7 +35,7 @@ class Surroundings(nn.Module):
         questions = 1 if hidden is None else hidden.questions
         x = self.start.expand(hops[0].operator.num_sources, questions, -1)
         for layer, hop in zip(self.layers, hops, strict=True):
-            x = layer(x.contiguous(), self.start.unsqueeze(0), hop)
+            x = layer(x.contiguous(), Told(self.start.unsqueeze(0)), hop)
         return x
 
 

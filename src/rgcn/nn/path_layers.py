@@ -92,6 +92,19 @@ class Hidden(NamedTuple):
         return degree[:, None] + torch.log1p(-self.gone(operator)) / self.unit
 
 
+class Told(NamedTuple):
+    """What a batch of B questions knows of relations.
+
+    query      [B, width]: the vector of the relation that each asks for
+    relations  [R⁺, U, width]: vectors of all relations for each of U relations asked for; None where layers learn theirs
+    column     int64 [B]: which of the U each question has; None: all the only one, or each its own
+    """
+
+    query: Tensor
+    relations: Tensor | None = None
+    column: Tensor | None = None
+
+
 class Messages(nn.Module, ABC):
     """What an edge (u, s, v) says of a state x_u: a sum over edges of that, and of its squares.
 
@@ -159,8 +172,8 @@ class RelationTable(nn.Module):
         super().__init__()
         self.vectors = nn.Parameter(torch.randn(relations, width, generator=generator))
 
-    def forward(self, query: Tensor) -> Tensor:
-        """query [B, width] → [R⁺, width], or [R⁺, B · width] where it matters."""
+    def forward(self, told: Told) -> Tensor:
+        """[R⁺, width], or [R⁺, B · width] where it matters."""
         return self.vectors
 
 
@@ -176,8 +189,8 @@ class AskedRelationTable(RelationTable):
         self.matrices = nn.Parameter(torch.empty(relations, width, width).uniform_(-bound, bound, generator=generator))
         self.biases = nn.Parameter(torch.empty(relations, 1, width).uniform_(-bound, bound, generator=generator))
 
-    def forward(self, query: Tensor) -> Tensor:
-        return (torch.matmul(query, self.matrices) + self.biases).flatten(1)
+    def forward(self, told: Told) -> Tensor:
+        return (torch.matmul(told.query, self.matrices) + self.biases).flatten(1)
 
 
 class PathLayer(nn.Module):
@@ -189,7 +202,7 @@ class PathLayer(nn.Module):
 
     def __init__(
         self,
-        relations: RelationTable,
+        relations: nn.Module,
         messages: Messages,
         width: int,
         generator: torch.Generator,
@@ -212,9 +225,9 @@ class PathLayer(nn.Module):
         self.gain = nn.Parameter(torch.ones(width), requires_grad=layer_norm)
         self.shift = nn.Parameter(torch.zeros(width), requires_grad=layer_norm)
 
-    def forward(self, x: Tensor, query: Tensor, hop: Hop) -> Tensor:
-        """x [sources, B, width], query [B, width] → [targets, B, width]."""
-        table = self.relations(query)
+    def forward(self, x: Tensor, told: Told, hop: Hop) -> Tensor:
+        """x [sources, B, width] → [targets, B, width]."""
+        table = self.relations(told)
         own = x if hop.own is None else x.index_select(0, hop.own)
         degree = hop.degree
         # The difference of two moments needs more digits than half precision has.

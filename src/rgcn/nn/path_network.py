@@ -23,6 +23,7 @@ from rgcn.nn.path_layers import (
     PathLayer,
     Products,
     RelationTable,
+    Told,
     Translations,
 )
 from rgcn.nn.reached import reached_hops
@@ -85,10 +86,10 @@ class PathNetwork(LinkNetwork):
             raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
         self.wakes = model.unreached == "awake"
-        self.query = nn.Parameter(torch.randn(2 * plan.num_relations, model.width, generator=generator))
+        self.learn_relations(plan)
         self.layers = nn.ModuleList(
             PathLayer(
-                RELATIONS[model.relation_vectors](edges.num_relations, model.width, generator),
+                self.relation_table(plan),
                 MESSAGES[model.messages](),
                 model.width,
                 generator,
@@ -105,12 +106,39 @@ class PathNetwork(LinkNetwork):
         self.only_reached = not (model.surroundings or self.wakes)
         self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
         degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
-        self.register_buffer("mean_log_degree", torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu())
+        unit = torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
+        self.register_buffer("mean_log_degree", unit, persistent=self.knows_relations)
+
+    # -- relations ---------------------------------------------------------------------------------------
+
+    def learn_relations(self, plan: LinkPlan) -> None:
+        """Make what relations are known by; before the layers."""
+        width = plan.model.width
+        self.query = nn.Parameter(torch.randn(2 * plan.num_relations, width, generator=plan.generator))
+
+    def relation_table(self, plan: LinkPlan) -> nn.Module:
+        """What gives one layer its table of relations, from `told`."""
+        relations, kind = plan.adjacency.structure.num_relations, RELATIONS[plan.model.relation_vectors]
+        return kind(relations, plan.model.width, plan.generator)
+
+    def told(self, asked: Tensor) -> Told:
+        """What questions know of relations that ask for these int64 [B]; inverses after the relations."""
+        return Told(take_rows(self.query, asked))
+
+    @property
+    def like(self) -> Tensor:
+        """A weight, for its device and precision."""
+        weight: Tensor = self.layers[0].weight  # type: ignore[assignment]
+        return weight
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
-        each = 2 if self.query.is_cuda else 4
+        each = 2 if self.like.is_cuda else 4
         kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
-        return num_nodes * questions * self.width * each * kept
+        return self.states(num_nodes) * questions * self.width * each * kept
+
+    def states(self, num_nodes: int) -> int:
+        """How many states a question has."""
+        return num_nodes
 
     # -- a convolution for each question -----------------------------------------------------------------
 
@@ -132,12 +160,12 @@ class PathNetwork(LinkNetwork):
         self, adjacency: RelationalAdjacency | None, questions: Questions, hidden: Hidden | None = None
     ) -> Tensor:
         assert adjacency is not None
-        query = take_rows(self.query, self.asked(questions))
-        x = self.begun(questions.node, query, adjacency.num_sources)
+        told = self.told(self.asked(questions))
+        x = self.begun(questions.node, told.query, adjacency.num_sources)
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
-            x = layer(x, query, hop)
-        scores: Tensor = self.head(x, query, self.head.around([hop] * self.num_layers))
+            x = layer(x, told, hop)
+        scores: Tensor = self.head(x, told.query, self.head.around([hop] * self.num_layers))
         return scores
 
     def score_batch(
@@ -157,23 +185,23 @@ class PathNetwork(LinkNetwork):
         return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, objects.new_zeros(()))
 
     def score_heard(self, heard: Heard) -> Tensor:
-        device = self.query.device
-        query = self.query[heard.relation].unsqueeze(0)
+        device = self.like.device
+        told = self.told(torch.tensor([heard.relation], device=device))
         start = torch.nonzero(heard.field.inputs == heard.subject).squeeze(1)
-        x = self.begun(start, query, len(heard.field.inputs))
+        x = self.begun(start, told.query, len(heard.field.inputs))
         hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
         for layer, hop in zip(self.layers, hops, strict=True):
-            x = layer(x, query, hop)
+            x = layer(x, told, hop)
         place = heard.asked.tolist().index(heard.object)
         around = self.head.around(hops)
         here = slice(place, place + 1)
-        scores: Tensor = self.head(x[here].to(device), query, None if around is None else around[here])
+        scores: Tensor = self.head(x[here].to(device), told.query, None if around is None else around[here])
         return scores[0]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)
 
-    def relation_vectors(self) -> Tensor:
+    def relation_vectors(self) -> Tensor | None:
         return self.query[: self.num_relations]
 
 
@@ -185,7 +213,7 @@ class PathScorer(Scorer):
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device
-        bytes_each = 16 * network.width * self.num_nodes * (2 if adjacency.device.type == "cuda" else 4)
+        bytes_each = 16 * network.width * network.states(self.num_nodes) * (2 if adjacency.device.type == "cuda" else 4)
         available, states = available_bytes(adjacency.device), STATES.get(adjacency.device.type, STATES["cpu"])
         if available is not None and bytes_each > available:
             raise DataError(
@@ -199,7 +227,7 @@ class PathScorer(Scorer):
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         columns = self.num_nodes if candidates is None else len(candidates)
-        kind = self.network.query.dtype
+        kind = self.network.like.dtype
         found = torch.empty(questions.size, columns, dtype=kind, device=self.device) if out is None else out
         for first in range(0, questions.size, self.at_once):
             part = questions.take(slice(first, first + self.at_once)).to(self.device)
@@ -209,22 +237,22 @@ class PathScorer(Scorer):
     def _asked(self, questions: Questions, candidates: Tensor | None) -> Tensor:
         """[q, n] of one batch."""
         network = self.network
-        query = network.query.index_select(0, network.asked(questions))
+        told = network.told(network.asked(questions))
         hops, nodes = reached_hops(self.whole, None if network.wakes else questions.node, network.num_layers)
         begins = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node.contiguous())
-        x = network.begun(begins, query, self.num_nodes if nodes[0] is None else len(nodes[0]))
+        x = network.begun(begins, told.query, self.num_nodes if nodes[0] is None else len(nodes[0]))
         for layer, hop, given, reached in zip(network.layers, hops, nodes[:-1], nodes[1:], strict=True):
             if given is not None:
                 place = given if reached is None else torch.searchsorted(reached, given)
                 x = x.new_zeros(hop.operator.num_sources, *x.shape[1:]).index_copy(0, place, x)
-            x = layer(x, query, hop)
+            x = layer(x, told, hop)
         last, around = nodes[-1], self.around
         if last is not None:  # what no walk reaches is zero
             x = x.new_zeros(self.num_nodes, *x.shape[1:]).index_copy(0, last, x)
         if candidates is not None:
             x = x.index_select(0, candidates)
             around = None if around is None else around.index_select(0, candidates)
-        scores: Tensor = network.head(x, query, around)
+        scores: Tensor = network.head(x, told.query, around)
         return scores
 
     @torch.no_grad()

@@ -56,6 +56,8 @@ class LinkSettings(SharedSettings, total=False):
     decoder: str | type[Decoder]
     bottleneck: int
     width: int
+    relation_layers: int
+    start: Literal["random", "shipped"]
     relation_vectors: Literal["own", "question"]
     messages: Literal["multiply", "add"]
     deviation: bool
@@ -340,13 +342,15 @@ class LinkPredictor(LinkEstimator):
     def over(self, kg: KnowledgeGraph) -> Self:
         """The same trained model, its weights shared, over another graph: its training triples are what is heard.
 
-        Relations are told by their names, and all must be known; nodes may be any. Probabilities are calibrated on the
+        Relations are told by their names, and all must be known to a model that has weights for them; nodes may be any.
+        Probabilities are calibrated on the
         other graph's validation triples. DataError for a model that holds something of its nodes.
         """
         why_not = self.cannot_move()
         if why_not is not None:
             raise DataError(why_not)
-        other = self.from_settings(self.get_params()).restore_saved(with_relations(kg, self.graph_.relations))
+        graph = with_relations(kg, self.graph_.relations) if self.network_.knows_relations else kg
+        other = self.from_settings(self.get_params()).restore_saved(graph)
         other.network_.load_state_dict(self.network_.state_dict(), assign=True)
         other.network_.eval()
         return other

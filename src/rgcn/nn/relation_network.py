@@ -1,0 +1,154 @@
+"""Relations known only by how they meet: the graph of relations, and the network over it that gives each a vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rgcn.adjacency import EdgeStructure
+from rgcn.kernels import gather_sum
+from rgcn.sparse import SparsePattern
+
+# Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest.
+# Beyond, it is applied through what the relations have in common, and pairs of relations are never written.
+WRITTEN_OUT = 1024
+COLUMNS = 128  # of that matrix at a time, while it is made
+FEATURES = 5
+
+
+class SharedThings:
+    """S[r, s] = share of r's things that s has, too, over the root of its row's sum: through things, or written out.
+
+    Things are nodes at a relation's head, or pairs of nodes. A relation has itself in common with all its things, so
+    that no row is empty but that of a relation without triples.
+    """
+
+    def __init__(self, relation: Tensor, thing: Tensor, relations: int, things: int) -> None:
+        """relation, thing int64 [n]: who has what; the same may stand there more than once."""
+        key = torch.unique(relation * things + thing)
+        relation, thing = key // things, key % things
+        self.count = torch.bincount(relation, minlength=relations)
+        self.has = SparsePattern.from_sorted_rows(relation, thing, (relations, things))
+        self.size, self.device = relations, thing.device
+        self.scale = 1.0 / self.count.clamp(min=1).float()
+        total = self._shares(torch.ones(relations, 1, device=self.device)).squeeze(1)
+        self.scale = self.scale / total.clamp(min=1.0).sqrt()
+        self.written = self._written_out() if relations <= WRITTEN_OUT else None
+
+    def times(self, x: Tensor) -> Tensor:
+        """S x for x [relations, k]."""
+        return self._shares(x) if self.written is None else self.written.to(x.dtype) @ x
+
+    def _shares(self, x: Tensor) -> Tensor:
+        return self.scale.to(x.dtype)[:, None] * gather_sum(self.has, None, gather_sum(self.has.transpose, None, x))
+
+    def _written_out(self) -> Tensor:
+        unit = torch.eye(self.size, device=self.device)
+        return torch.cat([self._shares(part.contiguous()) for part in unit.split(COLUMNS, dim=1)], dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationMeetings:
+    """How the relations of a graph meet, each and its inverse a relation of its own: 2R of them.
+
+    heads     the nodes they begin at in common; with inverses that also tells which share a tail, and where the tail of
+              one is the head of another
+    pairs     the pairs of nodes they connect in common: one follows from the other
+    opposite  int64 [2R]: each relation's inverse
+    features  [2R, FEATURES]: how many objects a subject has, subjects an object; how much of the graph they are
+    """
+
+    heads: SharedThings
+    pairs: SharedThings
+    opposite: Tensor
+    features: Tensor
+
+    @property
+    def size(self) -> int:
+        return len(self.opposite)
+
+    @classmethod
+    def of(cls, edges: EdgeStructure) -> RelationMeetings:
+        size, nodes = 2 * edges.num_data_relations, max(edges.num_nodes, 1)
+        real = edges.relation < size  # the self-loop meets everything, and tells nothing
+        relation, source, target = edges.relation[real], edges.source[real], edges.target[real]
+        which, pair = torch.unique(source * nodes + target, return_inverse=True)
+        heads = SharedThings(relation, source, size, nodes)
+        pairs = SharedThings(relation, pair, size, max(len(which), 1))
+        opposite = (torch.arange(size, device=relation.device) + size // 2) % max(size, 1)
+        begins, triples = heads.count.clamp(min=1).float(), pairs.count.clamp(min=1).float()
+        ends = begins[opposite]
+        # Logarithms, each a number of about one.
+        features = [triples / begins, triples / ends, begins / nodes, ends / nodes, triples / nodes]
+        return cls(heads, pairs, opposite, torch.stack([torch.log(each) for each in features], dim=1) / 3.0)
+
+
+class RelationNetwork(nn.Module):
+    """z_s ← z_s + ReLU(LayerNorm(W [z_s, Σ over ways k of (A_k (z ⊙ w_k))_s])), for every relation asked for anew
+
+    z⁰_s = F f_s + [s = r] z: what is known of s itself, and a mark on the relation r that is asked for. The ways: heads
+    in common, a head that is the other's tail, and back, tails in common; pairs in common, and pairs the other way
+    round; a relation's inverse. Galkin et al., "Towards foundation models for knowledge graph reasoning", 2024, has the
+    first four, as edges that are there or not; here they are shares, so that relations that all meet still differ.
+
+    No weight has a size that depends on a graph.
+    """
+
+    WAYS = 7
+
+    def __init__(self, width: int, depth: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.mark = nn.Parameter(torch.randn(width, generator=generator))
+        self.of_features = _drawn(generator, width, FEATURES)
+        self.ways = nn.ParameterList(
+            nn.Parameter(torch.randn(self.WAYS, width, generator=generator)) for _ in range(depth)
+        )
+        self.weights = nn.ParameterList(_drawn(generator, width, 2 * width) for _ in range(depth))
+        self.biases, self.gains, self.shifts = (
+            nn.ParameterList(nn.Parameter(torch.full((width,), value)) for _ in range(depth))
+            for value in (0.0, 1.0, 0.0)
+        )
+
+    def forward(self, meetings: RelationMeetings, asked: Tensor) -> tuple[Tensor, Tensor]:
+        """([2R, U, width]: a vector of every relation for each relation that is asked for, int64 [U]; [U, width]: of
+        these their own)."""
+        numbers = torch.arange(meetings.size, device=asked.device)
+        asked_for = (numbers[:, None] == asked).to(self.mark.dtype).unsqueeze(-1)
+        known = F.linear(meetings.features.to(self.mark.dtype), self.of_features)
+        z = known.unsqueeze(1) + asked_for * self.mark
+        for ways, *rest in zip(self.ways, self.weights, self.biases, self.gains, self.shifts, strict=True):
+            weight, bias, gain, shift = rest
+            heard = self._heard(meetings, z, ways)
+            out = F.linear(torch.cat([z, heard], dim=-1), weight, bias)
+            z = z + torch.relu(F.layer_norm(out, out.shape[-1:], gain, shift))
+        return z, (asked_for * z).sum(0)
+
+    @staticmethod
+    def _heard(meetings: RelationMeetings, z: Tensor, ways: Tensor) -> Tensor:
+        other = z.index_select(0, meetings.opposite)
+        here, there, pairs = (z * ways[k] + other * ways[k + 1] for k in (0, 2, 4))
+        both = meetings.heads.times(torch.cat([here.flatten(1), there.flatten(1)], dim=1))
+        begins, ends = both.view(len(z), 2, *z.shape[1:]).unbind(1)
+        same = meetings.pairs.times(pairs.flatten(1)).view_as(z)
+        return begins + ends.index_select(0, meetings.opposite) + same + other * ways[6]
+
+
+class ComputedRelationTable(nn.Module):
+    """w_s of one layer, from the relations' vectors: an MLP that all relations share."""
+
+    def __init__(self, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.inner, self.outer = (_drawn(generator, width, width) for _ in range(2))
+        self.inner_bias, self.outer_bias = (nn.Parameter(torch.zeros(width)) for _ in range(2))
+
+    def forward(self, relations: Tensor) -> Tensor:
+        """[R⁺, U, width] → the same."""
+        return F.linear(torch.relu(F.linear(relations, self.inner, self.inner_bias)), self.outer, self.outer_bias)
+
+
+def _drawn(generator: torch.Generator, out: int, inputs: int) -> nn.Parameter:
+    bound = inputs**-0.5
+    return nn.Parameter(torch.empty(out, inputs).uniform_(-bound, bound, generator=generator))

@@ -1,0 +1,40 @@
+"""The weights that come with the package: trained on many graphs, for any graph."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from rgcn.errors import ConfigError
+
+FOLDER = Path(__file__).parent / "weights"
+WEIGHTS, CARD = FOLDER / "universal.safetensors", FOLDER / "universal.json"
+
+
+@cache
+def shipped_weights() -> dict[str, Tensor]:
+    """By name; they are shared, so that nobody may write to them."""
+    from safetensors.torch import load_file
+
+    return load_file(WEIGHTS)
+
+
+@cache
+def shipped_card() -> dict[str, Any]:
+    """What is known of them: the settings they need (`settings`), the graphs they learned from, how, and how well."""
+    card: dict[str, Any] = json.loads(CARD.read_text(encoding="utf-8"))
+    return card
+
+
+def load_shipped(network: nn.Module) -> None:
+    """Let a network begin where the shipped weights are; ConfigError where it is another than they were made for."""
+    weights = shipped_weights()
+    wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    if wanted != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+        needs = ", ".join(f"{name} {value}" for name, value in shipped_card()["settings"].items())
+        raise ConfigError(f"the weights that come with rgcn need {needs}: set these, or model.start to random")
+    network.load_state_dict(weights)

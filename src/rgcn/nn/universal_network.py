@@ -1,0 +1,83 @@
+"""A path network that belongs to no graph: its relations' vectors are computed from how the graph's relations meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from rgcn.config.knobs import Description
+from rgcn.errors import ConfigError
+from rgcn.nn.link_network import LinkPlan
+from rgcn.nn.path_layers import Told
+from rgcn.nn.path_network import PathEncoder, PathNetwork
+from rgcn.nn.relation_network import ComputedRelationTable, RelationMeetings, RelationNetwork
+from rgcn.nn.shipped_weights import load_shipped
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
+
+AT_ONCE = 32  # relations whose own vectors are computed together
+
+
+class UniversalEncoder(PathEncoder):
+    """Convolutions for every question, whose relations are known by how they meet: weights for any graph."""
+
+    @classmethod
+    def for_links(cls, plan: LinkPlan) -> UniversalNetwork:
+        network = UniversalNetwork(plan)
+        if plan.model.start == "shipped":
+            load_shipped(network)
+        return network
+
+    @classmethod
+    def describe_links(cls, model: LinkModelConfig) -> Description:
+        found = super().describe_links(model)
+        of = f"{model.relation_layers} layers over the graph of relations: heads, tails and pairs they have in common"
+        return Description({**found.made_of, "Relations": of}, found.limits)
+
+
+class UniversalNetwork(PathNetwork):
+    """`PathNetwork` with w_s(q) and q_r = z_r from a `RelationNetwork` over the graph's own relations.
+
+    Nothing that is learned belongs to a node or a relation: it answers over any graph.
+    """
+
+    knows_relations = False
+
+    def learn_relations(self, plan: LinkPlan) -> None:
+        model, generator = plan.model, plan.generator
+        if model.surroundings:
+            raise ConfigError("surroundings have vectors of relations that are learned: set it to 0 for universal")
+        self.relations = RelationNetwork(model.width, model.relation_layers, generator)
+        self.stays = nn.Parameter(torch.randn(model.width, generator=generator))  # the self-loop's
+        self.meetings = RelationMeetings.of(plan.adjacency.structure)
+
+    def relation_table(self, plan: LinkPlan) -> nn.Module:
+        return _AskedTable(plan.model.width, plan.generator)
+
+    def told(self, asked: Tensor) -> Told:
+        column = None
+        if not self.training:  # a wait for the device, so not in a step; but many questions ask for the same relation
+            asked, column = torch.unique(asked, return_inverse=True)
+        relations, query = self.relations(self.meetings, asked)
+        stays = self.stays.expand(1, len(asked), -1)
+        return Told(query if column is None else query[column], torch.cat([relations, stays]), column)
+
+    def states(self, num_nodes: int) -> int:
+        return num_nodes + self.meetings.size
+
+    def relation_vectors(self) -> Tensor:
+        """Each relation's vector where it is the one asked for."""
+        numbers = torch.arange(self.num_relations, device=self.like.device)
+        return torch.cat([self.relations(self.meetings, part)[1] for part in numbers.split(AT_ONCE)])
+
+
+class _AskedTable(ComputedRelationTable):
+    def forward(self, told: Told) -> Tensor:  # type: ignore[override]
+        assert told.relations is not None
+        table = super().forward(told.relations)
+        if told.column is not None and table.shape[1] > 1:
+            table = table.index_select(1, told.column)
+        return table.flatten(1)

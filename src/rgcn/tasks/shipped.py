@@ -1,0 +1,30 @@
+"""The model that comes with rgcn, over a graph: nothing is trained."""
+
+from __future__ import annotations
+
+from rgcn.graph import KnowledgeGraph
+from rgcn.nn.shipped_weights import shipped_card
+from rgcn.tasks.link_classifier import LinkClassifier
+from rgcn.tasks.link_predictor import LinkPredictor
+
+
+def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor:
+    """Missing links of any graph; its training triples are what is heard.
+
+    >>> import rgcn
+    >>> [
+    ...     found.object
+    ...     for found in shipped_predictor(rgcn.load("world")).predict(subject="Peru", relation="borders", k=1)
+    ... ]
+    ['Ecuador']
+    """
+    model = LinkPredictor("universal", **shipped_card()["settings"], device=device).restore_saved(kg)
+    model.network_.eval()
+    return model
+
+
+def shipped_classifier(kg: KnowledgeGraph, device: str = "auto") -> LinkClassifier:
+    """Classes of any graph's nodes: training labels are heard as edges, a class is the answer among the classes."""
+    model = LinkClassifier("universal", **shipped_card()["settings"], device=device).prepare(kg)
+    model.network_.eval()
+    return model
