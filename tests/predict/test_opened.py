@@ -37,7 +37,7 @@ def test_a_run_is_opened_with_what_it_is(own_run):
     assert (opened.name, opened.task.name) == ("run", "node-classification")
     assert opened.describe(opened.node("N0")) == {"name": "n0", "title": "n0", "description": None, "kind": "iri"}
     assert opened.result is not None
-    assert opened.config is not None
+    assert opened.data is not None
     assert opened.answers("classes")
     assert not opened.answers("links")
 
@@ -47,7 +47,7 @@ def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_pa
     assert isinstance(model, rgcn.NodeClassifier)
     model.save(str(tmp_path / "saved"))
     opened = open_model(tmp_path / "saved")
-    assert (opened.about, opened.result, opened.config) == ({}, None, None)
+    assert (opened.about, opened.result, opened.data) == ({}, None, None)
     assert opened.model.predict(["n0"]) == model.predict(["n0"])
 
 
