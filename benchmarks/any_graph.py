@@ -4,9 +4,9 @@
     python benchmarks/any_graph.py runs/universal --split valid          # those of a pretraining
     python benchmarks/any_graph.py --split test --out results/any-graph.json
 
-Links: filtered ranks of all triples of the split among all nodes, both directions, ties at the middle. Classes: training
-labels are heard as edges; `--split valid` asks for the training labels themselves, each hidden while its node is asked
-about, so that choices need no test label.
+Links: filtered ranks of all triples of the split among all nodes, both directions, ties at the middle. Classes:
+training labels are heard as edges; `--split valid` asks for the training labels themselves, each hidden while its node
+is asked about, so that choices need no test label.
 """
 
 from __future__ import annotations

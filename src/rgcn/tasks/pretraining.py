@@ -40,6 +40,9 @@ class Pretrainer(LinkPredictor):
 
     training: PretrainingConfig
 
+    def measured_splits(self) -> list[str]:
+        return [split for split in super().measured_splits() if split == "valid"]  # a test split is for the very end
+
     def trainer(self) -> PretrainingTrainer:  # type: ignore[override]
         if self.network_.knows_nodes or self.network_.knows_relations:
             raise ConfigError(f"{self.model.title} has weights that belong to a graph: set model.name to universal")
@@ -105,8 +108,6 @@ class PretrainingTrainer(Trainer):
 
     def _begin(self, number: int, samplers: list[dict[str, Any]] | None = None) -> None:
         self._open.close()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # recorded steps may still be running
         self.views.clear()  # before others are made: each takes memory
         self.round, random = number, self._random(0, number)
         for place in range(self.training.round_views):

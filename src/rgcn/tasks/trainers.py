@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -216,10 +216,16 @@ class LinkTrainer(Trainer):
         self.recording = StepRecording(self._step, self.generator, triples.device) if recordable else None
         self._batches: Generator[Tensor, None, None] | None = None
 
-    def running(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def running(self) -> Iterator[None]:
         self.network.train()
         self._batches = self.batches()
-        return closing(self._batches)
+        try:
+            yield
+        finally:
+            self._batches.close()
+            if self.recording is not None:
+                self.recording.forget()
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss: for loops of one's own."""
