@@ -101,6 +101,8 @@ def evaluate(asked: EvaluateCommand) -> None:
         return
     run = RunFolder(place)
     run.check()
+    if asked.labels or asked.data or asked.classes:
+        raise ConfigError(f"--labels, --data and --classes are for a graph, and {place} is a run: leave them out")
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)

@@ -195,8 +195,9 @@ def open_model(
     try:
         graph = load_data(data)
     except DataError as error:
-        no_run = f"{place} is no run (it has no run.json), and as a graph: " if place.is_dir() else ""
-        raise DataError(f"{no_run}{error}") from error if no_run else None
+        if not place.is_dir():
+            raise
+        raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
     return _over(graph, str(place), data, mirror, device, classes)
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.nn.shipped_weights import shipped_card
 from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.batching import Desk, Lane
@@ -237,7 +238,10 @@ def card(served: Served) -> str:
     counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
     if served.opened.untrained is not None:
-        words = f"For {about.task}: {served.opened.words}. It knows {counts}."
+        card = shipped_card()
+        limits = "".join(f"\n- {limit}" for limit in card.get("limits", ()))
+        learned = f"It learned from other graphs: {', '.join(card.get('learned_from', ()))}."
+        words = f"For {about.task}: {served.opened.words}. It knows {counts}. {learned}\n{limits}"
     try:
         if served.opened.about:
             return model_card(RunFolder(served.opened.path), served.opened.model)
