@@ -259,7 +259,9 @@ class PathScorer(Scorer):
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
         found = [torch.empty(0, device=self.device)]
-        for subject, relation, object_ in (part.unbind(1) for part in triples.to(self.device).split(self.at_once)):
+        for subject, relation, object_ in (
+            part.unbind(1) for part in torch.split(triples.to(self.device), self.at_once)
+        ):
             scores = self._hiding(Questions(subject, relation), object_)
             found.append(scores.gather(1, object_[:, None]).squeeze(1))
         return torch.cat(found)

@@ -348,8 +348,8 @@ def _find(name: str) -> tuple[Path, str]:
         return path / "config.yaml", str(path / "config.yaml")
     unknown = UnknownNameError("configuration", name, shipped, _like(name, shipped))
     unknown.args = (
-        f"{unknown} `rgcn configs` lists all; a YAML file, the folder of a run or a graph will do too: a file or folder of "
-        "triples, or a data set's name (`rgcn data list`)",
+        f"{unknown} `rgcn configs` lists all; a YAML file, the folder of a run or a graph will do: a file or folder "
+        "of triples, or a data set's name (`rgcn data list`)",
     )
     raise unknown
 
