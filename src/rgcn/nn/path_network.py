@@ -209,6 +209,7 @@ class PathScorer(Scorer):
     """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach."""
 
     questions_at_once: int
+    hides = True
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
@@ -267,7 +268,7 @@ class PathScorer(Scorer):
     @torch.no_grad()
     def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
         columns = self.num_nodes if candidates is None else len(candidates)
-        found = torch.empty(questions.size, columns, dtype=self.network.query.dtype, device=self.device)
+        found = torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
         for first in range(0, questions.size, self.at_once):
             here = slice(first, first + self.at_once)
             scores = self._hiding(questions.take(here).to(self.device), answers[here].to(self.device))

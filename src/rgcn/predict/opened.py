@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgcn.answers.calibration import Calibration
 from rgcn.atomic import write_atomically
+from rgcn.data.registry import cache_folder
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 KINDS = ("iri", "literal", "blank")
 CALIBRATION_FILE = "calibration.json"
-CALIBRATION_VERSION = 3
+CALIBRATION_VERSION = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +171,13 @@ def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> 
 def calibration_of(model: Estimator, folder: Path) -> Calibration:
     """The calibration of a model: from its folder, or fitted and kept there where the folder can be written.
 
-    It is used again while weights and graph are the same.
+    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is used
+    again while weights and graph are the same.
     """
-    key, path, found = f"{CALIBRATION_VERSION} {model.fingerprint_}", folder / CALIBRATION_FILE, None
+    same = model.fingerprint_
+    key, path, found = f"{CALIBRATION_VERSION} {same}", folder / CALIBRATION_FILE, None
+    if not ((folder / "model.json").is_file() or RunFolder(folder).exists()):
+        path = cache_folder() / "calibrations" / f"{same}.json"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         found = Calibration.from_dict(values) if values.get("of") == key else None
@@ -180,8 +185,8 @@ def calibration_of(model: Estimator, folder: Path) -> Calibration:
         pass
     if found is None:
         found = model.calibration_
-        if folder.is_dir():  # a model that was never saved has no folder to keep it in
-            with suppress(OSError):  # a folder that may only be read is none the worse
-                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+        with suppress(OSError):  # a folder that may only be read is none the worse
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
     model.calibration_ = found
     return found

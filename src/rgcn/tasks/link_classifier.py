@@ -89,7 +89,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         order = torch.argsort(among)
         candidates = among[order].to(scorer.device)
         label = torch.full((self.graph_.num_nodes,), -1)
-        if self.hides_asked_:
+        if scorer.hides:
             labelled, classes = self._labels.of("train")
             label[torch.from_numpy(labelled.copy())] = among[torch.from_numpy(classes.copy())]
         by_label = torch.argsort(label[ids], stable=True)  # those without any first
