@@ -53,6 +53,7 @@ TASKS = Axis(
         "node-classification": "rgcn.tasks.built_in_tasks:NodeClassification",
         "link-prediction": "rgcn.tasks.built_in_tasks:LinkPrediction",
         "classification-by-links": "rgcn.tasks.built_in_tasks:ClassificationByLinks",
+        "pretraining": "rgcn.tasks.built_in_tasks:Pretraining",
     },
 )
 READERS = Axis(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.path_layers import Hop
+from rgcn.nn.path_layers import Hop, Told
 from rgcn.nn.reached import reached_hops
 from rgcn.scoring import Questions
 
@@ -74,7 +74,7 @@ def walk(x, layers, adjacency, edges, sources, s, q):
     """States of all nodes after some layers."""
     size = len(x)
     for layer in layers:
-        table = layer.relations(q[None]).view(adjacency.num_relations, -1)
+        table = layer.relations(Told(q[None])).view(adjacency.num_relations, -1)
         total, square = ([torch.zeros_like(q) for _ in range(size)] for _ in range(2))
         for e, (v, r) in enumerate(edges):
             u = x[sources[e]]

@@ -250,7 +250,7 @@ def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np
 
 @torch.no_grad()
 def hidden_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> ScoreCounts:
-    """The same for known triples int64 [n, 3], each hidden while one end of it is asked for, objects and subjects in turn.
+    """The same for known triples int64 [n, 3], each hidden while its object is asked for or, in turn, its subject.
 
     The hidden one is true, and whatever else is not known counts as false.
     """

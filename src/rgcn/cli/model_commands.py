@@ -54,6 +54,20 @@ class TrainCommand(Command, ComputingOptions, TellingOptions, name="train", call
     )
 
 
+class PretrainCommand(Command, ComputingOptions, TellingOptions, name="pretrain", calls="train:pretrain"):
+    """Learn weights for any graph from several graphs: how the model that comes with rgcn was made.
+
+    Ctrl-C saves and stops; the same command with the same --out goes on, as often as needed. `--set
+    model.start=shipped` begins with the weights that come with rgcn instead of anew. The graph it is watched on (data)
+    is never learned from. A GPU is the place for it: the shipped configuration takes a day on two cores.
+    """
+
+    configuration: str = argument("A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG")
+    seed: int | None = SEED
+    changes: list[str] | None = options.CHANGES
+    out: Path = option("Folder of the run.", default=options.RUNS / "universal")
+
+
 class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", calls="train:resume"):
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 

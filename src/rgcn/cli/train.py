@@ -13,12 +13,19 @@ import typer
 from rich.markup import escape
 
 from rgcn import runs
-from rgcn.cli.model_commands import EvaluateCommand, ResumeCommand, RunsCommand, TrainCommand, TuneCommand
+from rgcn.cli.model_commands import (
+    EvaluateCommand,
+    PretrainCommand,
+    ResumeCommand,
+    RunsCommand,
+    TrainCommand,
+    TuneCommand,
+)
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.training_progress import series_progress, training_progress
-from rgcn.config import RunConfig
+from rgcn.config import PretrainingRun, RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
@@ -53,19 +60,36 @@ def train(asked: TrainCommand) -> None:
                 folder.rmdir()
 
 
+def pretrain(asked: PretrainCommand) -> None:
+    run = RunFolder(asked.out)
+    if run.exists() and run.result() is None:
+        _resume(asked.out, asked.mirror, asked)
+        return
+    config = configured(asked)
+    if not isinstance(config, PretrainingRun):
+        raise ConfigError(
+            f"{asked.configuration} is a configuration of {task_of(config.task).title}: `rgcn train` takes it"
+        )
+    _show(_train_one(config, asked.out, asked.mirror, asked.quiet), asked.out, asked.as_json)
+
+
 def resume(asked: ResumeCommand) -> None:
     folder = asked.folder
     if (folder / "series.json").exists():
         _train_series(*read_series(folder), folder, asked.mirror, asked)
-        return
+    else:
+        _resume(folder, asked.mirror, asked, track=not asked.no_track)
+
+
+def _resume(folder: Path, mirror: Path | None, telling: TellingOptions, track: bool = True) -> None:
     run = RunFolder(folder)
     run.check()
-    if run.result() is not None and not asked.quiet:
+    if run.result() is not None and not telling.quiet:
         typer.echo(f"{folder} is finished; nothing is left to do", err=True)
     about = run.about()
-    with training_progress(about["epochs"], asked.quiet, task_of(about["task"]).headline) as progress:
-        result = runs.resume(folder, asked.mirror, progress.epoch, progress.step, track=not asked.no_track)
-    _show(result, folder, asked.as_json)
+    with training_progress(about["epochs"], telling.quiet, task_of(about["task"]).headline) as progress:
+        result = runs.resume(folder, mirror, progress.epoch, progress.step, track=track)
+    _show(result, folder, telling.as_json)
 
 
 def evaluate(asked: EvaluateCommand) -> None:
@@ -129,7 +153,7 @@ def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
         )
 
 
-def configured(asked: TrainCommand | TuneCommand, **more: Any) -> RunConfig:
+def configured(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any) -> RunConfig:
     """The configuration that is named, with what else was said."""
     overrides = {"seed": asked.seed, "training.device": asked.device, **more}
     given = {key: value for key, value in overrides.items() if value is not None}

@@ -14,6 +14,7 @@ from rgcn.config.run_section import (
     ClassificationByLinksRun,
     LinkPredictionRun,
     NodeClassificationRun,
+    PretrainingRun,
     RunConfig,
     Tracker,
 )
@@ -22,6 +23,7 @@ from rgcn.config.training_section import (
     ClassLinkTrainingConfig,
     LinkTrainingConfig,
     NodeTrainingConfig,
+    PretrainingConfig,
     TrainingSection,
 )
 
@@ -37,6 +39,8 @@ __all__ = [
     "NodeClassificationRun",
     "NodeModelConfig",
     "NodeTrainingConfig",
+    "PretrainingConfig",
+    "PretrainingRun",
     "RunConfig",
     "Scheme",
     "SearchSpace",

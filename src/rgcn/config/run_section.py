@@ -12,7 +12,12 @@ from rgcn.config.data_section import DataConfig
 from rgcn.config.knobs import OnAxis
 from rgcn.config.model_section import LinkModelConfig, NodeModelConfig
 from rgcn.config.section import Section, impossible
-from rgcn.config.training_section import ClassLinkTrainingConfig, LinkTrainingConfig, NodeTrainingConfig
+from rgcn.config.training_section import (
+    ClassLinkTrainingConfig,
+    LinkTrainingConfig,
+    NodeTrainingConfig,
+    PretrainingConfig,
+)
 
 Tracker = Annotated[str, OnAxis(TRACKERS)]
 
@@ -142,3 +147,17 @@ class ClassificationByLinksRun(LinkPredictionRun):
     """What to learn."""
     training: ClassLinkTrainingConfig = Field(default_factory=ClassLinkTrainingConfig)
     """How the network learns."""
+
+
+class PretrainingRun(LinkPredictionRun):
+    """A whole pretraining: what `rgcn pretrain` reads. `data` is the graph it is watched on, never learned from."""
+
+    task: Literal["pretraining"] = "pretraining"  # type: ignore[assignment]
+    """What to learn."""
+    training: PretrainingConfig = Field(default_factory=PretrainingConfig)
+    """How the weights learn, and from which graphs."""
+
+    @impossible("data.dataset", "training.graphs")
+    def _watched_is_not_learned(self) -> Iterator[str]:
+        if self.data.dataset in self.training.graphs:
+            yield f"{self.data.dataset} is learned from, and so tells nothing of others: watch another graph"

@@ -174,3 +174,31 @@ class ClassLinkTrainingConfig(LinkTrainingConfig):
     """Share of training labels held out for validation where the data has no such split."""
     watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]
     """The validation figure by which the best weights are told, and which patience watches."""
+
+
+class PretrainingConfig(LinkTrainingConfig):
+    """How weights for any graph learn from several."""
+
+    graphs: dict[str, Annotated[float, Field(gt=0)]] = Field({}, examples=[{"codex-s": 1.0}])
+    """Data sets (or paths) whose training triples are learned from, and the share of steps each gets."""
+    drawn: float = Field(1.0, ge=0)
+    """The share of graphs drawn anew by rules; shares are taken relative to their sum."""
+    altered: float = Field(0.5, ge=0, le=1)
+    """Of the views of a graph, the share that are a part of it, with relations dropped, merged, split or turned."""
+    pairs_hidden_in: list[str] = Field([])
+    """Graphs half of whose views hide every triple between two nodes, not only the asked one."""
+    round_steps: int = Field(600, ge=1)
+    """Steps until other views are drawn."""
+    round_views: int = Field(6, ge=1)
+    """How many graphs a round goes back and forth between."""
+
+    @impossible("graphs", "drawn")
+    def _something_to_learn_from(self) -> Iterator[str]:
+        if not self.graphs and not self.drawn:
+            yield "there is no graph to learn from: name some in `graphs`, or set `drawn` to 1"
+
+    @impossible("pairs_hidden_in", "graphs")
+    def _pairs_of_graphs_that_are_there(self) -> Iterator[str]:
+        for name in self.pairs_hidden_in:
+            if name not in self.graphs:
+                yield f"{name!r} is not learned from: name it in `graphs` too, or leave it out here"

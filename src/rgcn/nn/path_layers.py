@@ -100,7 +100,7 @@ class Told(NamedTuple):
     """What a batch of B questions knows of relations.
 
     query      [B, width]: the vector of the relation that each asks for
-    relations  [R⁺, U, width]: vectors of all relations for each of U relations asked for; None where layers learn theirs
+    relations  [R⁺, U, width]: vectors of all relations for each of U asked for; None where layers learn theirs
     column     int64 [B]: which of the U each question has; None: all the only one, or each its own
     """
 

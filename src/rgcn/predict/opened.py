@@ -171,8 +171,8 @@ def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> 
 def calibration_of(model: Estimator, folder: Path) -> Calibration:
     """The calibration of a model: from its folder, or fitted and kept there where the folder can be written.
 
-    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is used
-    again while weights and graph are the same.
+    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
+    used again while weights and graph are the same.
     """
     same = model.fingerprint_
     key, path, found = f"{CALIBRATION_VERSION} {same}", folder / CALIBRATION_FILE, None

@@ -1,4 +1,4 @@
-"""The three tasks that come with the package: classes of nodes, missing links, and classes by links."""
+"""The tasks that come with the package: classes of nodes, missing links, classes by links, weights for any graph."""
 
 from __future__ import annotations
 
@@ -127,3 +127,15 @@ class ClassificationByLinks(NodeClassification):
 
     def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
         return MEASURED.words_on_trials(config, epoch)
+
+
+class Pretraining(LinkPrediction):
+    """Which triples are missing, in any graph? Learned from several, watched on one that is never learned from."""
+
+    name = "pretraining"
+    about = (
+        "Pretraining: weights that belong to no graph learn from many. What is measured are missing links of a graph "
+        "that they never learned from."
+    )
+    run = "rgcn.config:PretrainingRun"
+    estimator = "rgcn.tasks.pretraining:Pretrainer"

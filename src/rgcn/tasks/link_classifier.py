@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField
+from rgcn.answers.class_level import ClassLevel
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
@@ -22,6 +23,7 @@ from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_va
 from rgcn.tasks.trainers import LinkTrainer
 
 HAS_CLASS = "has class"
+LEVELED_BY = 128  # labels at most: each is a question
 AT_ONCE = 1 << 14  # questions
 
 
@@ -43,6 +45,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     training_section = ClassLinkTrainingConfig
 
     training: ClassLinkTrainingConfig
+    level_: ClassLevel | None = None
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
         labels = trainable_labels(kg)
@@ -80,7 +83,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         if share < 1:
             times = max(1, round(share / (1 - share) * len(others) / len(labels)))
             labels = torch.cat([others, labels.repeat(times, 1)])
-        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed, labels)
+        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed, asked=labels)
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
@@ -100,7 +103,19 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             here = slice(first, first + AT_ONCE)
             found.append(scorer.scores_hiding(asked.take(here), labels[here], candidates).cpu())
         scores = torch.cat(found) if found else torch.empty(0, len(among))
-        return scores[torch.argsort(by_label)][:, torch.argsort(order)]
+        scores = scores[torch.argsort(by_label)][:, torch.argsort(order)]
+        return scores if self.level_ is None else self.level_.of(scores)
+
+    def leveled(self) -> Self:
+        """The same, its classes' scores made level by the training labels, some of them, each hidden meanwhile.
+
+        For weights that never met these classes; those that learned them need no such thing.
+        """
+        nodes, classes = self._labels.of("train")
+        some = np.random.default_rng(self.seed).permutation(len(nodes))[:LEVELED_BY]
+        self.level_ = None
+        self.level_ = ClassLevel.fitted(self.logits(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
+        return self
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
         return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]
@@ -111,7 +126,8 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         assert isinstance(network, LinkNetwork)
         score = network.score_heard if own else network.score_unheard
-        return torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        found = torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        return found if self.level_ is None else self.level_.of(found)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:

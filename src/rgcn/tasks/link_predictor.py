@@ -146,7 +146,8 @@ class LinkEstimator(Estimator):
     def prepare(self, kg: KnowledgeGraph) -> Self:
         if self.training.evaluate_every is not None:
             self._check_validation(kg)
-        return self.restore_saved(kg)
+        self.restore_saved(kg).network_.begin(self.model)
+        return self
 
     def restore_saved(self, kg: KnowledgeGraph) -> Self:
         if not len(kg.split_triples("train")):

@@ -19,6 +19,7 @@ def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor
     ['Ecuador']
     """
     model = LinkPredictor("universal", **shipped_card()["settings"], device=device).restore_saved(kg)
+    model.network_.begin(model.model)
     model.network_.eval()
     model.learned_elsewhere = True
     return model
@@ -29,4 +30,4 @@ def shipped_classifier(kg: KnowledgeGraph, device: str = "auto") -> LinkClassifi
     model = LinkClassifier("universal", **shipped_card()["settings"], device=device).prepare(kg)
     model.network_.eval()
     model.learned_elsewhere = True
-    return model
+    return model.leveled()

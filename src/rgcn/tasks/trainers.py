@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,30 @@ def _class_weights(classes: Tensor, num_classes: int) -> Tensor:
     return torch.tensor(weights, dtype=torch.float32, device=classes.device)
 
 
+class Stepping:
+    """How weights are moved: Adam, its rate, and where everything random of a step comes from."""
+
+    def __init__(self, network: LinkNetwork, training: LinkTrainingConfig, device: torch.device, seed: int) -> None:
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+        # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
+        on_gpu = device.type == "cuda"
+        self.rate = torch.tensor(training.learning_rate, device=device) if on_gpu else None
+        self.optimizer = torch.optim.Adam(
+            network.parameters(),
+            lr=training.learning_rate if self.rate is None else self.rate,
+            weight_decay=training.weight_decay,
+            fused=True,
+            capturable=on_gpu,
+        )
+
+    def set_rate(self, rate: float) -> None:
+        if self.rate is not None:
+            self.rate.fill_(rate)
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+
 class LinkTrainer(Trainer):
     """Draws batches and takes steps. All randomness follows from the seed; nothing waits for the device in a step."""
 
@@ -145,17 +169,20 @@ class LinkTrainer(Trainer):
         model: LinkModelConfig,
         training: LinkTrainingConfig,
         seed: int,
+        stepping: Stepping | None = None,
         asked: Tensor | None = None,
     ) -> None:
         """triples int64 [T, 3]: the training triples, on the device; adjacency: their operator.
 
-        asked  int64 [A, 3]: those that steps ask about, one as often as it stands there; None: all of them
+        stepping  what several trainers of the same weights share
+        asked     int64 [A, 3]: triples that steps ask about, one as often as it stands there; None: all of them
         """
         self.network: LinkNetwork = network
         self.asked = triples if asked is None else asked
         self.triples, self.adjacency, self.model, self.training = triples, adjacency, model, training
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
-        self.generator = torch.Generator(device=triples.device).manual_seed(seed)
+        self.stepping = stepping or Stepping(network, training, triples.device, seed)
+        self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
         plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
@@ -187,25 +214,21 @@ class LinkTrainer(Trainer):
             self.sampler = sampler(self.asked.cpu().numpy(), self.num_nodes, batch, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
-        # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
-        on_gpu = triples.is_cuda
-        self.learning_rate = torch.tensor(training.learning_rate, device=triples.device) if on_gpu else None
-        self.optimizer = torch.optim.Adam(
-            network.parameters(),
-            lr=training.learning_rate if self.learning_rate is None else self.learning_rate,
-            weight_decay=training.weight_decay,
-            fused=True,
-            capturable=on_gpu,
-        )
         self.steps_taken = 0
-        recordable = on_gpu and network.recordable
+        recordable = triples.is_cuda and network.recordable
         self.recording = StepRecording(self._step, self.generator, triples.device) if recordable else None
         self._batches: Generator[Tensor, None, None] | None = None
 
-    def running(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def running(self) -> Iterator[None]:
         self.network.train()
         self._batches = self.batches()
-        return closing(self._batches)
+        try:
+            yield
+        finally:
+            self._batches.close()
+            if self.recording is not None:
+                self.recording.forget()
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss: for loops of one's own."""
@@ -244,12 +267,7 @@ class LinkTrainer(Trainer):
 
     def step_on(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""
-        rate = self.training.learning_rate * learning_rate_factor(self.training, self.steps_taken)
-        if self.learning_rate is None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-        else:
-            self.learning_rate.fill_(rate)
+        self.stepping.set_rate(self.training.learning_rate * learning_rate_factor(self.training, self.steps_taken))
         self.steps_taken += 1
         if not self.network.training:  # measured in between; what was encoded then is no longer so
             self.network.train()

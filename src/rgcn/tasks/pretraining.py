@@ -1,0 +1,149 @@
+"""Weights for any graph: steps go back and forth between views of several graphs, which all share the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.axis_tables import ENCODERS
+from rgcn.config import LinkModelConfig, PretrainingConfig
+from rgcn.data.registry import named_or_read
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.nn.link_network import LinkNetwork, LinkPlan
+from rgcn.sampling.augmented import augmented
+from rgcn.sampling.drawn_graphs import draw_graph
+from rgcn.tasks.estimator import on_device
+from rgcn.tasks.fitting import Trainer
+from rgcn.tasks.link_predictor import LinkPredictor
+from rgcn.tasks.trainers import LinkTrainer, Stepping
+
+DRAWN = "drawn"  # stands for graphs by rules among those of the registry
+SEEDS = 2**62
+
+
+class Pretrainer(LinkPredictor):
+    """A link predictor that learns from other graphs than the one it is fitted on, which is there to watch it.
+
+    read  how the graphs it learns from are found by their names
+    """
+
+    task = "pretraining"
+    training_section = PretrainingConfig
+    read: Callable[[str], KnowledgeGraph] = staticmethod(named_or_read)
+
+    training: PretrainingConfig
+
+    def measured_splits(self) -> list[str]:
+        return [split for split in super().measured_splits() if split == "valid"]  # a test split is for the very end
+
+    def trainer(self) -> PretrainingTrainer:  # type: ignore[override]
+        if self.network_.knows_nodes or self.network_.knows_relations:
+            raise ConfigError(f"{self.model.title} has weights that belong to a graph: set model.name to universal")
+        graphs = {name: self.read(name) for name in self.training.graphs}
+        for name, graph in graphs.items():
+            if len(np.unique(graph.split_triples("train")[:, [0, 2]])) < 2:
+                raise DataError(f"{name} has no training triple between two nodes: leave it out of training.graphs")
+        return PretrainingTrainer(self.network_, graphs, self.model, self.training, self.adjacency_.device, self.seed)
+
+
+class PretrainingTrainer(Trainer):
+    """Takes steps on views of graphs. A round has some views, drawn by share; each step goes on with one of them.
+
+    What a round is follows from the seed and its number alone, so that a training can go on in the middle of one.
+    """
+
+    def __init__(
+        self,
+        network: LinkNetwork,
+        graphs: dict[str, KnowledgeGraph],
+        model: LinkModelConfig,
+        training: PretrainingConfig,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.network: LinkNetwork = network
+        self.graphs, self.model, self.training, self.device, self.seed = graphs, model, training, device, seed
+        self.stepping = Stepping(network, training, device, seed)
+        self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
+        shares = {**training.graphs, **({DRAWN: training.drawn} if training.drawn else {})}
+        self.names, weight = list(shares), np.array(list(shares.values()))
+        self.share = weight / weight.sum()
+        self.steps_taken, self.round, self.views = 0, -1, list[LinkTrainer]()
+        self._open = ExitStack()
+
+    def step(self) -> Tensor:
+        number = self.steps_taken // self.training.round_steps
+        if number != self.round:
+            self._begin(number)
+        view = self.views[int(self._random(1, self.steps_taken).integers(len(self.views)))]
+        view.steps_taken = self.steps_taken
+        self.steps_taken += 1
+        return view.step()
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._open.close()
+            self.round = -1
+
+    def running(self) -> AbstractContextManager[object]:
+        return self._closing()
+
+    def state(self) -> dict[str, Any]:
+        return {"round": self.round, "samplers": [view.state() for view in self.views]}
+
+    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
+        self.steps_taken = steps_taken
+        if state["round"] >= 0:
+            self._begin(state["round"], state["samplers"])
+
+    def _random(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *what])
+
+    def _begin(self, number: int, samplers: list[dict[str, Any]] | None = None) -> None:
+        self._open.close()
+        self.views.clear()  # before others are made: each takes memory
+        self.round, random = number, self._random(0, number)
+        for place in range(self.training.round_views):
+            view = self._view(random)
+            if samplers is not None:
+                view.restore(0, samplers[place])
+            self._open.enter_context(view.running())
+            self.views.append(view)
+
+    def _view(self, random: np.random.Generator) -> LinkTrainer:
+        name, seed = self.names[int(random.choice(len(self.names), p=self.share))], int(random.integers(SEEDS))
+        return self.view_of(name, seed, random.random() < self.training.altered, random.random() < 0.5)
+
+    def view_of(self, name: str, seed: int, alters: bool, hides: bool) -> LinkTrainer:
+        """Steps on a graph of a name: as it is or altered, hiding pairs where that is wanted of it."""
+        if name == DRAWN:
+            graph = draw_graph(seed)
+        else:
+            graph = augmented(self.graphs[name], seed) if alters else self.graphs[name]
+        paired = hides and name in self.training.pairs_hidden_in
+        training = self.training.model_copy(update={"hidden": "pair" if paired else self.training.hidden})
+        model = self.model
+        adjacency = RelationalAdjacency.from_graph(
+            graph,
+            split="train",
+            inverse=model.inverse,
+            self_loops=model.self_loops,
+            normalization=model.normalization,
+            aggregation=model.aggregation,
+            device=self.device,
+        )
+        plan = LinkPlan(model, training, graph.num_nodes, graph.num_relations, adjacency, torch.Generator())
+        network: LinkNetwork = ENCODERS.find(model.encoder).for_links(plan).to(self.device)
+        network.load_state_dict(self.network.state_dict(keep_vars=True), assign=True)  # the very same parameters
+        triples = on_device(graph.split_triples("train"), self.device)
+        return LinkTrainer(network, triples, adjacency, model, training, seed, self.stepping)
