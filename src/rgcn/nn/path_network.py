@@ -209,6 +209,7 @@ class PathScorer(Scorer):
     """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach."""
 
     questions_at_once: int
+    hides = True
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rgcn.answers.calibration import Calibration
 from rgcn.atomic import write_atomically
 from rgcn.config import DataConfig, validated
-from rgcn.data.registry import path_or_dataset
+from rgcn.data.registry import cache_folder, path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles
@@ -34,7 +34,7 @@ SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph
 KINDS = ("iri", "literal", "blank")
 CALIBRATION_FILE = "calibration.json"
-CALIBRATION_VERSION = 3
+CALIBRATION_VERSION = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,11 +258,12 @@ def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> 
 def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
     """The calibration of a model: from its folder, or fitted and kept there where there is one that can be written.
 
-    It is used again while weights and graph are the same.
+    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
+    used again while weights and graph are the same.
     """
-    if folder is None:
-        return model.calibration_
-    key, path, found = f"{CALIBRATION_VERSION} {model.fingerprint_}", folder / CALIBRATION_FILE, None
+    same = model.fingerprint_
+    key, found = f"{CALIBRATION_VERSION} {same}", None
+    path = cache_folder() / "calibrations" / f"{same}.json" if folder is None else folder / CALIBRATION_FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         found = Calibration.from_dict(values) if values.get("of") == key else None
@@ -270,8 +271,9 @@ def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
         pass
     if found is None:
         found = model.calibration_
-        if folder.is_dir():  # a model that was never saved has no folder to keep it in
-            with suppress(OSError):  # a folder that may only be read is none the worse
-                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+        with suppress(OSError):  # a folder that may only be read is none the worse; nor one that is gone
+            if folder is None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
     model.calibration_ = found
     return found
