@@ -129,8 +129,8 @@ def test_several_seeds_are_summed_up_and_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["resume", "nowhere"], "no such folder"),
-        (["evaluate", "nowhere"], "no such folder"),
+        (["resume", "nowhere"], "no such file or folder"),
+        (["evaluate", "nowhere"], "no such file or folder"),
         (["runs", "nowhere"], "no such folder"),
     ],
 )
