@@ -129,7 +129,7 @@ def test_several_seeds_are_summed_up_and_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["resume", "nowhere"], "no such file or folder"),
+        (["resume", "nowhere"], "no such folder"),
         (["evaluate", "nowhere"], "no such file or folder"),
         (["runs", "nowhere"], "no such folder"),
     ],
