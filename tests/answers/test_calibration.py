@@ -309,8 +309,10 @@ def test_absurd_numbers_and_other_weights_are_not_used(folder):
     assert calibration_of(opened.model, folder) != first
 
 
-def test_a_folder_that_cannot_be_written_is_no_hindrance():
-    assert with_whole_numbers(random_graph(8, triples=300), folder="/proc/nowhere").calibration.fitted
+def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
+    for folder in ("/proc/nowhere", tmp_path / "gone"):
+        assert with_whole_numbers(random_graph(8, triples=300), folder=folder).calibration.fitted
+    assert not (tmp_path / "gone").exists()
 
 
 # -- reliability ------------------------------------------------------------------------------------------
