@@ -13,6 +13,7 @@ import ast
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ ORDER = """
     version errors words progress extras threads memory axes axis_tables
     atomic compression sparse graph data known kernels adjacency config
     sampling scoring nn objectives optim ranking answers tasks
-    runs pages tuning paper predict explain look serve bench cli __init__
+    runs pages tuning paper predict explain look serve bench cli __init__ __main__
 """
 ROOMS = ORDER.split()
 
 MAY_RECUR = {"__init__", "base", "metrics"}
 
 
+@cache
 def parsed(source: Path) -> dict[str, ast.Module]:
     """Every file as "room/file" without its ending, and its syntax tree."""
     paths = sorted(source.rglob("*.py"))

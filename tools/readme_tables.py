@@ -40,7 +40,12 @@ LINK = {
 
 
 def main() -> None:
-    readme = {"any-graph": any_graph_table(), "node": node_table(), "link": link_table(), "step": step_table("bench-cpu", with_floor=False)}
+    readme = {
+        "any-graph": any_graph_table(),
+        "node": node_table(),
+        "link": link_table(),
+        "step": step_table("bench-cpu", with_floor=False),
+    }
     performance = {
         "bench-cpu": step_table("bench-cpu"),
         "bench-h200": step_table("bench-h200"),

@@ -38,17 +38,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--figures", type=Path)
+    parser.add_argument("--commit", default="", help="the code it was made with")
     given = parser.parse_args()
     weights = load_file(given.run / "model" / "weights.safetensors")
     written = save(weights)
     if len(written) > MOST_BYTES:
         raise SystemExit(f"{len(written):,} bytes are more than the {MOST_BYTES:,} that may be shipped")
     write_atomically(WEIGHTS, written)
-    write_atomically(CARD, json.dumps(card(given.run, given.figures), indent=1, ensure_ascii=False) + "\n")
+    write_atomically(CARD, json.dumps(card(given.run, given.figures, given.commit), indent=1, ensure_ascii=False) + "\n")
     print(f"{WEIGHTS}: {len(written):,} bytes, {sum(tensor.numel() for tensor in weights.values()):,} numbers")
 
 
-def card(run: Path, figures: Path | None) -> dict[str, Any]:
+def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
     settings = json.loads((run / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
     result, made = (
         json.loads((run / name).read_text(encoding="utf-8")) for name in ("result.json", "pretraining.json")
@@ -62,6 +63,7 @@ def card(run: Path, figures: Path | None) -> dict[str, Any]:
         "learned_from": {**graphs, "drawn by rules": {"share": settings["drawn"]}},
         "configuration": "universal/pretraining",
         "command": made["command"],
+        "commit": commit,
         "date": made["date"],
         "hardware": made["hardware"],
         "steps": result["epochs"],

@@ -13,7 +13,7 @@ from rgcn.cli import options
 from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
 from rgcn.paper import TASKS
 
-ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, or the folder of a run."
+ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, the folder of a run, or a graph."
 
 
 class ConfigsCommand(Command, name="configs", calls="config:list_configurations"):

@@ -23,11 +23,14 @@ from rgcn.cli.model_commands import (
 )
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome
-from rgcn.cli.printing import output, print_json, report_skipped, table
+from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
 from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
+from rgcn.data.files import bare_name
+from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import run_record
+from rgcn.runs.assembly import check_split
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
@@ -93,8 +96,14 @@ def _resume(folder: Path, mirror: Path | None, telling: TellingOptions, track: b
 
 
 def evaluate(asked: EvaluateCommand) -> None:
-    run = RunFolder(asked.folder)
+    place = path_or_dataset(asked.folder)
+    if not isinstance(place, Path) or not any((place / name).is_file() for name in ("run.json", "series.json")):
+        _evaluate_graph(asked)
+        return
+    run = RunFolder(place)
     run.check()
+    if asked.labels or asked.data or asked.classes:
+        raise ConfigError(f"--labels, --data and --classes are for a graph, and {place} is a run: leave them out")
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)
@@ -105,6 +114,32 @@ def evaluate(asked: EvaluateCommand) -> None:
     other = f", asked about {found['on']}" if "on" in found else ""
     typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}{other}, {found['split']} split")
     output(least=100).print(outcome.evaluated(found["metrics"]))
+
+
+def _evaluate_graph(asked: EvaluateCommand) -> None:
+    """The model that comes with rgcn, or one that was saved outside a run."""
+    from rgcn.predict import open_model  # brings PyTorch, which a command that only refuses has no need of
+
+    if asked.on is not None:
+        raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")
+    split = asked.split or "test"
+    check_split(split)
+    classes = asked.classes or bool(asked.labels)
+    opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
+    tell_opened(opened, asked.as_json)
+    outcome = opened.task.to(Outcome)
+    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name)
+    try:
+        measured = opened.model.evaluate(split=split, **how)
+    except DataError as error:
+        labels = opened.graph.labels
+        there = labels is not None and not opened.answers("classes") and len(labels.of(split)[0])
+        raise DataError(f"{error}; --classes measures on its {split} labels" if there else str(error)) from error
+    if asked.as_json:
+        print_json({**opened.source, "task": opened.task.name, "split": split, "metrics": measured})
+        return
+    typer.echo(f"{opened.title} on {opened.name}, {split} split")
+    output(least=100).print(outcome.evaluated(measured))
 
 
 def list_runs(asked: RunsCommand) -> None:
@@ -161,9 +196,9 @@ def configured(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any)
 
 
 def plain_name(configuration: str) -> str:
-    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml."""
+    """A folder's name: rgcn-nc-aifb for rgcn/nc-aifb, mine for some/where/mine.yaml and some/where/mine.nt.gz."""
     path = Path(configuration)
-    name = path.stem if path.suffix in (".yaml", ".yml") else configuration
+    name = path.stem if path.suffix in (".yaml", ".yml") else bare_name(path) if path.is_file() else configuration
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
 
 

@@ -30,9 +30,12 @@ class DataConfig(Section):
     format: Annotated[str, OnAxis(READERS, closed=False)] | None = None
     """Format of `path` where its name does not tell, or the reader to use: package.module:Class."""
     columns: list[str | int] | None = None
-    """Subject, relation and object in a table: names, or positions from 0."""
+    """Subject, relation and object in a table: names, or positions from 0; null: as its header says, else the first
+    three."""
     weight: str | int | None = None
     """Column of edge weights in a table."""
+    header: bool | None = None
+    """Whether a table's first line names its columns; null: it does if it reads so (subject,relation,object)."""
     skip_bad_lines: bool = False
     """Count malformed lines instead of stopping at the first."""
     prune: Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True, ge=1)] = False
@@ -45,7 +48,8 @@ class DataConfig(Section):
             yield "give either `dataset` or `path`, and not both"
 
     @impossible(
-        "labels", "labels_from", "inverse", "features", "format", "columns", "weight", "skip_bad_lines", "dataset"
+        *("labels", "labels_from", "inverse", "features", "format", "columns", "weight", "header", "skip_bad_lines"),
+        "dataset",
     )
     def _reading_goes_with_path(self) -> Iterator[str]:
         reading = self.reading_options()

@@ -1,6 +1,6 @@
 """A knowledge graph as a folder of plain files, to travel with a trained model.
 
-graph.json           what it is: format version, name, counts, fingerprint
+graph.json           what it is: format version, name, counts, fingerprint, prefixes of short names
 nodes.jsonl, relations.jsonl, classes.jsonl   names, one JSON string a line
 arrays.safetensors   triples, kinds, labels, splits, features, weights
 """
@@ -19,6 +19,7 @@ from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
 
 FORMAT_VERSION = 1
+KEPT = ("prefixes", "labels_from")  # of what is known about the files, what questions and answers need
 
 
 def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
@@ -43,6 +44,7 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
         "relations": graph.num_relations,
         "triples": len(graph),
         "fingerprint": graph.fingerprint,
+        "metadata": {key: graph.metadata[key] for key in KEPT if key in graph.metadata},
     }
     write_atomically(folder / "graph.json", json.dumps(about, indent=2) + "\n")
 
@@ -65,6 +67,7 @@ def load_graph(folder: Path) -> KnowledgeGraph:
             relations=_names(folder, "relations", "relation"),
             labels=labels,
             name=about["name"],
+            metadata=about.get("metadata", {}),
             **given,
         )
     except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:

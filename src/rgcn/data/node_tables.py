@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from rgcn.data.tables import Column, whole_table
 from rgcn.errors import DataError, ParseError, close_matches
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
+USUAL_WORDS = ("node", "entity", "id", "iri", "uri", "name", "subject", "label", "class", "split")  # begin headers
+
 # -- labels from files -----------------------------------------------------------------------------------
 
 
@@ -26,10 +29,11 @@ class LabelFiles:
 
     files    one file, or one a split: {"train": ..., "valid": ..., "test": ...}
     node     column of the node names, by name or position (from 0)
-    label    column of the class names; None: the one whose name begins with "label" if exactly one does, else the last
+    label    column of the class names; None: the one whose name begins with "label" or is "class" if exactly one does,
+             else the last but the split's
     split    column saying train, valid or test; None: the column named "split" if there is one, else all are train
     header   whether the first line names the columns; None: it does if a column is given by name, or if it names no
-             node of the graph and its class occurs in no other line
+             node of the graph and its class occurs in no other line; a warning says so unless its words are usual
     missing  what becomes of a label whose node is not in the graph: "error", "add" (an isolated node) or "drop"
 
     >>> LabelFiles({"train": "trainingSet.tsv", "test": "testSet.tsv"}, node="person").missing
@@ -100,17 +104,17 @@ class _Label(NamedTuple):
 def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
     table, frame = whole_table(path, "label", default_format="tsv")
     lines, cells = frame["line"].to_list(), frame.drop("line").fill_null("").rows()
-    if table.names is None and cells and _has_header(cells, graph, source):
+    if table.names is None and cells and _has_header(cells, graph, source, path):
         table.names, cells, lines = list(cells[0]), cells[1:], lines[1:]
     if not cells:
         return
-    names = table.names or []
-    called = [i for i, name in enumerate(names) if name.lower().startswith("label")]
-    usual = called[0] if len(called) == 1 else -1
+    names = [name.strip("\"' ").lower() for name in table.names or []]
+    called = [i for i, name in enumerate(names) if name.startswith("label") or name == "class"]
+    usual = called[0] if len(called) == 1 else -2 if names[-1:] == ["split"] else -1
     node, label = table.position(source.node), table.position(usual if source.label is None else source.label)
     split_column = source.split
     if split_column is None and "split" in names and not isinstance(source.files, Mapping):
-        split_column = "split"
+        split_column = names.index("split")
     for row, line in zip(cells, lines, strict=True):
         if not row[node] or not row[label]:
             raise ParseError(str(path), line, "\t".join(row), "the node or its class is empty")
@@ -120,7 +124,7 @@ def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Pat
         yield _Label(_called(graph, row[node]), row[label], SPLIT_NAMES[of_split], path, line)
 
 
-def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: LabelFiles) -> bool:
+def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: LabelFiles, path: Path) -> bool:
     if source.header is not None:
         return source.header
     if any(isinstance(column, str) for column in (source.node, source.label, source.split)):
@@ -130,9 +134,17 @@ def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: Lab
     try:
         first = cells[0]
         names_a_node = _called(graph, first[node]) in graph.nodes
-        return not names_a_node and all(row[label] != first[label] for row in cells[1:])
+        if names_a_node or any(row[label] == first[label] for row in cells[1:]):
+            return False
     except IndexError:
         return False
+    if not any(cell.strip("\"' ").lower().startswith(USUAL_WORDS) for cell in first):
+        warnings.warn(
+            f"{path}: the first row ({', '.join(first)}) names no node of the graph, and is taken for a header: call "
+            "its columns node and label, or say LabelFiles(..., header=False)",
+            stacklevel=4,
+        )
+    return True
 
 
 def _distinct(rows: list[_Label]) -> list[_Label]:
@@ -201,7 +213,9 @@ class LabelRelation:
         >>> LabelRelation("works_at").added_to(graph)
         KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
         """
-        relation = graph.relations.id(self.relation)
+        given = [self.relation] if self.inverse is None else [self.relation, self.inverse]
+        gone = [graph.relations[graph.names.relation(name)] for name in given]
+        relation = graph.relations.id(gone[0])
         pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
         nodes, first = np.unique(pairs[:, 0], return_index=True)
         if self.multiple == "error":
@@ -216,7 +230,6 @@ class LabelRelation:
             names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
             splits=stratified_split(classes, self.split, self.seed),
         )
-        gone = [self.relation] if self.inverse is None else [self.relation, self.inverse]
         metadata = {**graph.metadata, "labels_from": gone}
         return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
 
@@ -274,8 +287,8 @@ def _apportioned(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
 def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
     """The graph with features float32 [N, F] from a TSV, CSV or Parquet table: a node's name, then F numbers.
 
-    The first line is a header if it holds no numbers. Nodes the table does not know get zeros, and rows whose node is
-    not in the graph are left out; the metadata count both.
+    The first line is a header if it holds no numbers and names no node. Nodes the table does not know get zeros, and
+    rows whose node is not in the graph are left out; the metadata count both.
 
     >>> import tempfile
     >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe")])
@@ -284,7 +297,7 @@ def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
     ...     with_feature_file(graph, Path(folder, "size.csv")).features.tolist()
     [[51.599..., 134000.0], [0.0, 0.0]]
     """
-    names, values, lines = _named_rows(path)
+    names, values, lines = _named_rows(graph, path)
     rows = np.array([-1 if (i := graph.nodes.get(name)) is None else i for name in names], dtype=np.int64)
     known = rows >= 0
     distinct, counts = np.unique(rows[known], return_counts=True)
@@ -303,13 +316,14 @@ def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
     return replace(graph, features=features, metadata={**graph.metadata, **counted})
 
 
-def _named_rows(path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
+def _named_rows(graph: KnowledgeGraph, path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
     """Node names, their numbers float32 [rows, F], and their lines."""
     table, frame = whole_table(path, "feature")
     if table.width < 2:
         raise DataError(f"{path}: a node's name and at least one number are needed in each row")
     numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
-    if table.names is None and all(number is None for number in numbers.row(0)):
+    holds_numbers = any(number is not None for number in numbers.row(0))
+    if table.names is None and not holds_numbers and frame[0, "0"] not in graph.nodes:
         frame, numbers = frame[1:], numbers[1:]
     names, lines = frame["0"].to_list(), frame["line"].to_list()
     values = numbers.fill_null(float("nan")).to_numpy()

@@ -54,7 +54,7 @@ class _RdfReader(TripleReader):
         file, by_line = reading.file, reading.file.format in LINE_FORMATS
         serialized = _from_lines if by_line else _from_document
         name_of = _term_names(reading.blank_prefix, relabel=not by_line)
-        for quads in serialized(file, reading.source, reading.bad_lines):
+        for quads in serialized(reading):
             terms = _terms(quads, file)
             if not reading.keep_literals:
                 terms = terms.filter(~terms["object"].str.starts_with('"'))
@@ -127,15 +127,16 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     return terms
 
 
-def _from_lines(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
-    for block in line_blocks(source):
+def _from_lines(reading: Reading) -> Iterator[bytes]:
+    file = reading.file
+    for block in line_blocks(reading.source):
         data, quads = block.data, None
         if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
             data = _BLANK_LINES.sub(b"\n", data)
         if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
             with suppress(SyntaxError):
                 quads = _normalized(data, file.format)
-        yield _line_by_line(file, block, bad_lines) if quads is None else quads
+        yield _line_by_line(file, block, reading.bad_lines) if quads is None else quads
 
 
 def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> bytes:
@@ -170,17 +171,19 @@ def _serialized(quads: Iterator[Any]) -> bytes:
         raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None
 
 
-def _from_document(file: SourceFile, source: ByteSource, bad_lines: BadLines) -> Iterator[bytes]:
-    reader = _DocumentReader(file, source)
+def _from_document(reading: Reading) -> Iterator[bytes]:
+    file, reader = reading.file, _DocumentReader(reading.file, reading.source)
     try:
-        quads: Iterator[Any] = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))
+        parser = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))
+        quads: Iterator[Any] = parser
         if file.format in ("ttl", "trig"):
             quads = reader.noting_statements(quads)
         while block := _serialized(islice(quads, QUADS_PER_BLOCK)):
             yield block
+        reading.collector.declare(parser.prefixes)
     except SyntaxError as error:
         reason, number = _reason(error), error.lineno
-        if bad_lines.skip:
+        if reading.bad_lines.skip:
             words = _FORMAT_IN_WORDS[file.format]
             reason += f" (bad lines cannot be skipped in {words}: a statement may span several lines)"
         text = "" if number is None else _line_at(file.path, number)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rgcn.data.tables import TripleColumns
 
 Triple = tuple[str, str, str]
+MOST_PREFIXES = 1000  # of a file: more are no help to anybody
 
 
 class TripleReader(ABC):
@@ -138,10 +139,12 @@ class TripleCollector:
         self._node_ids, self._relation_ids = dict[str, int](), dict[str, int]()
         self._triples = [np.empty((0, 3), dtype=np.int64)]
         self._splits = [np.empty(0, dtype=np.int8)]
-        self._weights: list[NDArray[np.float32]] = []
+        self._weights: list[NDArray[np.float32] | None] = [None]
         self._waiting: list[pl.DataFrame] = []
         self._name_of: Callable[[str], str] | None = None
         self.count = 0
+        self.has_splits = False
+        self.prefixes: dict[str, list[str]] = {}
 
     def add(
         self,
@@ -150,20 +153,34 @@ class TripleCollector:
         objects: pl.Series,
         *,
         split: str | None = None,
+        splits: NDArray[np.int8] | None = None,
         weights: NDArray[np.float32] | None = None,
         name_of: Callable[[str], str] | None = None,
     ) -> None:
-        """Add T triples, each column a string series of length T; `name_of` turns what the file says into a name."""
+        """Add T triples, each column a string series of length T; `name_of` turns what the file says into a name.
+
+        split   of all of them
+        splits  int8 [T]: of each
+        """
         if not len(subjects):
             return
         if name_of is not self._name_of or sum(map(len, self._waiting)) + len(subjects) > self.BATCH:
             self._number_waiting()
         self._name_of = name_of
         self._waiting.append(pl.DataFrame({"subject": subjects, "relation": relations, "object": objects}))
-        self._splits.append(np.full(len(subjects), SPLITS.index(split or "train"), dtype=np.int8))
-        if weights is not None:
-            self._weights.append(weights)
+        self.has_splits |= split is not None or splits is not None
+        if splits is None:
+            splits = np.full(len(subjects), SPLITS.index(split or "train"), dtype=np.int8)
+        self._splits.append(splits)
+        self._weights.append(weights)
         self.count += len(subjects)
+
+    def declare(self, prefixes: Mapping[str, str]) -> None:
+        """What a file says its prefixes stand for."""
+        for prefix, space in islice(prefixes.items(), MOST_PREFIXES):
+            spaces = self.prefixes.setdefault(prefix, [])
+            if space not in spaces:
+                spaces.append(space)
 
     def _number_waiting(self) -> None:
         if not self._waiting:
@@ -180,8 +197,10 @@ class TripleCollector:
         """The graph of all triples, and how many were left out because they stand in the same split already."""
         self._number_waiting()
         triples, splits = np.concatenate(self._triples), np.concatenate(self._splits)
-        weights = np.concatenate(self._weights) if self._weights else None
-        duplicates = 0
+        weights, duplicates = None, 0
+        if any(some is not None for some in self._weights):  # a file without any weighs 1
+            pairs = zip(self._weights, self._splits, strict=True)
+            weights = np.concatenate([np.ones(len(of), np.float32) if some is None else some for some, of in pairs])
         if weights is None:  # with weights, a triple that stands twice is two edges
             table = pl.DataFrame({"s": triples[:, 0], "r": triples[:, 1], "o": triples[:, 2], "split": splits})
             first = table.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()

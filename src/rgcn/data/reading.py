@@ -44,9 +44,12 @@ def read(
     features        table of a node's name and its numbers
     format          nt, nq, ttl, trig, rdf, jsonld, tsv, csv or parquet, where the file's name does not tell; or a
                     reader of your own (`rgcn.data.readers`), a class or "package.module:Class"
-    columns         subject, relation and object in a table, by name or by position (from 0)
-    weight          column of edge weights; without it a triple that stands twice is one
-    header          whether a table's first line names the columns; None: it does if `columns` are names
+    columns         subject, relation and object in a table, by name or by position (from 0); None: as its header names
+                    them (subject,relation,object; source,target,type; s,p,o; ...), else the first three
+    weight          column of edge weights; None: one that is called weight beside named columns. Without weights a
+                    triple that stands twice is one
+    header          whether a table's first line names the columns; None: it does if `columns` are names, or if it
+                    reads so and nothing below contradicts; in doubt it is a triple, and a warning says so
     literals        "keep" or "drop" triples whose object is a literal
     skip_bad_lines  count malformed lines in the metadata instead of stopping at the first
     missing_labels  a labelled node not in the graph: "error", "add" it or "drop" the label
@@ -79,8 +82,7 @@ def read(
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
     if columns is not None and (isinstance(columns, str) or len(columns) != 3):
         raise DataError("columns= takes three: subject, relation and object")
-    told = not (columns is None and weight is None and header is None)
-    triple_columns = TripleColumns(tuple(columns or (0, 1, 2)), weight, header) if told else None
+    triple_columns = TripleColumns(None if columns is None else tuple(columns), weight, header)
     beside = [] if label_files is None else list(label_files.paths().values())
     if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
         format = READERS.find(format, trusted=True)
@@ -116,11 +118,13 @@ def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[Sour
     }
     if bad_lines.count:
         metadata["skipped_examples"] = bad_lines.examples
+    if collector.prefixes:
+        metadata["prefixes"] = collector.prefixes
     is_rdf = any(READERS.find(format).is_rdf for format in formats)
     return replace(
         graph,
         node_kinds=node_kinds(list(graph.nodes)) if is_rdf else None,
-        triple_splits=None if files[0].split is None else graph.triple_splits,
+        triple_splits=graph.triple_splits if collector.has_splits else None,
         name=name,
         metadata=metadata,
     )

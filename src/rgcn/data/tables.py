@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import polars as pl
 
 from rgcn.compression import compression_of
 from rgcn.data.files import (
+    SPLIT_NAMES,
     BadLines,
     ByteSource,
     LineBlock,
@@ -22,11 +23,15 @@ from rgcn.data.files import (
     format_of,
     line_blocks,
 )
+from rgcn.data.headers import TRIPLE, is_header, named_columns, names_a_triple
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
+from rgcn.graph import SPLITS
 
 Column = str | int
 SEPARATORS = {"tsv": "\t", "csv": ","}
+SPLIT_NUMBERS = {name: SPLITS.index(split) for name, split in SPLIT_NAMES.items()}
+SEPARATORS_INSTEAD = ("\t", ";", ",")
 # After a quote that is never closed, reading goes on with the next line. In a block of a few MiB that adds up to this
 # only where quotes were set to make it quadratic.
 MAX_LINES_READ_AGAIN = 1_000_000
@@ -38,12 +43,17 @@ MAX_ROWS_PER_BYTE = 20
 class TripleColumns(NamedTuple):
     """Where in a table the triples are: columns by name or by position (from 0, negative from the right).
 
-    header   None: there is one exactly if a column is given by name
+    triple  None: as the header names them, with a weight and a split where it names these too; else the first three
+    header  None: there is one if a column is given by name, or if the first row looks so (`headers`)
     """
 
-    triple: tuple[Column, ...] = (0, 1, 2)
+    triple: tuple[Column, ...] | None = None
     weight: Column | None = None
     header: bool | None = None
+
+    def has_header(self) -> bool | None:
+        by_name = any(isinstance(column, str) for column in (*(self.triple or ()), self.weight))
+        return True if by_name and self.header is None else self.header
 
 
 class UnknownColumnError(UnknownNameError, DataError):
@@ -54,16 +64,18 @@ class TableFile:
     """A table file that is read in blocks of rows.
 
     names   the header's column names, or None without a header
-    width   number of columns: `width` if given, else as many as the header or the first row has
+    width   number of columns: as many as the header or the first row has; 3 where neither a name nor a user tells
     blocks  the rows, each block once: strings in columns "0", "1", ..., and a row's number in the file in "line"; rows
             with too few or too many columns are reported as malformed
     """
 
     def __init__(
-        self, file: SourceFile, source: ByteSource, bad_lines: BadLines, *, header: bool, width: int | None = None
+        self, file: SourceFile, source: ByteSource, bad_lines: BadLines, *, width: int | None = None, least: int = 2
     ) -> None:
+        """least: columns that any such table has; a file of fewer may have another separator than its name tells"""
         self.path, self._bad_lines = file.path, bad_lines
         self.names: list[str] | None = None
+        self.first_row: list[str] = []
         self.blocks: Iterator[pl.DataFrame]
         if file.format == "parquet":
             frame = _parquet_frame(file.path, source)
@@ -71,16 +83,25 @@ class TableFile:
             frame.columns = [str(position) for position in range(frame.width)]
             self.blocks = iter([frame.with_columns(line=pl.int_range(1, pl.len() + 1))])
             return
-        self._separator = SEPARATORS[file.format]
-        blocks = line_blocks(source, quoted=self._separator == ",")
-        parts = (part for part in map(self._text_part, blocks) if len(part))
-        first = next(parts, None)
-        first_row = [] if first is None or (width and not header) else self._first_row(first)
-        self.width = width or len(first_row)
-        self.blocks = map(self._block, parts if first is None else chain([first], parts))
-        if header:
-            self.names, self.width = first_row, len(first_row)
-            self.blocks = (block[1:] if number == 0 else block for number, block in enumerate(self.blocks))
+        self._separator, self._quotes = SEPARATORS[file.format], file.format == "csv"
+        parts = (part for part in map(self._text_part, line_blocks(source, quoted=self._quotes)) if len(part))
+        first = list(islice(parts, 1))
+        self.width = width or 0
+        if first:
+            self.first_row = self._first_row(first[0], least)
+            self.width = width or len(self.first_row)
+        self.blocks = map(self._block, chain(first, parts))
+
+    def begin_below(self) -> None:
+        """Take the first row for the names of the columns."""
+        self.names, self.width = self.first_row, len(self.first_row)
+        self.blocks = (block[1:] if number == 0 else block for number, block in enumerate(self.blocks))
+
+    def first_block(self) -> pl.DataFrame:
+        """The rows that are read first; they stay to be read."""
+        first = next(self.blocks)
+        self.blocks = chain([first], self.blocks)
+        return first
 
     def position(self, column: Column) -> int:
         """The position of a column given by name or by position."""
@@ -111,12 +132,26 @@ class TableFile:
         name = str(position + 1) if self.names is None else repr(self.names[position])
         return self.without(block, field.is_null() | (field == ""), f"column {name} is empty")
 
-    def _first_row(self, part: pl.DataFrame) -> list[str]:
+    def _first_row(self, part: pl.DataFrame, least: int) -> list[str]:
+        cells = self._cells(part)
+        if 0 < len(cells) < least:
+            lines = part["text"].head(2).to_list()
+            for other in SEPARATORS_INSTEAD:
+                if all(line.count(other) >= least - 1 for line in lines):
+                    self._separator = other
+                    return self._cells(part)
+        return cells
+
+    def _cells(self, part: pl.DataFrame) -> list[str]:
+        """The cells of the first row."""
         text, line = part.row(0)
-        if self._separator == "," and '"' in text:
+        if self._quotes and '"' in text:
             try:
-                return next(csv.reader(f"{text}\n" for text in part["text"]))
-            except csv.Error as error:  # not to be skipped: nothing else tells how many columns there are
+                return next(csv.reader((f"{text}\n" for text in part["text"]), delimiter=self._separator))
+            except csv.Error as error:
+                if self.width:
+                    return []
+                # not to be skipped: nothing else tells how many columns there are
                 raise ParseError(str(self.path), line, text, _quotes_reason(error)) from None
         return str(text).split(self._separator)
 
@@ -135,13 +170,13 @@ class TableFile:
             if not lines[-1]:
                 lines.pop()
             part = _text_lines(lines, range(block.first_line, block.first_line + len(lines)))
-            if self._separator == "," and b'"' in block.data:
+            if self._quotes and b'"' in block.data:
                 return part  # in quotes a blank line belongs to the field; csv.reader knows which are
         return part.filter(pl.col("text") != "")
 
     def _block(self, part: pl.DataFrame) -> pl.DataFrame:
         names = [*map(str, range(self.width)), "surplus"]
-        if self._separator == "," and part["text"].str.contains('"', literal=True).any():
+        if self._quotes and part["text"].str.contains('"', literal=True).any():
             rows, numbers = self._quoted_rows(part["text"].to_list(), part["line"].to_list())
             columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
             block = pl.DataFrame({**columns, "line": numbers}, {**dict.fromkeys(names, pl.String), "line": pl.Int64})
@@ -157,7 +192,9 @@ class TableFile:
         start, read_again = 0, 0
         while start < len(lines):
             begin = start
-            reader = csv.reader((f"{lines[at]}\n" for at in range(begin, len(lines))), strict=True)
+            reader = csv.reader(
+                (f"{lines[at]}\n" for at in range(begin, len(lines))), strict=True, delimiter=self._separator
+            )
             try:
                 for row in reader:
                     if row:
@@ -206,37 +243,75 @@ def whole_table(path: PathLike, what: str, default_format: str = "") -> tuple[Ta
     if file.format not in ("tsv", "csv", "parquet"):
         raise DataError(f"{what}s are read from TSV, CSV or Parquet, and {place} is named like none of these")
     with ByteSource(place) as source:
-        table = TableFile(file, source, BadLines(skip=False), header=False)
+        table = TableFile(file, source, BadLines(skip=False))
         blocks = list(table.blocks)
     return table, pl.concat(blocks) if blocks else pl.DataFrame(schema={"line": pl.Int64})
 
 
 class _TableReader(TripleReader):
-    """Without `columns` a table has exactly the three, and no header."""
+    """Where neither a header nor the user tells which columns are what, a table has exactly the three."""
 
     plural = "tables"
 
     def read(self, reading: Reading) -> None:
-        places, width = reading.columns or TripleColumns(), 3 if reading.columns is None else None
-        columns = places.triple if places.weight is None else (*places.triple, places.weight)
-        header = any(isinstance(column, str) for column in columns) if places.header is None else places.header
-        table = TableFile(reading.file, reading.source, reading.bad_lines, header=header, width=width)
-        if width and table.width != 3:
-            raise DataError(f"{table.path} has {table.width} columns, not 3; name them, e.g. columns=(0, 1, 2)")
+        told = reading.columns or TripleColumns()
+        width = 3 if told == TripleColumns() else None
+        table = TableFile(reading.file, reading.source, reading.bad_lines, width=width, least=3)
+        if table.names is None and table.first_row and _has_header(table, told):
+            table.begin_below()
         if not table.width:
             return
-        positions = [table.position(column) for column in columns]
+        columns = _columns(table, told)
+        if reading.file.split is not None:
+            columns.pop("split", None)
+        positions = {role: table.position(column) for role, column in columns.items()}
         for block in table.blocks:
-            for position in positions:
+            for position in positions.values():
                 block = table.without_empty(block, position)
-            weights = None
-            if places.weight is not None:
-                given = block[str(positions[3])].cast(pl.Float32, strict=False)
+            weights, splits = None, None
+            if "weight" in positions:
+                given = block[str(positions["weight"])].cast(pl.Float32, strict=False)
                 bad = ~(given.is_finite() & (given >= 0)).fill_null(False)
                 block = table.without(block, bad, "the weight is not a finite number of at least 0")
                 weights = given.filter(~bad).to_numpy()
-            subject, relation, object_ = (block[str(position)] for position in positions[:3])
-            reading.collector.add(subject, relation, object_, split=reading.file.split, weights=weights)
+            if "split" in positions:
+                called = block[str(positions["split"])].str.to_lowercase()
+                numbers = called.replace_strict(SPLIT_NUMBERS, default=None, return_dtype=pl.Int8)
+                block = table.without(block, numbers.is_null(), "the split is none of train, valid (or dev) and test")
+                weights = None if weights is None else weights[numbers.is_not_null().to_numpy()]
+                splits = numbers.drop_nulls().to_numpy()
+            subject, relation, object_ = (block[str(positions[role])] for role in TRIPLE)
+            reading.collector.add(subject, relation, object_, split=reading.file.split, splits=splits, weights=weights)
+
+
+def _has_header(table: TableFile, told: TripleColumns) -> bool:
+    header = told.has_header()
+    if header is not None:
+        return header
+    if told.triple is None and names_a_triple(table.first_row):
+        table.width = len(table.first_row)
+    if len(table.first_row) != table.width or table.width < 3:
+        return False
+    triple = None if told.triple is None else [table.position(column) for column in told.triple]
+    return is_header(table.first_row, table.first_block()[1:], triple, table.path)
+
+
+def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
+    """The column of each role."""
+    weight: dict[str, Column] = {} if told.weight is None else {"weight": told.weight}
+    if told.triple is not None:
+        return {**dict(zip(TRIPLE, told.triple, strict=True)), **weight}
+    named = named_columns(table.names or []) if told.header is not False else {}
+    if set(TRIPLE) <= named.keys():
+        unclear = [f"{role} ({', '.join(map(str, named[role]))})" for role in TRIPLE if len(named[role]) > 1]
+        if not unclear:
+            return {**{role: places[0] for role, places in named.items() if len(places) == 1}, **weight}
+    elif told != TripleColumns() or table.width == 3:
+        return {**dict(zip(TRIPLE, range(3), strict=True)), **weight}
+    else:
+        unclear = []
+    which = f", and several may be the {' and the '.join(unclear)}" if unclear else ""
+    raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. columns=(0, 1, 2)")
 
 
 class TsvReader(_TableReader):

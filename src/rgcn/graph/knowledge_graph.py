@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import os
 
     from rgcn.graph.statistics import GraphStatistics
+    from rgcn.graph.titles import NameLookup
 
 
 ARRAYS = {
@@ -195,6 +196,13 @@ class KnowledgeGraph:
         return digest.hexdigest()
 
     # -- asking ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def names(self) -> NameLookup:
+        """Nodes, relations and classes by what people call them."""
+        from rgcn.graph.titles import NameLookup, Titles
+
+        return NameLookup(Titles(self))
 
     def kind(self, node: str | int) -> NodeKind:
         """Whether a node is an IRI, a literal or a blank node."""

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.name_search import NameSearch, folded
+from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import shortened
 
@@ -137,6 +139,7 @@ class Called:
     names       tell them apart
     title       what people read
     best_first  the order in which those that match equally well are found
+    prefixes    namespaces of short names, which come before well-known ones
     """
 
     def __init__(
@@ -145,31 +148,39 @@ class Called:
         title: Callable[[int], str],
         best_first: Callable[[], Iterable[int]] | None = None,
         is_literal: Callable[[int], bool] = lambda number: False,
+        prefixes: Mapping[str, list[str]] | None = None,
     ) -> None:
         self._names, self._title, self._is_literal = names, title, is_literal
+        self._prefixes = prefixes or {}
         self._best_first = best_first or (lambda: range(len(names)))
 
     @cached_property
     def by_key(self) -> dict[str, list[int]]:
-        """Ids by title, by name and by its last part."""
+        """Ids by title, by name and by its last part; by what follows a prefix where nothing else is called so."""
         found: defaultdict[str, list[int]] = defaultdict(list)
+        after_prefix: defaultdict[str, list[int]] = defaultdict(list)
         for number, name in enumerate(self._names):
             for key in set(map(folded, {self._title(number), local_name(name), name})):
                 found[key].append(number)
-        return dict(found)
+            if ":" in name and "://" not in name and not name.startswith(('"', "_:")):
+                after_prefix[folded(name.partition(":")[2])].append(number)
+        return {**after_prefix, **found}
 
     @cached_property
     def search(self) -> NameSearch:
         return NameSearch.of(self._names, self._title, self._best_first())
 
     def candidates(self, text: str) -> list[int]:
-        """All that a text may stand for; an exact name comes before everything else."""
+        """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with."""
         bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
         for exact in (text, bare):
             number = self._names.get(exact)
             if number is not None:
                 return [number]
-        found = self.by_key.get(folded(bare), []) if text.strip() else []
+        iris = list(expanded(bare, self._prefixes))
+        found = [number for iri in iris if (number := self._names.get(iri)) is not None]
+        found = found or [number for iri in iris for number in self.by_key.get(folded(iri), [])]
+        found = found or (self.by_key.get(folded(bare), []) if text.strip() else [])
         if len(found) > 1:
             # A thing and the literal that names it have the same title: the thing is meant.
             found = [number for number in found if not self._is_literal(number)] or found
@@ -177,7 +188,13 @@ class Called:
             return same if len(same) == 1 else found
         return found
 
-    def meant(self, text: str) -> int:
+    def ids(self, texts: Iterable[str | int]) -> NDArray[np.int64]:
+        return self._names.ids(texts if isinstance(texts, str) else map(self.meant, texts))
+
+    def meant(self, text: str | int) -> int:
+        """The one that a text stands for; an id stands for itself."""
+        if not isinstance(text, str):
+            return self._names.id(text)
         found = self.candidates(text)
         if len(found) == 1:
             return found[0]
@@ -199,7 +216,9 @@ class Called:
 
 
 class NameLookup:
-    """From what people type to ids: by name, in angle brackets, by title, by the last part of an IRI, in any case.
+    """From what people type to ids: by name, in angle brackets, as prefix:name, by title or the last part of an IRI.
+
+    Case decides only where it must. Prefixes are those that the graph's files declare, and well-known ones.
 
     What is not there is answered with what is spelled alike (`UnknownNameError.suggestions`), what several are called
     with all of them (`AmbiguousNameError.names`). Everything is made when it is first needed, and once: an exact name
@@ -219,13 +238,14 @@ class NameLookup:
 
     def __init__(self, titles: Titles) -> None:
         self._titles, graph = titles, titles.graph
-        self._nodes = Called(graph.nodes, titles.of, self._best_first, lambda n: graph.kind(n) is NodeKind.LITERAL)
-        self._relations = Called(graph.relations, titles.relation)
-        self.node, self.relation = self._nodes.meant, self._relations.meant
+        literal, prefixes = lambda n: graph.kind(n) is NodeKind.LITERAL, graph.metadata.get("prefixes")
+        self._nodes = Called(graph.nodes, titles.of, self._best_first, literal, prefixes)
+        self._relations = Called(graph.relations, titles.relation, prefixes=prefixes)
+        self.node, self.relation, self.node_ids = self._nodes.meant, self._relations.meant, self._nodes.ids
 
     @cached_property
     def _classes(self) -> Called:
-        return Called(self._titles.classes, self._titles.class_)
+        return Called(self._titles.classes, self._titles.class_, prefixes=self._titles.graph.metadata.get("prefixes"))
 
     def class_(self, text: str) -> int:
         return self._classes.meant(text)

@@ -209,6 +209,7 @@ class PathScorer(Scorer):
     """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach."""
 
     questions_at_once: int
+    hides = True
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
@@ -259,7 +260,9 @@ class PathScorer(Scorer):
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
         found = [torch.empty(0, device=self.device)]
-        for subject, relation, object_ in (part.unbind(1) for part in triples.to(self.device).split(self.at_once)):
+        for subject, relation, object_ in (
+            part.unbind(1) for part in torch.split(triples.to(self.device), self.at_once)
+        ):
             scores = self._hiding(Questions(subject, relation), object_)
             found.append(scores.gather(1, object_[:, None]).squeeze(1))
         return torch.cat(found)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rgcn.data.headers import named_columns
 from rgcn.errors import ConfigError, DataError, ParseError, UnknownNameError
 from rgcn.scoring import Questions
 from rgcn.words import count
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 STANDARD_INPUT = Path("-")
 # First cells of a table that name a column rather than a node.
 HEADERS = ("node", "nodes", "name", "id", "iri", "uri", "entity", "subject", "object", "head", "tail", "relation")
-SIDES = {"subject": True, "head": True, "object": False, "tail": False}  # whether objects are asked for
 SHOWN = 5
 
 
@@ -54,11 +54,16 @@ def read_table(path: Path) -> NameTable:
         header, rows = _parquet_rows(path)
     else:
         rows = list(_rows(_text(path, source), source, suffix == ".csv"))
-        if suffix in (".csv", ".tsv") and rows and rows[0].cells[0].casefold() in HEADERS:
+        if suffix in (".csv", ".tsv") and rows and _names_columns(rows[0].cells):
             header, rows = tuple(cell.casefold() for cell in rows[0].cells), rows[1:]
     if not rows:
         raise DataError(f"{source}: there are no names in it")
     return NameTable(source, header, rows)
+
+
+def _names_columns(cells: tuple[str, ...]) -> bool:
+    roles = named_columns([cell for cell in cells if len(cell) > 1])  # a letter is a node's name rather
+    return cells[0].casefold() in HEADERS or ("relation" in roles and len(roles) > 1)
 
 
 def _text(path: Path, source: str) -> str:
@@ -190,11 +195,11 @@ def _columns(table: NameTable) -> tuple[int, int, bool]:
     """(column of the given node, column of the relation, whether objects are asked for)."""
     if table.header is None:
         return 0, 1, True
-    sides = [name for name in table.header if name in SIDES]
-    if "relation" not in table.header or not sides:
+    roles = named_columns(table.header)
+    side = next((role for role in ("subject", "object") if role in roles), None)  # a whole triple asks for its object
+    if "relation" not in roles or side is None:
         raise DataError(
             f"{table.source}: the columns are {', '.join(table.header)}; a question needs subject and relation, or "
             "relation and object"
         )
-    # A whole triple asks for its object.
-    return table.header.index(sides[0]), table.header.index("relation"), SIDES[sides[0]]
+    return roles[side][0], roles["relation"][0], side == "subject"

@@ -20,6 +20,7 @@ from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
 
+YAML = (".yaml", ".yml")
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and knobs that no figure of a run depends on
@@ -37,6 +38,8 @@ def shipped_configurations() -> dict[str, Path]:
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
+    A graph, that is a file or folder of triples or a data set's name, stands for link prediction on it: as the task has
+    it by default, and with the training that suits `model.name` where that is given.
     Everything that is wrong is said at once, each with the line or the argument it comes from. A class that is named by
     "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
 
@@ -55,6 +58,8 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
             raise ConfigError(listed(name, layers.problems))
         layers.values["task"] = task
     assert task is not None
+    if layers.of_graph:
+        layers.suit(task_of(task).run_config.sections()["training"])
     config: RunConfig = validated(task_of(task).run_config, layers.values, name, layers.origins, layers.problems)
     if problems := list(_found_missing(config, layers)):
         raise ConfigError(listed(name, problems))
@@ -195,6 +200,7 @@ class _Layers:
     origins: dict[tuple[str | int, ...], Origin]
     problems: list[Problem] = field(default_factory=list)
     of_run: str | None = None  # what the file is called in messages, where it is a run's
+    of_graph: bool = False  # there is no file, only a graph
 
     def change(self, change: str) -> None:
         key, separator, text = change.partition("=")
@@ -232,8 +238,17 @@ class _Layers:
             del self.origins[known]
         self.origins[path] = origin
 
+    def suit(self, training: type[Section]) -> None:
+        """Train as suits the model that was named, where nothing else was said."""
+        model, given = self.values.get("model"), self.values.setdefault("training", {})
+        if isinstance(model, dict) and model.get("name") in training.shorthands and isinstance(given, dict):
+            given.setdefault("name", model["name"])
+
 
 def _read(name: str) -> _Layers:
+    if data := _graph(name):
+        links = next(task for task in TASKS.names() if "links" in task_of(task).answers)
+        return _Layers({"task": links, "data": data}, {("data",): Origin(name)}, of_graph=True)
     file, shown = _find(name)
     try:
         with file.open("rb") as content:
@@ -247,7 +262,7 @@ def _read(name: str) -> _Layers:
     if not isinstance(read.values, dict):
         raise ConfigError(
             f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
-            "sections, such as data, model and training"
+            "sections, such as data, model and training; a file of triples is told by its ending, such as .nt or .csv"
         )
     problems = [
         Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
@@ -297,12 +312,30 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
     return next(iter(close), None), Problem("task", words, origin)
 
 
+def _graph(name: str) -> dict[str, str] | None:
+    """The section `data` of a graph that is given in place of a configuration."""
+    from rgcn.data.catalog import CATALOG
+    from rgcn.data.files import existing, format_of
+
+    path = Path(name)
+    if not name.strip() or path.suffix in YAML or name in shipped_configurations() or (path / "config.yaml").is_file():
+        return None
+    named, here = name.lower() in CATALOG, path.is_dir() or (not path.is_dir() and format_of(path) is not None)
+    if here and named:
+        raise ConfigError(
+            f"{name} is a data set and also lies here: write ./{name}, or `dataset: {name}` in a YAML file"
+        )
+    if here:
+        return {"path": str(existing(path))}
+    return {"dataset": name.lower()} if named else None
+
+
 def _find(name: str) -> tuple[Path, str]:
     """The file of a configuration, and what to call it in messages."""
     if not name.strip():
         raise ConfigError("a configuration needs a name: a shipped one (`rgcn configs`), a YAML file or a run's folder")
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    if path.suffix in YAML or path.is_file():
         if not path.is_file():
             raise ConfigError(f"{name}: there is no such file")
         return path, name
@@ -314,7 +347,10 @@ def _find(name: str) -> tuple[Path, str]:
             raise ConfigError(f"{name}: this folder is no run, as it has no config.yaml")
         return path / "config.yaml", str(path / "config.yaml")
     unknown = UnknownNameError("configuration", name, shipped, _like(name, shipped))
-    unknown.args = (f"{unknown} `rgcn configs` lists all; a YAML file or the folder of a run will do too",)
+    unknown.args = (
+        f"{unknown} `rgcn configs` lists all; a YAML file, the folder of a run or a graph will do: a file or folder "
+        "of triples, or a data set's name (`rgcn data list`)",
+    )
     raise unknown
 
 

@@ -87,12 +87,12 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
-        ids = torch.from_numpy(self.graph_.nodes.ids(nodes))
+        ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
         scorer, among = self.scorer(), torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
         candidates = among[order].to(scorer.device)
         label = torch.full((self.graph_.num_nodes,), -1)
-        if self.hides_asked_:
+        if scorer.hides:
             labelled, classes = self._labels.of("train")
             label[torch.from_numpy(labelled.copy())] = among[torch.from_numpy(classes.copy())]
         by_label = torch.argsort(label[ids], stable=True)  # those without any first
@@ -126,7 +126,8 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         assert isinstance(network, LinkNetwork)
         score = network.score_heard if own else network.score_unheard
-        return torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        found = torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        return found if self.level_ is None else self.level_.of(found)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:

@@ -120,6 +120,12 @@ class LinkEstimator(Estimator):
     def hides_asked_(self) -> bool:
         return self.network_.hides_asked
 
+    @property
+    def hiding_(self) -> str | None:
+        if not self.scorer().hides:
+            return None
+        return "" if self.learned_elsewhere else " The model learned from these: of others it may know less."
+
     def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
         every = self.training.evaluate_every
         return {
@@ -344,8 +350,8 @@ class LinkPredictor(LinkEstimator):
         """The same trained model, its weights shared, over another graph: its training triples are what is heard.
 
         Relations are told by their names, and all must be known to a model that has weights for them; nodes may be any.
-        Probabilities are calibrated on the
-        other graph's validation triples. DataError for a model that holds something of its nodes.
+        Probabilities are calibrated on the other graph's validation triples, or on its own ones, hidden in turn.
+        DataError for a model that holds something of its nodes.
         """
         why_not = self.cannot_move()
         if why_not is not None:
@@ -354,6 +360,7 @@ class LinkPredictor(LinkEstimator):
         other = self.from_settings(self.get_params()).restore_saved(graph)
         other.network_.load_state_dict(self.network_.state_dict(), assign=True)
         other.network_.eval()
+        other.learned_elsewhere = True
         return other
 
     # -- asking ------------------------------------------------------------------------------------------
@@ -376,8 +383,8 @@ class LinkPredictor(LinkEstimator):
         if (subject is None) == (object is None):
             raise ConfigError("give either a subject or an object; the other is what is asked for")
         graph, for_objects = self.graph_, object is None
-        given = graph.nodes.id(subject if object is None else object)  # type: ignore[arg-type]
-        number = graph.relations.id(relation)
+        given = graph.names.node(subject if object is None else object)  # type: ignore[arg-type]
+        number = graph.names.relation(relation)
         asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
         found = answer_links(self, asked, k, known, by_example=by_example)
         there = found.node[0] >= 0
@@ -388,8 +395,8 @@ class LinkPredictor(LinkEstimator):
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
         """Scores of given triples, by name or id."""
-        graph = self.graph_
-        rows = [(graph.nodes.id(s), graph.relations.id(r), graph.nodes.id(o)) for s, r, o in triples]
+        names = self.graph_.names
+        rows = [(names.node(s), names.relation(r), names.node(o)) for s, r, o in triples]
         if not rows:
             raise DataError("no triples were given")
         return self._scored(torch.tensor(rows, dtype=torch.int64))

@@ -56,7 +56,7 @@ class ClassEstimator(Estimator):
         """The class of each node; nodes by name or id, None for every node that is no literal."""
         if nodes is None:
             nodes = np.flatnonzero(~self.graph_.is_literal).tolist()
-        ids = self.graph_.nodes.ids(nodes)
+        ids = self.graph_.names.node_ids(nodes)
         logits, names, calibration = self.logits(ids.tolist()), self.classes_, self.calibration_
         shares = calibration.class_probabilities(logits).tolist() if calibration.fitted else [None] * len(ids)
         found = zip(ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True)
@@ -211,7 +211,7 @@ class NodeClassifier(ClassEstimator):
         return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
-        states = self._states(self.graph_.nodes.ids(nodes), -1)
+        states = self._states(self.graph_.names.node_ids(nodes), -1)
         with torch.no_grad():
             return self.network_.head(states).cpu()  # type: ignore[no-any-return]
 
@@ -225,7 +225,7 @@ class NodeClassifier(ClassEstimator):
     def embeddings(self, nodes: Nodes | None = None, layer: int = -2) -> NDArray[np.float32]:
         """States [nodes, width] after a layer: -2 the last hidden one (of a deep enough network), -1 the last."""
         self.vector_layer(layer)
-        ids = np.arange(self.graph_.num_nodes) if nodes is None else self.graph_.nodes.ids(nodes)
+        ids = np.arange(self.graph_.num_nodes) if nodes is None else self.graph_.names.node_ids(nodes)
         return np.asarray(self._states(ids, layer).cpu().numpy())
 
     def _states(self, ids: NDArray[np.int64], layer: int) -> Tensor:

@@ -1,0 +1,6 @@
+"""`python -m rgcn` is `rgcn`."""
+
+from rgcn.cli import main
+
+if __name__ == "__main__":
+    main()
