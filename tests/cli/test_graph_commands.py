@@ -19,7 +19,7 @@ def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stranger")
     rows = [f"p{i},works_for,c{i % 3}\np{i},lives_in,t{i % 3}\n" for i in range(12)]
     (folder / "mine.csv").write_text("".join(rows))
-    (folder / "people.csv").write_text("person,kind\np0,x\np1,y\np2,x\n")
+    (folder / "people.csv").write_text("node,label\np0,x\np1,y\np2,x\n")
     lines = [f"<{EX}p{i}> <{EX}worksFor> <{EX}c{i % 3}> .\n<{EX}p{i}> <{EX}near> <{EX}p{i + 1}> .\n" for i in range(9)]
     (folder / "mine.nt").write_text("".join(lines))
     (folder / "mine").mkdir()
@@ -84,7 +84,7 @@ def test_how_good_it_is(here):
     assert (found["graph"], found["split"], found["metrics"]["count"]) == ("mine", "test", 2)
     assert "hits@10_of_50" in found["metrics"]
     labels = ("--labels", "train=people.csv", "--labels", "test=more.csv")
-    (here / "more.csv").write_text("person,kind\np3,x\np4,y\n")
+    (here / "more.csv").write_text("node,label\np3,x\np4,y\n")
     done = rgcn("evaluate", "mine.csv", *labels, cwd=here)
     assert "of 2 nodes" in done.stdout, done.stderr
     done = rgcn("evaluate", "mine.csv", "--data", "labels={train: people.csv, test: more.csv}", cwd=here)

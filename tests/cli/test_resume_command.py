@@ -130,7 +130,7 @@ def test_several_seeds_are_summed_up_and_go_on(tmp_path):
     ("arguments", "words"),
     [
         (["resume", "nowhere"], "no such folder"),
-        (["evaluate", "nowhere"], "no such folder"),
+        (["evaluate", "nowhere"], "no such file or folder"),
         (["runs", "nowhere"], "no such folder"),
     ],
 )

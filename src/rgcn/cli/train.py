@@ -30,7 +30,6 @@ from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import run_record
-from rgcn.runs.assembly import check_split
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
@@ -119,6 +118,7 @@ def evaluate(asked: EvaluateCommand) -> None:
 def _evaluate_graph(asked: EvaluateCommand) -> None:
     """The model that comes with rgcn, or one that was saved outside a run."""
     from rgcn.predict import open_model  # brings PyTorch, which a command that only refuses has no need of
+    from rgcn.runs.assembly import check_split
 
     if asked.on is not None:
         raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")

@@ -22,7 +22,7 @@ def draw_graph(seed: int, kind: str | None = None) -> KnowledgeGraph:
     """A graph of one of the KINDS, or of a kind drawn too; ids and names say nothing about what was drawn.
 
     >>> draw_graph(1, "kin")
-    KnowledgeGraph('drawn kin 1', 136 nodes, 31 relations, 10,988 triples)
+    KnowledgeGraph('drawn kin 1', 136 nodes, 28 relations, 10,975 triples)
     """
     rng = np.random.default_rng(seed)
     drawn = list(KINDS)[int(rng.choice(len(KINDS), p=[0.58, 0.16, 0.13, 0.13]))]  # drawn even if given: one stream
@@ -187,15 +187,15 @@ def _world(rng: Generator) -> Ids:
 
 def _kin(rng: Generator) -> Ids:
     """Nearly every pair has one relation, told by section, generation, sex and age of both."""
-    num_nodes, sections, generations = int(rng.integers(35, 170)), int(rng.choice([2, 4, 4, 8])), rng.integers(2, 7)
+    num_nodes, sections, generations = int(rng.integers(35, 170)), int(rng.choice([2, 4, 4, 8])), rng.integers(2, 6)
     section, generation, sex = (rng.integers(most, size=num_nodes) for most in (sections, generations, 2))
     s, o = np.divmod(np.arange(num_nodes * num_nodes), num_nodes)
     code = (section[s] ^ section[o]) if rng.random() < 0.5 else (section[o] - section[s]) % sections
     code = code * 2 * generations + generation[o] - generation[s] + generations
-    for other, share in ((sex[o], 0.8), (sex[s], 0.5), (s < o, 0.3), (section[s], 0.3), (generation[s], 0.2)):
+    for other, share in ((sex[o], 0.7), (sex[s], 0.4), (s < o, 0.2), (section[s], 0.15), (generation[s], 0.1)):
         code = code * 8 + other if rng.random() < share else code
     code = np.unique(code, return_inverse=True)[1]
-    table = (spread(rng, 10, 60) * rng.random(len(code)) * rng.random(len(code))).astype(np.int64)
+    table = (spread(rng, 10, 80) * rng.random(len(code)) * rng.random(len(code))).astype(np.int64)
     wrong = rng.random(len(code)) < rng.choice([0.0, 0.0, 0.03, 0.1])
     relation = table[np.where(wrong, rng.permutation(code), code)]
     kept = (s != o) & (rng.random(len(s)) < rng.choice([1.0, 1.0, 0.95, 0.6]))
