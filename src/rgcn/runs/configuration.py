@@ -347,10 +347,8 @@ def _find(name: str) -> tuple[Path, str]:
             raise ConfigError(f"{name}: this folder is no run, as it has no config.yaml")
         return path / "config.yaml", str(path / "config.yaml")
     unknown = UnknownNameError("configuration", name, shipped, _like(name, shipped))
-    unknown.args = (
-        f"{unknown} `rgcn configs` lists all; a YAML file, the folder of a run or a graph will do too: a file or folder of "
-        "triples, or a data set's name (`rgcn data list`)",
-    )
+    graphs = "a file or folder of triples, a data set's name"
+    unknown.args = (f"{unknown} `rgcn configs` lists all; a YAML file, a run's folder or a graph will do too: {graphs}",)
     raise unknown
 
 
