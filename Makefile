@@ -18,9 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m rgcn.kernels.ahead
 	@touch $@
 
-demo: $(STAMP)  ## Train on the embedded graph and show predictions
-	$(BIN)/rgcn train rgcn/nc-world
-	$(BIN)/rgcn train rgcn/lp-world
+demo: $(STAMP)  ## Ask the embedded graph without training, then train, side by side
+	$(BIN)/python tools/demo.py
 
 test: lint types  ## Lint, check types, run every test
 	@$(BIN)/python tools/install_browser.py

@@ -4,9 +4,9 @@
     python benchmarks/any_graph.py runs/universal --split valid          # those of a pretraining
     python benchmarks/any_graph.py --split test --out results/any-graph.json
 
-Links: filtered ranks of all triples of the split among all nodes, both directions, ties at the middle. Classes: training
-labels are heard as edges; `--split valid` asks for the training labels themselves, each hidden while its node is asked
-about, so that choices need no test label.
+Links: filtered ranks of all triples of the split among all nodes, both directions, ties at the middle. Classes:
+training labels are heard as edges; `--split valid` asks for the training labels themselves, each hidden while its node
+is asked about, so that choices need no test label.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def main() -> None:
         model = shipped_classifier(kg)
         if trained is not None:
             model.network_.load_state_dict(trained.network_.state_dict())
+            model.leveled()
         nodes, classes = kg.labels.of("test" if given.split == "test" else "train")
         right = model.logits(nodes).argmax(1) == torch.from_numpy(np.array(classes))
         rows.append({"dataset": name, "task": "classes", "accuracy": float(right.float().mean()), "count": len(nodes)})

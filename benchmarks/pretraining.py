@@ -3,8 +3,8 @@
     python benchmarks/link_comparison.py fb15k-237 wn18rr codex-s world --save-graphs graphs
     python benchmarks/pretraining.py universal/pretraining --graphs graphs --minutes 8 --out $OUT/universal
 
-The same as `rgcn pretrain`, but that the number of steps follows from the minutes there are: some steps on each graph are
-timed for it. What was chosen stands in the run's configuration, so that the command there would make the same.
+The same as `rgcn pretrain`, but that the number of steps follows from the minutes there are: some steps on each graph
+are timed for it. What was chosen stands in the run's configuration, so that the command there would make the same.
 """
 
 from __future__ import annotations

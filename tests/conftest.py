@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import signal
 from pathlib import Path
 
-import rgcn  # isort: skip  # noqa: F401  before PyTorch, so that its threads leave the cores to other tests
+import rgcn  # isort: skip  # before PyTorch, so that its threads leave the cores to other tests
 
 import pytest
 import torch
@@ -19,6 +20,10 @@ if not torch.cuda.is_available():
 # A shell ignores Ctrl-C for what it runs in the background, and so would everything the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Many tests start Python: where it may not keep what it has compiled (PYTHONDONTWRITEBYTECODE), each would begin with
+# compiling all of the package, for a second.
+compileall.compile_dir(Path(rgcn.__file__).parent, quiet=2)
 
 settings.register_profile(
     "rgcn", deadline=None, max_examples=25, database=None, print_blob=True, suppress_health_check=list(HealthCheck)

@@ -8,10 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from result_files import ROOT, place
+from result_files import ROOT, place, result
 from rgcn.words import memory
 
-MODELS = {"popularity": "popularity", "distmult": "DistMult", "rgcn": "RGCN", "c-rgcn": "c-RGCN", "path": "path"}
+MODELS = {
+    "popularity": "popularity",
+    "distmult": "DistMult",
+    "rgcn": "RGCN",
+    "c-rgcn": "c-RGCN",
+    "path": "path",
+    "universal": "universal, fine-tuned",
+}
 TITLES = {
     "fb15k-237": "FB15k-237",
     "wn18rr": "WN18RR",
@@ -28,6 +35,32 @@ def comparison_tables() -> dict[str, str]:
     """{name of a table: its lines}; a data set or a model without figures has none."""
     seeds = seeds_together()
     return {"comparison": known_nodes(seeds), "comparison-unseen": new_nodes(seeds)}
+
+
+def any_graph_table() -> str:
+    """What the shipped model gave without training (benchmarks/any_graph.py), beside models that were trained."""
+    content = json.loads((ROOT / "results" / "any-graph.json").read_text(encoding="utf-8"))
+    trained: dict[tuple[str, str], float] = {}
+    for runs in seeds_together():
+        name = runs[0]["dataset"]
+        trained[name, runs[0]["model"]] = statistics.fmean(run["metrics"]["test"]["mrr"] for run in runs)
+        unseen = [run["unseen"] for run in runs if (run.get("unseen") or {}).get("mrr") is not None]
+        if unseen:
+            trained[unseen[0]["dataset"], runs[0]["model"]] = statistics.fmean(each["mrr"] for each in unseen)
+    lines = [row(["", "without training", "RGCN, trained", "path, trained"]), "|---|---:|---:|---:|"]
+    for each in content["rows"]:
+        name = TITLES.get(each["dataset"], each["dataset"])
+        if each["task"] == "links":
+            others = [trained.get((each["dataset"], model)) for model in ("rgcn", "path")]
+            cells = [f"{name}, missing links, MRR", f"**{each['mrr']:.3f}**"]
+            cells += ["" if other is None else f"{other:.3f}" for other in others]
+        else:
+            data = result(f"rgcn/nc-{each['dataset']}")
+            runs = [] if data is None else [run["metrics"]["test"]["accuracy"] for run in data["runs"]]
+            cells = [f"{name}, classes, %", f"**{100 * each['accuracy']:.1f}**"]
+            cells += [f"{100 * statistics.fmean(runs):.1f}" if runs else "", ""]
+        lines.append(row(cells))
+    return "\n".join(lines) + "\n"
 
 
 def seeds_together() -> list[list[Run]]:

@@ -13,6 +13,7 @@ import ast
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ ROOMS = ORDER.split()
 MAY_RECUR = {"__init__", "__main__", "base", "metrics"}
 
 
+@cache
 def parsed(source: Path) -> dict[str, ast.Module]:
     """Every file as "room/file" without its ending, and its syntax tree."""
     paths = sorted(source.rglob("*.py"))

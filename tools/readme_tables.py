@@ -13,7 +13,7 @@ import statistics
 import sys
 from typing import Any
 
-from comparison_tables import comparison_tables
+from comparison_tables import any_graph_table, comparison_tables
 from result_files import ROOT, place, result, result_file
 from rgcn.paper.published import ACCURACY, RANKING
 from rgcn.paper.rendering import published_text
@@ -40,7 +40,12 @@ LINK = {
 
 
 def main() -> None:
-    readme = {"node": node_table(), "link": link_table(), "step": step_table("bench-cpu", with_floor=False)}
+    readme = {
+        "any-graph": any_graph_table(),
+        "node": node_table(),
+        "link": link_table(),
+        "step": step_table("bench-cpu", with_floor=False),
+    }
     performance = {
         "bench-cpu": step_table("bench-cpu"),
         "bench-h200": step_table("bench-h200"),
@@ -52,6 +57,7 @@ def main() -> None:
         "docs/performance.md": performance,
         "docs/results.md": {"spread": spread_table()},
         "docs/paths.md": comparison_tables(),
+        "docs/any-graph.md": {"any-graph": any_graph_table()},
     }
     for path, tables in ((ROOT / name, tables) for name, tables in pages.items()):
         before = after = path.read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ class Adam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.tables = tuple(tables)
         self.factored: dict[nn.Parameter, list[FactoredGradient]] = {table.trained: [] for table in tables}
+
+    # PyTorch's own, without the wrapper that loads its compiler to keep it away from this.
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
 
     @contextmanager
     def factoring(self) -> Iterator[None]:

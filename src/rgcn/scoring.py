@@ -58,11 +58,14 @@ class Scorer(ABC):
     device             where questions are taken and scores are given
     questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
                        and take as many times as long. None where scores are a product: as many as memory holds
+    hides              whether `scores_hiding` hides. Else its scores of known triples say little: they were learned, or
+                       are heard
     """
 
     num_nodes: int
     device: torch.device
     questions_at_once: int | None = None
+    hides: bool = False
 
     @abstractmethod
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -70,6 +73,14 @@ class Scorer(ABC):
 
         out  memory [q, n] that may be used for the result, where a scorer can
         """
+
+    def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """[q, n]: `scores`, each question as if the triple it makes with its one of answers int64 [q] were not known.
+
+        Here nothing is hidden: who compares what was computed once does not walk along the triple asked about. The
+        scorer of a network that `hides_asked` should hide it, and its inverse, and say so (`hides`).
+        """
+        return self.scores(questions, candidates)
 
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: the scores of triples int64 [t, 3].

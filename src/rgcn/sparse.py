@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import count
@@ -18,6 +19,7 @@ ROLES = ("target", "relation", "source")
 
 
 Thing = TypeVar("Thing")
+Function = TypeVar("Function", bound=Callable[..., Any])
 _named: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _numbers, _process = count(), uuid.uuid4().hex[:12]
 
@@ -52,6 +54,12 @@ def named(kind: type[Thing], word: str) -> Thing:
             "until the backward pass is done, and compile in the process that runs"
         )
     return found
+
+
+def constant_when_compiled(function: Function) -> Function:
+    """`torch.compiler.assume_constant_result`, which loads the compiler, as long to wait for as PyTorch itself."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 class RowPieces(NamedTuple):
@@ -145,7 +153,7 @@ class SparsePattern(Named):
         """The rows cut for a GPU."""
         return RowPieces.of(self.pointer)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    @constant_when_compiled
     def make_ready(self) -> None:
         """Make what a GPU's kernels keep with the pattern, while a graph is traced: what would first be made while it
         is recorded as a CUDA graph (`mode="reduce-overhead"`) would lie in the recording's memory, and be written over.
@@ -234,7 +242,7 @@ class TripleIndex(Named):
             views[role] = SparsePattern.from_sorted_rows(row, column, shape, order), beside
         return views[role]
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    @constant_when_compiled
     def make_ready(self) -> None:
         """As `SparsePattern.make_ready`."""
         if self.target.is_cuda:
@@ -291,7 +299,7 @@ class Pairs(Named):
         order = torch.argsort(self.relation, stable=True)
         return SparsePattern.from_sorted_rows(self.relation[order], order, (self.num_relations, len(self)))
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    @constant_when_compiled
     def make_ready(self) -> None:
         """As `SparsePattern.make_ready`."""
         if self.relation.is_cuda:

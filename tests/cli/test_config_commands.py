@@ -5,13 +5,9 @@ import subprocess
 import sys
 
 import yaml
+from in_process import rgcn
 
 from rgcn.runs.configuration import load_configuration
-
-
-def rgcn(*arguments, cwd=None):
-    command = [sys.executable, "-c", "from rgcn.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
 def test_show_gives_yaml_that_loads_again(tmp_path):

@@ -152,7 +152,7 @@ def test_questions_that_are_none(runs, tmp_path):
     refused(rgcn("predict", runs / "lp", "--subject", "Peru", "--node", "Peru"), "not both")
     refused(rgcn("predict", runs / "lp", "--nodes", "x.txt"), "predicts links")
     refused(rgcn("predict", runs / "nc", "--subject", "Peru"), "classifies nodes")
-    refused(rgcn("predict", tmp_path / "none"), "there is no such folder")
+    refused(rgcn("predict", tmp_path / "none"), "there is no such file or folder", "rgcn runs")
 
 
 def test_how_far_probabilities_can_be_trusted(runs):

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 import yaml
+from in_process import rgcn
 
 
-def rgcn(*arguments, cwd=None):
+def a_process(*arguments):
+    """`rgcn ARGUMENTS` in a process of its own: all of its output is seen, whoever writes it."""
     command = [sys.executable, "-c", "from rgcn.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ def graph_files(tmp_path):
 
 def test_json_is_one_object_on_standard_output_and_nothing_else(graph_files):
     out = graph_files / "run"
-    done = rgcn("train", graph_files / "mine.yaml", "--seed", 3, "--set", "training.epochs=4", "--out", out, "--json")
+    changes = ("--seed", 3, "--set", "training.epochs=4")
+    done = a_process("train", graph_files / "mine.yaml", *changes, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
@@ -44,7 +47,7 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(graph_files):
 
 
 def test_the_embedded_graph_gives_readable_predictions():
-    done = rgcn("train", "rgcn/nc-world", "--set", "training.epochs=5", "--quiet")
+    done = a_process("train", "rgcn/nc-world", "--set", "training.epochs=5", "--quiet")
     assert done.returncode == 0, done.stderr
     assert "Algeria" in done.stdout
     assert "accuracy" in done.stdout
@@ -83,7 +86,7 @@ def test_configurations_are_listed():
 @pytest.mark.parametrize(("number", "more"), [(1, ()), (3, ("--runs", 2, "--jobs", 2))])
 def test_threads_are_as_many_as_asked_for_in_the_command_and_in_its_processes(number, more, graph_files):
     out = graph_files / "run"
-    done = rgcn("train", graph_files / "mine.yaml", "--out", out, "--threads", number, *more)
+    done = a_process("train", graph_files / "mine.yaml", "--out", out, "--threads", number, *more)
     assert done.returncode == 0, done.stderr
     records = [json.loads(path.read_text()) for path in out.rglob("environment.json")]
     used = [session["hardware"]["threads"] for record in records for session in record]

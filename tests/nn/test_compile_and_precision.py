@@ -16,7 +16,7 @@ from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.kernels import operations, primitives
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
-from rgcn.sparse import Pairs, SparsePattern, named
+from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, named
 
 DECOMPOSITIONS = {
     "full": (Full(), 6, 4),
@@ -69,6 +69,10 @@ def input_of(layer, adjacency, dtype=torch.float32):
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(adjacency.num_sources, layer.in_features, generator=generator, dtype=torch.float64)
     return x.to(adjacency.device, dtype).requires_grad_()
+
+
+def test_constants_are_marked_as_pytorch_marks_them():
+    assert vars(constant_when_compiled(lambda: 0)) == vars(torch.compiler.assume_constant_result(lambda: 0)) != {}
 
 
 def out_and_gradients(function, layer, x, adjacency, *more):

@@ -94,8 +94,8 @@ def test_without_validation_labels_there_are_scores_and_no_probabilities(tmp_pat
 
 def test_the_relation_of_labels_is_told_where_it_is_known(opened):
     assert label_relation(opened) is None
-    config = SimpleNamespace(data=SimpleNamespace(labels_from="works_at"))
-    assert label_relation(replace(opened, config=config)) == "works_at"
+    data = SimpleNamespace(labels_from="works_at")
+    assert label_relation(replace(opened, data=data)) == "works_at"
 
 
 def test_a_link_predictor_has_no_classes(tmp_path):

@@ -37,7 +37,7 @@ def test_a_run_is_opened_with_what_it_is(own_run):
     assert (opened.name, opened.task.name) == ("run", "node-classification")
     assert opened.describe(opened.node("N0")) == {"name": "n0", "title": "n0", "description": None, "kind": "iri"}
     assert opened.result is not None
-    assert opened.config is not None
+    assert opened.data is not None
     assert opened.answers("classes")
     assert not opened.answers("links")
 
@@ -47,7 +47,7 @@ def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_pa
     assert isinstance(model, rgcn.NodeClassifier)
     model.save(str(tmp_path / "saved"))
     opened = open_model(tmp_path / "saved")
-    assert (opened.about, opened.result, opened.config) == ({}, None, None)
+    assert (opened.about, opened.result, opened.data) == ({}, None, None)
     assert opened.model.predict(["n0"]) == model.predict(["n0"])
 
 
@@ -106,9 +106,9 @@ def test_untouched_files_are_not_read_again(own_run, monkeypatch):
 
 
 def test_what_is_no_model_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="no such file or folder"):
         open_model(tmp_path / "nothing")
-    with pytest.raises(DataError, match="not a run"):
+    with pytest.raises(DataError, match="is no run"):
         open_model(tmp_path)
     (tmp_path / "model.json").write_text(
         '{"format": "rgcn-model", "version": 2, "task": "oracle", "settings": {}, "graph": ""}'

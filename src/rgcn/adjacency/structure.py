@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, narrow
+from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow
 
 OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
 
@@ -202,7 +202,7 @@ class EdgeStructure(Named):
         complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
         return SelfLoopsApart(smaller, rest, pattern, loops, complete)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    @constant_when_compiled
     def set_self_loops_apart(self) -> None:
         """Called when a graph is traced, for real: the compiler finds what was made in the structure."""
         _ = self.self_loops_apart

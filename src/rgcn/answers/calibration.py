@@ -1,4 +1,7 @@
-"""Scores as probabilities that mean something: fitted on validation data, never on the test split, and kept."""
+"""Scores as probabilities that mean something: fitted on validation data, never on the test split, and kept.
+
+Without any, known triples and labels do, each hidden while it is asked about, where a model can hide them.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ FEWEST = 20
 MOST_TRIPLES = 1000
 SCORE_BINS = 1 << 15
 BLOCK = 32 << 20  # scores held at once, in bytes
+# Known triples that are hidden in turn: each costs a pass over all, so that fewer are drawn of a large graph.
+MOST_HIDDEN, MOST_HEARD = 200, 4_000_000
+LARGEST = 2_000_000  # triples; of more it would take a minute or longer
 
 MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",
@@ -29,6 +35,8 @@ MEANING = {
     "been missing; more are true where the graph lacks truths.",
     "links": "A probability is the share of such unknown answers, to a question that has one, that are in the "
     "validation split; more are true where the graph lacks truths.",
+    "hidden": "A probability is the share of such answers, to a question that has one, that are the graph's own, had "
+    "these been missing; more are true where the graph lacks truths.",
 }
 
 
@@ -41,16 +49,17 @@ class Calibration:
     """
 
     kind: Literal["classes", "links", "completion"]
-    fitted: bool  # on validation data; else there are no probabilities
+    fitted: bool  # on held-out data; else there are no probabilities
     words: str  # how it was fitted, or why it was not
     temperature: float = 1.0
     bias: float = 0.0
     ceiling: float = 1.0
     ruled_out_share: float | None = None  # of unknown answers that examples rule out, those in the validation split
-    examples: int = 0  # validation nodes, or triples, it was fitted on
-    before: Fit | None = None  # how well probabilities agreed with the validation data, as trained
+    examples: int = 0  # nodes, or triples, it was fitted on
+    before: Fit | None = None  # how well probabilities agreed with these, as trained
     after: Fit | None = None  # and as calibrated
     reliability: tuple[Bin, ...] = ()  # the same in bins of probability
+    hidden: bool = False  # fitted on what the model knows, each hidden while asked about; else on validation data
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""
@@ -72,7 +81,9 @@ class Calibration:
     @property
     def meaning(self) -> str:
         """What the numbers say, in a sentence."""
-        return MEANING[self.kind] if self.fitted else "A score is the model's own number: higher is likelier."
+        if not self.fitted:
+            return "A score is the model's own number: higher is likelier."
+        return MEANING["hidden" if self.hidden and self.kind == "links" else self.kind]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -108,10 +119,19 @@ class AnsweringModel(Protocol):
     def logits(self, nodes: Iterable[str | int]) -> Tensor: ...
 
 
-def calibrate_classes(model: AnsweringModel) -> Calibration:
-    """A temperature from the validation labels."""
-    assert model.graph_.labels is not None
-    nodes, classes = model.graph_.labels.of("valid")
+def calibrate_classes(model: AnsweringModel, hiding: str | None = None) -> Calibration:
+    """A temperature from the validation labels; where they are few, from training labels that are hidden in turn.
+
+    hiding  what to say of figures on known labels, which `model.logits` hides; None where they would prove nothing
+    """
+    graph = model.graph_
+    assert graph.labels is not None
+    nodes, classes = graph.labels.of("valid")
+    hidden = len(nodes) < FEWEST and hiding is not None
+    if hidden:
+        nodes, classes = graph.labels.of("train")
+        drawn = _drawn(len(nodes), len(graph.split_triples("train")))
+        nodes, classes = nodes[drawn], classes[drawn]
     if not len(nodes):
         words = (
             "No probabilities: they are calibrated on validation nodes, and none were held out. Train with "
@@ -120,40 +140,60 @@ def calibrate_classes(model: AnsweringModel) -> Calibration:
         return Calibration("classes", False, words)
     logits = model.logits(nodes.tolist()).double().numpy()
     before, bins_before = curves.class_reliability(logits, classes, 1.0)
+    kind = "labelled nodes, the label of each hidden while it was asked about" if hidden else "validation nodes"
+    figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden}
     if len(nodes) < FEWEST:
-        words = f"No probabilities: {len(nodes)} validation nodes are too few to calibrate on; {FEWEST} would do."
-        return Calibration("classes", False, words, examples=len(nodes), before=before, reliability=bins_before)
+        which = "labelled" if hidden else "validation"
+        words = f"No probabilities: {len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
+        return Calibration("classes", False, words, reliability=bins_before, **figures)
     temperature = curves.fit_temperature(logits, classes)
     after, bins = curves.class_reliability(logits, classes, temperature)
     words = (
-        f"Calibrated on {len(nodes):,} validation nodes, with temperature {temperature:.3g}: the expected calibration "
+        f"Calibrated on {len(nodes):,} {kind}, with temperature {temperature:.3g}: the expected calibration "
         f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
     if (logits.argmax(1) == classes).all():
         words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
-    return Calibration(
-        "classes", True, words, temperature, examples=len(nodes), before=before, after=after, reliability=bins
-    )
+    words += hiding if hidden and hiding else ""
+    return Calibration("classes", True, words, temperature, after=after, reliability=bins, **figures)
 
 
-def calibrate_links(model: AnsweringModel) -> Calibration:
-    """A curve from the validation triples and all unknown answers to the questions they ask."""
+def calibrate_links(model: AnsweringModel, hiding: str | None = None) -> Calibration:
+    """A curve from the validation triples and all unknown answers to the questions they ask.
+
+    Where these are few, from known triples, each hidden while it is asked about.
+
+    hiding  what to say of figures on known triples; None where they would prove nothing
+    """
     graph = model.graph_
     triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
-    if len(triples) < FEWEST:
+    known = graph.split_triples("train")
+    hidden = len(triples) < FEWEST and hiding is not None and FEWEST <= len(known) <= LARGEST
+    if len(triples) < FEWEST and not hidden:
         few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
         why = few if len(triples) else "they are calibrated on validation triples, and the graph has none"
         return Calibration("links", False, f"No probabilities, only scores: {why}.", examples=len(triples))
-    chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
-    counts = validation_counts(model.scorer(), graph, chosen)
+    if hidden:
+        chosen = known[_drawn(len(known), len(known))]
+        counts = hidden_counts(model.scorer(), graph, chosen)
+        kind = "triples of the graph, each hidden while one end of it was asked for,"
+    else:
+        chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
+        counts, kind = validation_counts(model.scorer(), graph, chosen), "validation triples"
     words = (
-        f"Calibrated on {len(chosen):,} validation triples against all unknown answers to the questions they ask; "
+        f"Calibrated on {len(chosen):,} {kind} against all unknown answers to the questions they ask; "
         "the best is given {best:.2g}. The expected calibration error there, over answers of 0.01 or more, is "
         "{after:.3f}, and was {before:.3f} as trained."
     )
-    fitted = _fitted("links", counts, words, len(chosen))
+    fitted = _fitted("links", counts, words + (hiding if hidden and hiding else ""), len(chosen))
     share = (counts.ruled_out_true + 1) / (counts.ruled_out + 2)
-    return replace(fitted, ruled_out_share=min(share, fitted.ceiling))
+    return replace(fitted, ruled_out_share=min(share, fitted.ceiling), hidden=hidden)
+
+
+def _drawn(size: int, heard: int) -> NDArray[np.int64]:
+    """Numbers of what is hidden in turn, of `size` known: always the same, and fewer where more triples are heard."""
+    most = min(size, MOST_HIDDEN, max(FEWEST, MOST_HEARD // max(heard, 1)))
+    return np.sort(np.random.default_rng(0).choice(size, most, replace=False))
 
 
 def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> Calibration | None:
@@ -196,26 +236,61 @@ def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np
     subject, relation, object_ = asked.unbind(1)
     sides = torch.arange(2 * len(asked)) < len(asked)
     both = Questions(torch.cat([subject, object_]), torch.cat([relation, relation]), sides)
-    bins = _ScoreBins(scorer.bound(both), scorer.device)
-    true_scores, ruled_out, ruled_out_true = [], 0, 0
+    tally = _Tally(_ScoreBins(scorer.bound(both), scorer.device))
     for for_objects in (True, False):
         keys = torch.unique((subject if for_objects else object_) * graph.num_relations + relation)
         for key in keys.split(max(1, BLOCK // (4 * scorer.num_nodes))):
             question = (key // graph.num_relations, key % graph.num_relations, for_objects)
-            scores = scorer.scores(Questions(*question)).flatten()
             marks, answers = Marks.of(graph, learned, *question), Marks.of(graph, held_out, *question, by_example=False)
-            known, out, true = (
-                torch.unique(row * scorer.num_nodes + node)
-                for row, node in (marks.known_nodes(), marks.ruled_out(), answers.known_nodes())
-            )
+            known, true = (_places(scorer, *found.known_nodes()) for found in (marks, answers))
             true = true[~torch.isin(true, known)]  # a triple of both splits was learned, and proves nothing
-            out = out[~torch.isin(out, known)]
-            ruled_out += len(out)
-            ruled_out_true += int(torch.isin(true, out).sum())
-            true = true[~torch.isin(true, out)]
-            true_scores.append(scores[true].double().cpu())
-            bins.add(scores, but=torch.cat([known, out, true]))
-    return ScoreCounts.of(torch.cat(true_scores).numpy(), *bins.filled(), ruled_out, ruled_out_true)
+            tally.add(scorer.scores(Questions(*question)), known, true, _places(scorer, *marks.ruled_out()))
+    return tally.counts()
+
+
+@torch.no_grad()
+def hidden_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> ScoreCounts:
+    """The same for known triples int64 [n, 3], each hidden while its object is asked for or, in turn, its subject.
+
+    The hidden one is true, and whatever else is not known counts as false.
+    """
+    learned = KnownTriples.of_graph(graph, "train", device=scorer.device)
+    tally = _Tally(_ScoreBins(None, scorer.device))
+    for for_objects in (True, False):
+        asked = torch.from_numpy(triples[0 if for_objects else 1 :: 2].copy()).to(scorer.device)
+        for part in asked.split(max(1, BLOCK // (4 * scorer.num_nodes))):
+            node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
+            marks = Marks.of(graph, learned, node, relation, for_objects)
+            true = torch.arange(len(part), device=scorer.device) * scorer.num_nodes + answer
+            known = _places(scorer, *marks.known_nodes())
+            scores = scorer.scores_hiding(Questions(node, relation, for_objects), answer)
+            tally.add(scores, known[~torch.isin(known, true)], true, _places(scorer, *marks.ruled_out()))
+    return tally.counts()
+
+
+def _places(scorer: Scorer, row: Tensor, node: Tensor) -> Tensor:
+    """int64, ascending: where these answers stand among the scores [q, N] written in a row."""
+    return torch.unique(row * scorer.num_nodes + node)
+
+
+class _Tally:
+    """True and false answers by score, as blocks of them come."""
+
+    def __init__(self, bins: _ScoreBins) -> None:
+        self.bins, self.true = bins, [torch.empty(0, dtype=torch.float64)]
+        self.ruled_out = self.ruled_out_true = 0
+
+    def add(self, scores: Tensor, known: Tensor, true: Tensor, out: Tensor) -> None:
+        """Scores [q, N], and which of them are known and do not count, are true, or are ruled out by example."""
+        out = out[~torch.isin(out, known)]
+        self.ruled_out += len(out)
+        self.ruled_out_true += int(torch.isin(true, out).sum())
+        true, scores = true[~torch.isin(true, out)], scores.flatten()
+        self.true.append(scores[true].double().cpu())
+        self.bins.add(scores, but=torch.cat([known, out, true]))
+
+    def counts(self) -> ScoreCounts:
+        return ScoreCounts.of(torch.cat(self.true).numpy(), *self.bins.filled(), self.ruled_out, self.ruled_out_true)
 
 
 class _ScoreBins:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rgcn.cli.options import label_files
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
 from rgcn.data.registry import datasets, get, named_or_read, sources
-from rgcn.errors import ConfigError
-from rgcn.graph import SPLITS, GraphStatistics, KnowledgeGraph
+from rgcn.graph import GraphStatistics, KnowledgeGraph
 from rgcn.graph.titles import local_name
 
 BAR_WIDTH = 30
@@ -81,30 +80,12 @@ def show_statistics(asked: DataStatsCommand) -> None:
 
 def _graph(asked: DataStatsCommand) -> KnowledgeGraph:
     options: dict[str, Any] = {
-        "labels": _label_files(asked.labels) if asked.labels else None,
+        "labels": label_files(asked.labels) if asked.labels else None,
         "format": asked.file_format,
         "skip_bad_lines": asked.skip_bad_lines or None,
     }
     given = {key: value for key, value in options.items() if value is not None}
     return named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **given)
-
-
-def _label_files(given: list[str]) -> Path | dict[str, Path]:
-    """One file, or the file of each split: "train=a.tsv test=b.tsv".
-
-    >>> _label_files(["train=a.tsv", "test=b.tsv"])["test"].name
-    'b.tsv'
-    """
-    by_split = {}
-    for item in given:
-        split, equals, path = item.partition("=")
-        if equals and split in SPLITS:
-            by_split[split] = Path(path)
-        elif len(given) == 1:
-            return Path(item)
-        else:
-            raise ConfigError(f"--labels {item}: with several files say which split each is, as in train={item}")
-    return by_split
 
 
 def _counts(dataset: Dataset) -> DatasetCounts:

@@ -9,7 +9,7 @@ import typer
 
 from rgcn.cli.model_commands import EmbedCommand, ExportCommand
 from rgcn.cli.predict import listed_nodes
-from rgcn.cli.printing import print_json
+from rgcn.cli.printing import print_json, tell_opened
 from rgcn.errors import ConfigError, DataError
 from rgcn.look import NodeVectors, check_method, make_map, map_page, node_table, relation_table, write_table
 from rgcn.look.map_page import split_looked_at
@@ -17,6 +17,7 @@ from rgcn.look.mapping import STEPS
 from rgcn.look.vectors import check_ending
 from rgcn.pages import save_page
 from rgcn.predict import open_model
+from rgcn.predict.opened import open_trained
 from rgcn.progress import progress
 from rgcn.tasks.export import save_encoder
 from rgcn.words import count, memory
@@ -25,6 +26,7 @@ from rgcn.words import count, memory
 def embed(asked: EmbedCommand) -> None:
     _check(asked)
     opened = open_model(asked.run, **asked.opening())
+    tell_opened(opened, asked.quiet or asked.as_json)
     vectors = NodeVectors.of(opened, asked.layer)
     split = None if asked.split is None else asked.split.value
     if split is not None:
@@ -38,7 +40,7 @@ def embed(asked: EmbedCommand) -> None:
     if asked.nodes is not None:
         listed, skipped = listed_nodes(opened, asked.nodes, asked.skip_unknown)
         nodes = np.array(list(dict.fromkeys(listed.tolist())), dtype=np.int64)  # each once
-    said: dict[str, Any] = {"run": str(asked.run), "task": opened.task.name, "nodes": len(nodes)}
+    said: dict[str, Any] = {**opened.source, "task": opened.task.name, "nodes": len(nodes)}
     if asked.out is not None or asked.plot is not None:  # a model without vectors of nodes may have some of relations
         said["width"] = vectors.width
     written: dict[str, tuple[str, str]] = {}
@@ -92,7 +94,7 @@ def export(asked: ExportCommand) -> None:
     out = asked.out
     if out.is_dir():
         raise DataError(f"{out} is a folder; --out takes the name of a file")
-    opened = open_model(asked.run, mirror=asked.mirror, device="cpu", accept_changed_data=asked.accept_changed_data)
+    opened = open_trained(asked.run, mirror=asked.mirror, device="cpu", accept_changed_data=asked.accept_changed_data)
     try:
         about = save_encoder(opened.model, out)
     except OSError as error:

@@ -20,6 +20,12 @@ CONFIGURATION = argument(
     "A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file; or a graph, whose missing "
     "links are learned: a file, a folder or a data set's name."
 )
+ASKED = argument(
+    "Folder of a run; or a graph, which the model that comes with rgcn answers for without training: a file or folder "
+    "of triples, or a data set's name.",
+    metavar="RUN_OR_GRAPH",
+)
+CLASSES = flag("--classes", "Of a graph with labels: classes of nodes, instead of links.")
 ACCEPT_CHANGED_DATA = flag(
     "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
 )
@@ -57,6 +63,20 @@ class TrainCommand(Command, ComputingOptions, TellingOptions, name="train", call
     )
 
 
+class PretrainCommand(Command, ComputingOptions, TellingOptions, name="pretrain", calls="train:pretrain"):
+    """Learn weights for any graph from several graphs: how the model that comes with rgcn was made.
+
+    Ctrl-C saves and stops; the same command with the same --out goes on, as often as needed. `--set
+    model.start=shipped` begins with the weights that come with rgcn instead of anew. The graph it is watched on (data)
+    is never learned from. A GPU is the place for it: the shipped configuration takes a day on two cores.
+    """
+
+    configuration: str = argument("A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG")
+    seed: int | None = SEED
+    changes: list[str] | None = options.CHANGES
+    out: Path = option("Folder of the run.", default=options.RUNS / "universal")
+
+
 class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", calls="train:resume"):
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 
@@ -68,22 +88,52 @@ class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", call
     no_track: bool = flag("--no-track", "Report to no tracker this time.")
 
 
-class EvaluateCommand(Command, ReadingOptions, name="evaluate", calls="train:evaluate"):
-    """Measure a run's model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
+class GraphOptions(Options):
+    """How a graph is read that is named instead of a run."""
+
+    labels: list[str] | None = option(
+        "Of a graph: table of nodes and their classes; FILE or SPLIT=FILE (train, valid, test); repeatable.",
+        metavar="FILE",
+    )
+    data: list[str] | None = option(
+        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, labels_from=kind, "
+        "'columns=[from, type, to]', skip_bad_lines=true; repeatable.",
+        metavar="KEY=VALUE",
+    )
+
+    def reading(self) -> dict[str, Any]:
+        """As arguments of `rgcn.open_model`."""
+        from rgcn.runs.yaml_lines import parse_yaml
+
+        found: dict[str, Any] = {"labels": options.label_files(self.labels)} if self.labels else {}
+        for change in self.data or ():
+            key, separator, text = change.removeprefix("data.").partition("=")
+            if not separator or key in ("path", "dataset", ""):
+                raise ConfigError(f"--data takes KEY=VALUE, for example format=nt; got {change!r}")
+            found[key] = parse_yaml(text).values
+        return found
+
+
+class EvaluateCommand(Command, ReadingOptions, GraphOptions, name="evaluate", calls="train:evaluate"):
+    """Measure a model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
+
+    Of a graph (train, valid and test in a folder, or a data set) the links are measured, with --classes the classes:
+    the model that comes with rgcn hears the training triples or labels and is asked about the split.
 
     Of a run that is not finished the best weights of its newest checkpoint are measured. With --on a model that holds
     nothing of nodes (encoder path) is measured on a graph it has never seen: it hears that graph's training triples and
     is asked about the split.
     """
 
-    folder: Path = RUN
+    folder: str = ASKED
+    classes: bool = CLASSES
     split: str | None = option("train, valid or test; by default test, or valid while the run is not finished.")
     on: str | None = option(
         "Another graph, whose relations the model knows: a data set's name, a file or a folder.", metavar="GRAPH"
     )
     of: int | None = option(
         "Also hits@10 among so many answers drawn at random that make no known triple, with replacement: the mean over "
-        "all draws. With --on 50 by default.",
+        "all draws. With --on, and of a graph, 50 by default.",
         min=1,
         max=10_000,
         show_default=False,
@@ -116,15 +166,15 @@ class CompareCommand(Command, name="compare", calls="report:compare"):
     as_json: bool = options.AS_JSON
 
 
-class OpeningOptions(ComputingOptions):
-    """How the model of a run is opened."""
+class OpeningOptions(ComputingOptions, GraphOptions):
+    """How the model of a run, or a graph, is opened."""
 
     accept_changed_data: bool = ACCEPT_CHANGED_DATA
 
     def opening(self) -> dict[str, Any]:
         """As arguments of `rgcn.predict.open_model`."""
         chosen = {"mirror": self.mirror, "device": self.device or "auto"}
-        return {**chosen, "accept_changed_data": self.accept_changed_data}
+        return {**chosen, "accept_changed_data": self.accept_changed_data, **self.reading()}
 
 
 class AskingOptions(OpeningOptions):
@@ -150,9 +200,15 @@ class AskingOptions(OpeningOptions):
 
 
 class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
-    """Predict classes of nodes (all by default), or the missing end of triples; the run's task decides."""
+    """Predict classes of nodes, or the missing end of triples. Trained models, or any graph without training.
 
-    run: Path = RUN
+    Of a run its task decides which, and all nodes are classified by default. Of a graph, say mine.csv, --subject,
+    --object or --queries asks for links; without them classes are predicted of the nodes that are like labelled ones
+    and have no label: rgcn predict mine.csv --labels people.csv
+    """
+
+    run: str = ASKED
+    classes: bool = CLASSES
     nodes: Path | None = option(
         "Nodes to classify: a name a line, or the first column of .csv, .tsv, .parquet; - reads standard input.",
         metavar="FILE",
@@ -184,10 +240,11 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     """Find all missing triples worth adding, over every subject and relation, best first.
 
     What is most worth asking is asked first. Stopped by Ctrl-C, --minutes or kill, the same command goes on where it
-    stood, and ends with the same triples as if it had never been stopped.
+    stood, and ends with the same triples as if it had never been stopped. What was found is kept beside --out, or in
+    the run's folder; of a graph without --out it is not kept.
     """
 
-    run: Path = RUN
+    run: str = ASKED
     relation: list[str] | None = option("Only triples of this relation. May be repeated; by default all.")
     k: int = option("At most so many objects for each subject and relation.", "-k", default=10, min=1, max=10_000)
     min_probability: float | None = option(
@@ -215,7 +272,7 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     A model that walks from the asked node to the answer is explained by its best paths, the asked triple hidden.
     """
 
-    run: Path = RUN
+    run: str = ASKED
     node: str | None = argument("A node, by name or title: why is it of its class?", None)
     class_: str | None = option("Explain this class instead of the predicted one.", "--class")
     subject: str | None = option("With --relation and --object: why this triple?")
@@ -232,9 +289,12 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
 
 
 class EmbedCommand(Command, OpeningOptions, TellingOptions, name="embed", calls="embed:embed"):
-    """Write the vectors a model gives to nodes and relations, and a page to look at them."""
+    """Write the vectors a model gives to nodes and relations, and a page to look at them.
 
-    run: Path = RUN
+    The model that comes with rgcn computes every answer anew: of a graph there are vectors of relations alone.
+    """
+
+    run: str = ASKED
     out: Path | None = option("File for the nodes' vectors: a name in .parquet, .csv, .jsonl or .npz.")
     nodes: Path | None = option("Only these nodes: a file of names, one a line; - is standard input.")
     skip_unknown: bool = SKIP_UNKNOWN
@@ -274,12 +334,17 @@ class LimitOptions(Options):
 
 
 class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="serve:serve"):
-    """Serve trained models over HTTP: an API, and a page to look around and ask why.
+    """Serve models over HTTP: an API, and a page to look around and ask why. Runs, or graphs without training.
 
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.
     """
 
-    runs: list[Path] = argument("Folders of runs, or of saved models.")
+    runs: list[str] = argument(
+        "Folders of runs or of saved models; files or folders of triples, or data sets' names, which the model that "
+        "comes with rgcn answers for.",
+        metavar="RUN_OR_GRAPH...",
+    )
+    classes: bool = CLASSES
     host: str = option("Address to listen on. Any but this machine's own needs a token.", default="127.0.0.1")
     port: int = option("Port to listen on; 0 takes a free one.", default=8000, min=0, max=65535)
     token_file: Path | None = option("File with the token that whoever asks must send (else RGCN_TOKEN).")

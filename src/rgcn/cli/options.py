@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 import typer
 from typing_extensions import dataclass_transform
 
+from rgcn.errors import ConfigError
 from rgcn.threads import use_threads
 
 # Beyond these a slip of the finger is likelier than a wish.
@@ -123,6 +124,24 @@ THREADS = option(
 )
 CHANGES = option("Change a setting: training.epochs=100. May be repeated.", "--set")
 JOBS = option("How many at a time, each in a process of its own.", default=1, min=1, max=MOST_JOBS)
+
+
+def label_files(given: list[str]) -> str | dict[str, str]:
+    """One file, or the file of each split: "train=a.tsv test=b.tsv".
+
+    >>> label_files(["train=a.tsv", "test=b.tsv"])["test"]
+    'b.tsv'
+    """
+    by_split = {}
+    for item in given:
+        split, equals, path = item.partition("=")
+        if equals and split in ("train", "valid", "test"):
+            by_split[split] = path
+        elif len(given) == 1:
+            return item
+        else:
+            raise ConfigError(f"--labels {item}: with several files say which split each is, as in train={item}")
+    return by_split
 
 
 class TellingOptions(Options):

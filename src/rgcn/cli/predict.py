@@ -24,7 +24,7 @@ from rgcn.answers.completion import complete as search
 from rgcn.answers.links import ScoredTriples, answer_links
 from rgcn.answers.reliability import as_text
 from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
-from rgcn.cli.printing import late_progress, output, print_json, table
+from rgcn.cli.printing import late_progress, output, print_json, table, tell_opened
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.graph.titles import local_name
@@ -50,10 +50,14 @@ WRITTEN: dict[str, Callable[[Explanation], str]] = {
 Rows = list[dict[str, Any]]
 
 
-def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel:
-    """The run's model, over its own graph or, with new triples, over that and what they say of nodes it never saw."""
+def opened_model(run: str, asked: AskingOptions, quiet: bool = True, classes: bool = False) -> OpenModel:
+    """The model of a run or for a graph; with new triples, over these too and the nodes they tell of.
+
+    classes  of a graph: whether the question is about classes
+    """
     new = asked.new_nodes()
-    opened = open_model(run, **asked.opening())
+    opened = open_model(run, **asked.opening(), classes=classes)
+    tell_opened(opened, quiet)
     if not new:
         return opened
     larger = with_new_triples(opened, **new)
@@ -67,9 +71,13 @@ def opened_run(run: Path, asked: AskingOptions, quiet: bool = True) -> OpenModel
 def predict(asked: PredictCommand) -> None:
     if asked.out is not None:
         answers.format_of(asked.out)
-    opened = opened_run(asked.run, asked, asked.quiet)
     about_links = bool(asked.relation) or any(end is not None for end in (asked.subject, asked.object, asked.queries))
-    _check(opened, asked, about_links)
+    about_nodes = asked.nodes is not None or bool(asked.node) or asked.classes
+    if about_nodes and about_links:
+        raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
+    classes = about_nodes or not (about_links or asked.reliability) or (bool(asked.labels) and not about_links)
+    opened = opened_model(asked.run, asked, asked.quiet or asked.as_json, classes)
+    _check(opened, asked, about_nodes, about_links)
     if asked.reliability:
         _show_reliability(opened, asked.as_json)
     elif about_links:
@@ -78,11 +86,8 @@ def predict(asked: PredictCommand) -> None:
         _predict_classes(opened, asked)
 
 
-def _check(opened: OpenModel, asked: PredictCommand, about_links: bool) -> None:
+def _check(opened: OpenModel, asked: PredictCommand, about_nodes: bool, about_links: bool) -> None:
     """A question that fits the run's task, or words on what would."""
-    about_nodes = asked.nodes is not None or bool(asked.node)
-    if about_nodes and about_links:
-        raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
     if about_nodes or asked.predicate is not None:
         opened.must_answer("classes")
     if about_links:
@@ -97,7 +102,7 @@ def _check(opened: OpenModel, asked: PredictCommand, about_links: bool) -> None:
 
 
 def _about(opened: OpenModel, **counts: int) -> dict[str, Any]:
-    return {"run": str(opened.path), "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
+    return {**opened.source, "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
 
 
 def _tell(
@@ -230,13 +235,13 @@ def complete(asked: CompleteCommand) -> None:
         )
     if asked.only_seen and asked.any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
-    opened = opened_run(asked.run, asked, asked.quiet)
+    opened = opened_model(asked.run, asked, asked.quiet or asked.as_json)
     opened.must_answer("links")
     kept, out = _unfinished(opened, asked.out), asked.out
     if asked.restart and kept is not None:
         kept.unlink(missing_ok=True)
     found = _completed(opened, asked, kept)
-    about: dict[str, Any] = {"run": str(opened.path), "pairs": found.pairs, "left": found.left, "found": len(found)}
+    about: dict[str, Any] = {**opened.source, "pairs": found.pairs, "left": found.left, "found": len(found)}
     if out is not None:
         about |= {"out": str(out), "written": _write(out, *_links(opened, [found]))}
     if kept is not None and not found.left:
@@ -248,7 +253,7 @@ def complete(asked: CompleteCommand) -> None:
     cut = " (the best of more: --limit)" if found.found > len(found) else ""
     typer.echo(f"{count(len(found), 'missing triple')}{cut}, of {count(found.pairs, 'subject-relation pair')} asked")
     if found.left:
-        typer.echo(f"{count(found.left, 'pair')} not asked yet, those with least to find: the same command goes on")
+        typer.echo(f"{count(found.left, 'pair')} not asked yet, those with least to find: {_going_on(kept)}")
     if len(found) and out is None:
         _print_links(_rows(opened, found[:MOST_ROWS]), len(found), found.calibration)
         return
@@ -263,7 +268,12 @@ def _unfinished(opened: OpenModel, out: Path | None) -> Path | None:
     """Where a completion is kept that is stopped: beside its output, else in the run, where that can be written."""
     if out is not None:
         return out.with_name(f"{out.name}.unfinished")
-    return opened.path / "completion.unfinished" if os.access(opened.path, os.W_OK) else None
+    folder = opened.folder
+    return None if folder is None or not os.access(folder, os.W_OK) else folder / "completion.unfinished"
+
+
+def _going_on(kept: Path | None) -> str:
+    return "with --out FILE what was found would be kept, to go on from" if kept is None else "the same command goes on"
 
 
 def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> Completion:
@@ -277,7 +287,8 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
     def forecast(seconds: float, left: int) -> str:
         before = "" if left == total else f" ({total - left:,} of {total:,} were asked before)"
         words = f"about {rough_duration(seconds)} for {count(left, 'question')}{before}"
-        advice = "" if asked.minutes else "; --minutes 5 stops earlier, and a second call goes on"
+        more = "" if kept is None else ", and a second call goes on"
+        advice = "" if asked.minutes else f"; --minutes 5 stops earlier{more}"
         return "" if asked.quiet or seconds < WORTH_SAYING else words + advice
 
     with Interruption() as interruption, late_progress("completing", "pairs", asked.bars, forecast) as meter:
@@ -300,8 +311,7 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
             on_progress=progressed,
         )
     if found.left and interruption.received is not None:
-        how = "the same command goes on" if kept is not None else f"nothing could be kept in {opened.path}"
-        raise interruption.error(f" after {found.pairs:,} of {count(total, 'pair')}", how)
+        raise interruption.error(f" after {found.pairs:,} of {count(total, 'pair')}", _going_on(kept))
     return found
 
 
@@ -320,7 +330,7 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
 
 def explain(asked: ExplainCommand) -> None:
     _check_explained(asked)
-    opened = opened_run(asked.run, asked)
+    opened = opened_model(asked.run, asked, asked.as_json, classes=asked.node is not None)
     method = None if asked.method is None else asked.method.value
     how: dict[str, Any] = {"method": method, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
     if asked.node is not None:

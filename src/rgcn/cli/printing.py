@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.box import SIMPLE, Box
@@ -18,6 +18,9 @@ from rich.table import Table
 from rgcn.graph import KnowledgeGraph
 from rgcn.progress import ProgressMeter, progress
 from rgcn.words import count
+
+if TYPE_CHECKING:
+    from rgcn.predict import OpenModel
 
 
 def print_json(values: Any, **settings: Any) -> None:
@@ -86,6 +89,14 @@ def late_progress(
                 forecast = None
 
         yield advance
+
+
+def tell_opened(opened: OpenModel, quiet: bool) -> None:
+    """Say on standard error that nobody trained the model that answers, and what was left out of its graph."""
+    if opened.untrained is not None:
+        report_skipped(opened.untrained)
+        if not quiet:
+            typer.echo(opened.words, err=True)
 
 
 def report_skipped(graph: KnowledgeGraph) -> None:

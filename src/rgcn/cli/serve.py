@@ -7,27 +7,31 @@ import sys
 import threading
 import webbrowser
 from dataclasses import fields
+from pathlib import Path
 
 import typer
 
 from rgcn import serve as serving
 from rgcn.cli.model_commands import LimitOptions, ServeCommand
 from rgcn.cli.printing import busy
+from rgcn.data.registry import path_or_dataset
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.address import Address, bound_socket, read_token
 
 
 def serve(asked: ServeCommand) -> None:
     for run in asked.runs:
-        if not (run / "model.json").is_file():
-            RunFolder(run).check()
+        place = path_or_dataset(run)
+        if isinstance(place, Path) and (place / "series.json").is_file():
+            RunFolder(place).check()
     address = Address(asked.host, asked.port, read_token(asked.token_file), tuple(asked.allow_host or ()))
     address.check()
     new = asked.new_nodes()
     # All of this before PyTorch and the models are loaded: a mistyped name and a port in use are said at once.
     listening = bound_socket(address)
     with busy("loading", asked.quiet) as on_step:
-        models = serving.load_models(asked.runs, **asked.opening(), new_nodes=new, on_step=on_step)
+        how = {**asked.opening(), "classes": asked.classes or bool(asked.labels)}
+        models = serving.load_models(asked.runs, new_nodes=new, on_step=on_step, **how)
 
     def ready(url: str) -> None:
         for served in models:

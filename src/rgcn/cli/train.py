@@ -13,13 +13,21 @@ import typer
 from rich.markup import escape
 
 from rgcn import runs
-from rgcn.cli.model_commands import EvaluateCommand, ResumeCommand, RunsCommand, TrainCommand, TuneCommand
+from rgcn.cli.model_commands import (
+    EvaluateCommand,
+    PretrainCommand,
+    ResumeCommand,
+    RunsCommand,
+    TrainCommand,
+    TuneCommand,
+)
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome
-from rgcn.cli.printing import output, print_json, report_skipped, table
+from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
 from rgcn.cli.training_progress import series_progress, training_progress
-from rgcn.config import RunConfig
+from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
+from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
@@ -54,24 +62,47 @@ def train(asked: TrainCommand) -> None:
                 folder.rmdir()
 
 
+def pretrain(asked: PretrainCommand) -> None:
+    run = RunFolder(asked.out)
+    if run.exists() and run.result() is None:
+        _resume(asked.out, asked.mirror, asked)
+        return
+    config = configured(asked)
+    if not isinstance(config, PretrainingRun):
+        raise ConfigError(
+            f"{asked.configuration} is a configuration of {task_of(config.task).title}: `rgcn train` takes it"
+        )
+    _show(_train_one(config, asked.out, asked.mirror, asked.quiet), asked.out, asked.as_json)
+
+
 def resume(asked: ResumeCommand) -> None:
     folder = asked.folder
     if (folder / "series.json").exists():
         _train_series(*read_series(folder), folder, asked.mirror, asked)
-        return
+    else:
+        _resume(folder, asked.mirror, asked, track=not asked.no_track)
+
+
+def _resume(folder: Path, mirror: Path | None, telling: TellingOptions, track: bool = True) -> None:
     run = RunFolder(folder)
     run.check()
-    if run.result() is not None and not asked.quiet:
+    if run.result() is not None and not telling.quiet:
         typer.echo(f"{folder} is finished; nothing is left to do", err=True)
     about = run.about()
-    with training_progress(about["epochs"], asked.quiet, task_of(about["task"]).headline) as progress:
-        result = runs.resume(folder, asked.mirror, progress.epoch, progress.step, track=not asked.no_track)
-    _show(result, folder, asked.as_json)
+    with training_progress(about["epochs"], telling.quiet, task_of(about["task"]).headline) as progress:
+        result = runs.resume(folder, mirror, progress.epoch, progress.step, track=track)
+    _show(result, folder, telling.as_json)
 
 
 def evaluate(asked: EvaluateCommand) -> None:
-    run = RunFolder(asked.folder)
+    place = path_or_dataset(asked.folder)
+    if not isinstance(place, Path) or not any((place / name).is_file() for name in ("run.json", "series.json")):
+        _evaluate_graph(asked)
+        return
+    run = RunFolder(place)
     run.check()
+    if asked.labels or asked.data or asked.classes:
+        raise ConfigError(f"--labels, --data and --classes are for a graph, and {place} is a run: leave them out")
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)
@@ -82,6 +113,33 @@ def evaluate(asked: EvaluateCommand) -> None:
     other = f", asked about {found['on']}" if "on" in found else ""
     typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}{other}, {found['split']} split")
     output(least=100).print(outcome.evaluated(found["metrics"]))
+
+
+def _evaluate_graph(asked: EvaluateCommand) -> None:
+    """The model that comes with rgcn, or one that was saved outside a run."""
+    from rgcn.predict import open_model  # brings PyTorch, which a command that only refuses has no need of
+    from rgcn.runs.assembly import check_split
+
+    if asked.on is not None:
+        raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")
+    split = asked.split or "test"
+    check_split(split)
+    classes = asked.classes or bool(asked.labels)
+    opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
+    tell_opened(opened, asked.as_json)
+    outcome = opened.task.to(Outcome)
+    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name)
+    try:
+        measured = opened.model.evaluate(split=split, **how)
+    except DataError as error:
+        labels = opened.graph.labels
+        there = labels is not None and not opened.answers("classes") and len(labels.of(split)[0])
+        raise DataError(f"{error}; --classes measures on its {split} labels" if there else str(error)) from error
+    if asked.as_json:
+        print_json({**opened.source, "task": opened.task.name, "split": split, "metrics": measured})
+        return
+    typer.echo(f"{opened.title} on {opened.name}, {split} split")
+    output(least=100).print(outcome.evaluated(measured))
 
 
 def list_runs(asked: RunsCommand) -> None:
@@ -130,7 +188,7 @@ def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
         )
 
 
-def configured(asked: TrainCommand | TuneCommand, **more: Any) -> RunConfig:
+def configured(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any) -> RunConfig:
     """The configuration that is named, with what else was said."""
     overrides = {"seed": asked.seed, "training.device": asked.device, **more}
     given = {key: value for key, value in overrides.items() if value is not None}

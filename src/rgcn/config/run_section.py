@@ -156,3 +156,8 @@ class PretrainingRun(LinkPredictionRun):
     """What to learn."""
     training: PretrainingConfig = Field(default_factory=PretrainingConfig)
     """How the weights learn, and from which graphs."""
+
+    @impossible("data.dataset", "training.graphs")
+    def _watched_is_not_learned(self) -> Iterator[str]:
+        if self.data.dataset in self.training.graphs:
+            yield f"{self.data.dataset} is learned from, and so tells nothing of others: watch another graph"

@@ -166,6 +166,10 @@ class LinkTrainingConfig(TrainingSection):
 class ClassLinkTrainingConfig(LinkTrainingConfig):
     """How a link predictor learns that is asked for classes."""
 
+    class_share: float | None = tuned(None, low=0.1, high=1.0, when=WALKS, gt=0, le=1)
+    """Share of the questions that ask for a class, the rest for triples of the graph; null: labels are asked about as
+    often as any triple. With 1, set head_probability to 0: then nothing is asked but for classes."""
+
     validation: float = Field(0.0, ge=0, lt=1)
     """Share of training labels held out for validation where the data has no such split."""
     watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]
@@ -177,7 +181,7 @@ class PretrainingConfig(LinkTrainingConfig):
 
     graphs: dict[str, Annotated[float, Field(gt=0)]] = Field({}, examples=[{"codex-s": 1.0}])
     """Data sets (or paths) whose training triples are learned from, and the share of steps each gets."""
-    drawn: float = Field(0.0, ge=0)
+    drawn: float = Field(1.0, ge=0)
     """The share of graphs drawn anew by rules; shares are taken relative to their sum."""
     altered: float = Field(0.5, ge=0, le=1)
     """Of the views of a graph, the share that are a part of it, with relations dropped, merged, split or turned."""
@@ -192,3 +196,9 @@ class PretrainingConfig(LinkTrainingConfig):
     def _something_to_learn_from(self) -> Iterator[str]:
         if not self.graphs and not self.drawn:
             yield "there is no graph to learn from: name some in `graphs`, or set `drawn` to 1"
+
+    @impossible("pairs_hidden_in", "graphs")
+    def _pairs_of_graphs_that_are_there(self) -> Iterator[str]:
+        for name in self.pairs_hidden_in:
+            if name not in self.graphs:
+                yield f"{name!r} is not learned from: name it in `graphs` too, or leave it out here"

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgcn.data.catalog import CATALOG, Dataset, find
-from rgcn.data.files import meant_beside
 from rgcn.data.sources import Located, Sources, read_checked
-from rgcn.errors import ConfigError, UnknownNameError
+from rgcn.errors import ConfigError, DataError, close_matches
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
+
+DATASET = "dataset:"  # before a name that is also a file's
 
 
 def datasets() -> tuple[Dataset, ...]:
@@ -43,7 +44,7 @@ def load(
 def named_or_read(
     source: str, *, mirror: str | Path | None = None, offline: bool = False, **reading: Any
 ) -> KnowledgeGraph:
-    """The graph a data set's name or a path stands for; a known name wins over a folder that is called the same.
+    """The graph a path or a data set's name stands for (`path_or_dataset`).
 
     reading  options of `rgcn.read`, for files
 
@@ -52,17 +53,40 @@ def named_or_read(
     """
     from rgcn.data.reading import read
 
-    named = source.lower() in CATALOG
-    if not named and (os.sep in source or Path(source).exists()):
-        return read(source, **reading)
+    place = path_or_dataset(source)
+    if isinstance(place, Path):
+        return read(place, **reading)
     if reading:
-        what = "a data set's name" if named else "no file here"
-        raise ConfigError(f"{', '.join(reading)} are for files; {source!r} is {what}")
-    if not named:
-        unknown = UnknownNameError("data set", source, CATALOG)
-        unknown.args = (f"{unknown} The path of a file or folder will do, too.{meant_beside(Path(source))}",)
-        raise unknown
-    return load(source, mirror=mirror, offline=offline)
+        raise ConfigError(f"{', '.join(reading)} are for files; {source!r} is a data set's name")
+    return load(place.name, mirror=mirror, offline=offline)
+
+
+def path_or_dataset(source: str | Path) -> Path | Dataset:
+    """What is meant: a path that is there, or else a data set by its name. What may be either is refused.
+
+    A `Path` is never a data set. `./world` is a path and `dataset:world` a data set, whatever there is.
+
+    >>> path_or_dataset("dataset:world").name
+    'world'
+    """
+    path, text = Path(source), str(source)
+    bare = text.removeprefix(DATASET)
+    named = CATALOG.get(bare.lower()) if isinstance(source, str) else None
+    if named is not None and bare == text and path.exists():
+        what = "folder" if path.is_dir() else "file"
+        raise ConfigError(
+            f"{text!r} may be the {what} that is here or the data set of this name: write ./{text} for the {what}, "
+            f"{DATASET}{named.name} for the data set"
+        )
+    if named is not None or path.exists():
+        return named or path
+    beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+    near = [str(path.parent / name) for name in close_matches(path.name, beside)] + close_matches(bare, CATALOG)
+    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    raise DataError(
+        f"{text}: there is no such file or folder, and no data set of this name.{hint} "
+        "`rgcn runs` lists runs, `rgcn data list` data sets"
+    )
 
 
 def get(

@@ -105,7 +105,7 @@ class Explanation:
 
     question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
     method: str  # how the importances were found
-    model: str  # the name of the run
+    model: str  # the name of the run or graph
     probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
     score: float  # the network's own number: a logit, or a triple's score
     own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
@@ -186,7 +186,7 @@ class Explanation:
 
         words = {"remarks": remarks(self), "found_by": METHOD_WORDS[self.method], "percent": percent}
         content = parts("explanation.html", why=self, **words)
-        return page(self.title, content, footer=f"Explained by rgcn from the run {self.model}.")
+        return page(self.title, content, footer=f"Explained by rgcn from {self.model}.")
 
 
 def _answer(explanation: Explanation) -> list[str]:

@@ -85,6 +85,9 @@ class LinkNetwork(nn.Module, ABC):
         """
         return self.one_hot or self.source is not None
 
+    def begin(self, model: LinkModelConfig) -> None:
+        """Stand where a training begins, if that is elsewhere than at random. Not called for weights that were kept."""
+
     @abstractmethod
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives

@@ -209,6 +209,7 @@ class PathScorer(Scorer):
     """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach."""
 
     questions_at_once: int
+    hides = True
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
@@ -258,24 +259,40 @@ class PathScorer(Scorer):
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
-        triples = triples.to(self.device)
-        parts = [self._hiding(part) for part in torch.split(triples, self.at_once)]
-        return torch.cat(parts) if parts else torch.empty(0, device=self.device)
+        found = [torch.empty(0, device=self.device)]
+        for subject, relation, object_ in (
+            part.unbind(1) for part in torch.split(triples.to(self.device), self.at_once)
+        ):
+            scores = self._hiding(Questions(subject, relation), object_)
+            found.append(scores.gather(1, object_[:, None]).squeeze(1))
+        return torch.cat(found)
 
-    def _hiding(self, triples: Tensor) -> Tensor:
-        """[t] of one batch."""
-        subject, relation, object_ = triples.unbind(1)
-        edge, question = self._edges_of(triples)
-        operator, asked = self.adjacency, Questions(subject, relation)
+    @torch.no_grad()
+    def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
+        columns = self.num_nodes if candidates is None else len(candidates)
+        found = torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
+        for first in range(0, questions.size, self.at_once):
+            here = slice(first, first + self.at_once)
+            scores = self._hiding(questions.take(here).to(self.device), answers[here].to(self.device))
+            found[here] = scores if candidates is None else scores.index_select(1, candidates)
+        return found
+
+    def _hiding(self, questions: Questions, answers: Tensor) -> Tensor:
+        """[q, N] of one batch."""
+        node, relation, _ = questions
+        objects = questions.asks_objects().to(self.device)
+        ends = torch.where(objects, node, answers), torch.where(objects, answers, node)
+        edge, question = self._edges_of(torch.stack([ends[0], relation, ends[1]], dim=1))
+        operator = self.adjacency
         if not len(edge) or (operator.normalization in ("node", "none") and operator.aggregation == "sum"):
-            hidden = self._hidden(edge, question, len(triples)) if len(edge) else None
-            return self.network.score_nodes(operator, asked, hidden).gather(1, object_[:, None]).squeeze(1)
-        found = []  # Groups of edges share a weight here: each triple has a graph of its own.
-        for number in range(len(triples)):
+            hidden = self._hidden(edge, question, questions.size) if len(edge) else None
+            return self.network.score_nodes(operator, questions, hidden)
+        found = []  # Groups of edges share a weight here: each question has a graph of its own.
+        for number in range(questions.size):
             raw = operator.raw.index_fill(0, edge[question == number], 0.0)
-            of_one = self.network.score_nodes(operator.reweighted(raw), asked.take(slice(number, number + 1)))
-            found.append(of_one[0, object_[number]])
-        return torch.stack(found)
+            one = questions.take(slice(number, number + 1))
+            found.append(self.network.score_nodes(operator.reweighted(raw), one))
+        return torch.cat(found)
 
     def _edges_of(self, triples: Tensor) -> tuple[Tensor, Tensor]:
         """(edge, number of the triple): every edge along the given triples, or against them."""

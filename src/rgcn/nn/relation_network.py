@@ -15,7 +15,7 @@ from rgcn.sparse import SparsePattern
 # Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest.
 # Beyond, it is applied through what the relations have in common, and pairs of relations are never written.
 WRITTEN_OUT = 1024
-COLUMNS = 128  # of that matrix at a time, while it is made
+COLUMNS, NUMBERS = 128, 1 << 26  # of that matrix at a time, while it is made; of all that they have in common
 FEATURES = 5
 
 
@@ -32,7 +32,7 @@ class SharedThings:
         relation, thing = key // things, key % things
         self.count = torch.bincount(relation, minlength=relations)
         self.has = SparsePattern.from_sorted_rows(relation, thing, (relations, things))
-        self.size, self.device = relations, thing.device
+        self.size, self.things, self.device = relations, things, thing.device
         self.scale = 1.0 / self.count.clamp(min=1).float()
         total = self._shares(torch.ones(relations, 1, device=self.device)).squeeze(1)
         self.scale = self.scale / total.clamp(min=1.0).sqrt()
@@ -46,8 +46,8 @@ class SharedThings:
         return self.scale.to(x.dtype)[:, None] * gather_sum(self.has, None, gather_sum(self.has.transpose, None, x))
 
     def _written_out(self) -> Tensor:
-        unit = torch.eye(self.size, device=self.device)
-        return torch.cat([self._shares(part.contiguous()) for part in unit.split(COLUMNS, dim=1)], dim=1)
+        unit, columns = torch.eye(self.size, device=self.device), max(1, min(COLUMNS, NUMBERS // self.things))
+        return torch.cat([self._shares(part.contiguous()) for part in torch.split(unit, columns, dim=1)], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,14 @@ class RelationMeetings:
     @property
     def size(self) -> int:
         return len(self.opposite)
+
+    @property
+    def states(self) -> int:
+        """Vectors that are made for a relation asked for: of all relations, and of what they share if unwritten."""
+        return self.size + sum(each.things for each in (self.heads, self.pairs) if each.written is None)
+
+    def __deepcopy__(self, memo: object) -> RelationMeetings:
+        return self  # it never changes
 
     @classmethod
     def of(cls, edges: EdgeStructure) -> RelationMeetings:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from rgcn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rgcn.config import LinkModelConfig
 
 FOLDER = Path(__file__).parent / "weights"
 WEIGHTS, CARD = FOLDER / "universal.safetensors", FOLDER / "universal.json"
@@ -30,11 +33,13 @@ def shipped_card() -> dict[str, Any]:
     return card
 
 
-def load_shipped(network: nn.Module) -> None:
-    """Let a network begin where the shipped weights are; ConfigError where it is another than they were made for."""
-    weights = shipped_weights()
-    wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    if wanted != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
-        needs = ", ".join(f"{name} {value}" for name, value in shipped_card()["settings"].items())
-        raise ConfigError(f"the weights that come with rgcn need {needs}: set these, or model.start to random")
-    network.load_state_dict(weights)
+def load_shipped(network: nn.Module, model: LinkModelConfig) -> None:
+    """Let a network begin where the shipped weights are; ConfigError where it is another than they were made for.
+
+    Settings decide, not shapes: weights fit, too, where messages are added that were multiplied, and mean nothing.
+    """
+    needs = shipped_card()["settings"]
+    wrong = ", ".join(f"{name} {value}" for name, value in needs.items() if getattr(model, name) != value)
+    if wrong:
+        raise ConfigError(f"the weights that come with rgcn need {wrong}: set so, or model.start to random")
+    network.load_state_dict(shipped_weights())

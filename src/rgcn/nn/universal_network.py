@@ -12,7 +12,7 @@ from rgcn.errors import ConfigError
 from rgcn.nn.link_network import LinkPlan
 from rgcn.nn.path_layers import Told
 from rgcn.nn.path_network import PathEncoder, PathNetwork
-from rgcn.nn.relation_network import ComputedRelationTable, RelationMeetings, RelationNetwork
+from rgcn.nn.relation_network import NUMBERS, ComputedRelationTable, RelationMeetings, RelationNetwork
 from rgcn.nn.shipped_weights import load_shipped
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ class UniversalEncoder(PathEncoder):
 
     @classmethod
     def for_links(cls, plan: LinkPlan) -> UniversalNetwork:
-        network = UniversalNetwork(plan)
-        if plan.model.start == "shipped":
-            load_shipped(network)
-        return network
+        return UniversalNetwork(plan)
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
@@ -54,6 +51,10 @@ class UniversalNetwork(PathNetwork):
         self.stays = nn.Parameter(torch.randn(model.width, generator=generator))  # the self-loop's
         self.meetings = RelationMeetings.of(plan.adjacency.structure)
 
+    def begin(self, model: LinkModelConfig) -> None:
+        if model.start == "shipped":
+            load_shipped(self, model)
+
     def relation_table(self, plan: LinkPlan) -> nn.Module:
         return _AskedTable(plan.model.width, plan.generator)
 
@@ -66,12 +67,14 @@ class UniversalNetwork(PathNetwork):
         return Told(query if column is None else query[column], torch.cat([relations, stays]), column)
 
     def states(self, num_nodes: int) -> int:
-        return num_nodes + self.meetings.size
+        return num_nodes + self.meetings.states
 
+    @torch.no_grad()  # gradients would keep what every relation is for every other
     def relation_vectors(self) -> Tensor:
         """Each relation's vector where it is the one asked for."""
         numbers = torch.arange(self.num_relations, device=self.like.device)
-        return torch.cat([self.relations(self.meetings, part)[1] for part in numbers.split(AT_ONCE)])
+        at_once = max(1, min(AT_ONCE, NUMBERS // (self.meetings.states * self.width)))
+        return torch.cat([self.relations(self.meetings, part)[1] for part in torch.split(numbers, at_once)])
 
 
 class _AskedTable(ComputedRelationTable):

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.answers.by_example import examples_of
 from rgcn.answers.links import ScoredTriples
 from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError, DataError
@@ -71,8 +72,13 @@ class ClassAnswers:
 
 
 def nodes_to_classify(opened: OpenModel) -> Ids:
-    """Every node that is no literal."""
-    return np.flatnonzero(~opened.graph.is_literal)
+    """Every node that is no literal; where nothing was trained, those that are like labelled ones and have no label."""
+    if opened.untrained is None:
+        return np.flatnonzero(~opened.graph.is_literal)
+    labels, (_, relation, _) = opened.graph.labels, opened.model.class_links(0)[0]
+    assert labels is not None
+    alike = examples_of(opened.graph).subjects(relation, "fitting")
+    return np.setdiff1d(alike[alike < opened.untrained.num_nodes], labels.of("train")[0])
 
 
 def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK) -> Iterator[ClassAnswers]:
@@ -137,11 +143,11 @@ def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> I
 
 
 def label_relation(opened: OpenModel) -> str | None:
-    """The relation that the labels were taken from, where the run knows it."""
+    """The relation that the labels were taken from, where that is known."""
     found = opened.graph.metadata.get("labels_from")  # a configuration may have a short name
     if found:
         return str(found[0])
-    return None if opened.config is None else opened.config.data.labels_from
+    return None if opened.data is None else opened.data.labels_from
 
 
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:

@@ -1,4 +1,4 @@
-"""A trained model opened for questions by name."""
+"""A model opened for questions by name: a trained one, or the one that comes with rgcn, over any graph."""
 
 from __future__ import annotations
 
@@ -12,38 +12,44 @@ from typing import TYPE_CHECKING, Any
 
 from rgcn.answers.calibration import Calibration
 from rgcn.atomic import write_atomically
-from rgcn.errors import DataError
+from rgcn.config import DataConfig, validated
+from rgcn.data.registry import cache_folder, path_or_dataset
+from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles
-from rgcn.runs.assembly import load_trained, refuse_changed_data
+from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data
 from rgcn.runs.folder import RunFolder
 from rgcn.tasks.estimator import Estimator, cannot_answer
+from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
 from rgcn.tasks.storage import load_model
 from rgcn.tasks.task import Task
+from rgcn.words import count
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rgcn.config import RunConfig
     from rgcn.scoring import Scorer
 
+SHIPPED = "the model that comes with rgcn"
+TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph
 KINDS = ("iri", "literal", "blank")
 CALIBRATION_FILE = "calibration.json"
-CALIBRATION_VERSION = 3
+CALIBRATION_VERSION = 4
 
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
     """A model, the graph it knows, and the names people use for what is in it."""
 
-    path: Path  # folder of the run, or of a saved model
-    name: str  # the folder's name
+    path: Path  # folder of the run, or of a saved model; of a graph, where that is or what it is called
+    name: str  # the last part of it
     model: Estimator
     titles: Titles
     about: dict[str, Any] = field(default_factory=dict)  # what run.json says; empty for a model saved outside a run
     result: dict[str, Any] | None = None  # the run's figures, once it is finished
-    config: RunConfig | None = None  # the run's
+    data: DataConfig | None = None  # how its graph was read, where that is known
     new_nodes: tuple[int, ...] = ()  # added after training (`unseen.with_new_triples`)
+    untrained: KnowledgeGraph | None = None  # a graph as it was read, over which nothing was trained
 
     @property
     def graph(self) -> KnowledgeGraph:
@@ -61,6 +67,31 @@ class OpenModel:
         """Refuse a kind of question that this model does not answer, with a word on what would."""
         if not self.answers(kind):
             raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return str(self.model.model.title) if self.untrained is None else SHIPPED
+
+    @property
+    def source(self) -> dict[str, str]:
+        """What was opened, for programs."""
+        return {"run": str(self.path)} if self.untrained is None else {"graph": str(self.path), "model": SHIPPED}
+
+    @property
+    def folder(self) -> Path | None:
+        """Where to keep what belongs to the model. Not beside a graph: that place is the user's."""
+        return self.path if self.untrained is None else None
+
+    @property
+    def words(self) -> str:
+        """Which model answers, where nobody has trained it."""
+        graph = self.untrained
+        if graph is None:
+            return f"{self.title} of {self.path}"
+        labels = 0 if graph.labels is None or not self.answers("classes") else len(graph.labels.of("train")[0])
+        told = count(len(graph), "triple") + (f", {count(labels, 'label')}" if labels else "")
+        return f"{SHIPPED}, over {self.path} ({told}); nothing was trained"
 
     # -- what answers are made of (`AnsweringModel`) -------------------------------------------------------
 
@@ -122,15 +153,73 @@ class OpenModel:
     @cached_property
     def calibration(self) -> Calibration:
         """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
-        return calibration_of(self.model, self.path)
+        return calibration_of(self.model, self.folder)
 
 
 def open_model(
-    path: str | Path,
+    source: str | Path | KnowledgeGraph,
     *,
     mirror: Path | None = None,
     device: str = "auto",
     accept_changed_data: bool = False,
+    classes: bool = False,
+    **reading: Any,
+) -> OpenModel:
+    """Open a trained model, or any graph with the model that comes with rgcn, which nobody needs to train.
+
+    source   folder of a run or a saved model (`open_trained`), else a file or folder of triples, else a data set's
+             name (`path_or_dataset`); or a graph itself
+    classes  of a graph: ask for classes of nodes, as its labels have them, instead of links
+    reading  of a graph's files: how they are read, as `rgcn.config.DataConfig` has it: labels, format, columns, ...
+
+    >>> opened = open_model("world")
+    >>> opened.task.name, opened.words
+    ('link-prediction', 'the model that comes with rgcn, over world (33,290 triples); nothing was trained')
+    """
+    if isinstance(source, KnowledgeGraph):
+        return _over(source, source.name or "graph", None, mirror, device, classes)
+    place = path_or_dataset(source)
+    if not isinstance(place, Path):
+        if reading:
+            raise ConfigError(f"{', '.join(reading)} say how files are read, and {place.name} is a data set")
+        data = DataConfig(dataset=place.name)
+        return _over(load_data(data, mirror), place.name, data, mirror, device, classes)
+    if any((place / name).is_file() for name in TRAINED):
+        if reading:
+            raise ConfigError(
+                f"{', '.join(reading)} say how a graph is read, and {place} has a trained model and its own"
+            )
+        return open_trained(place, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in reading.items()}
+    data = validated(DataConfig, {"path": str(place), **given}, f"how {place} is read")
+    try:
+        graph = load_data(data)
+    except DataError as error:
+        if not place.is_dir():
+            raise
+        raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
+    return _over(graph, str(place), data, mirror, device, classes)
+
+
+def _over(
+    graph: KnowledgeGraph, path: str, data: DataConfig | None, mirror: Path | None, device: str, classes: bool
+) -> OpenModel:
+    """The model that comes with rgcn."""
+    if classes and (graph.labels is None or not len(graph.labels)):
+        raise DataError(
+            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or --data "
+            "labels_from=RELATION), or ask about links (--subject and --relation, say)"
+        )
+    try:
+        model = (shipped_classifier if classes else shipped_predictor)(graph, device)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    titles = _titles(model.graph_, None if data is None else data.dataset, mirror)
+    return OpenModel(Path(path), Path(path).resolve().name, model, titles, data=data, untrained=graph)
+
+
+def open_trained(
+    folder: Path, *, mirror: Path | None = None, device: str = "auto", accept_changed_data: bool = False
 ) -> OpenModel:
     """Open a run, finished or as far as it has come, or a folder that `save` wrote.
 
@@ -141,11 +230,10 @@ def open_model(
     >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c")], name="small")
     >>> folder = tempfile.mkdtemp()
     >>> rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(folder)
-    >>> opened = open_model(folder)
+    >>> opened = open_trained(Path(folder))
     >>> opened.task.name, opened.node("B"), opened.describe(2)["title"]
     ('link-prediction', 1, 'c')
     """
-    folder = Path(path)
     if (folder / "model.json").is_file() and not RunFolder(folder).exists():
         model = load_model(folder, device=device)
         return OpenModel(folder, folder.resolve().name, model, _titles(model.graph_, None, mirror))
@@ -156,7 +244,7 @@ def open_model(
     config = run.config()
     model = load_trained(run, mirror, device)
     titles = _titles(model.graph_, config.data.dataset, mirror)
-    return OpenModel(folder, folder.resolve().name, model, titles, run.about(), run.result(), config)
+    return OpenModel(folder, folder.resolve().name, model, titles, run.about(), run.result(), config.data)
 
 
 def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> Titles:
@@ -167,12 +255,15 @@ def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> 
     return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
 
 
-def calibration_of(model: Estimator, folder: Path) -> Calibration:
-    """The calibration of a model: from its folder, or fitted and kept there where the folder can be written.
+def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
+    """The calibration of a model: from its folder, or fitted and kept there where there is one that can be written.
 
-    It is used again while weights and graph are the same.
+    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
+    used again while weights and graph are the same.
     """
-    key, path, found = f"{CALIBRATION_VERSION} {model.fingerprint_}", folder / CALIBRATION_FILE, None
+    same = model.fingerprint_
+    key, found = f"{CALIBRATION_VERSION} {same}", None
+    path = cache_folder() / "calibrations" / f"{same}.json" if folder is None else folder / CALIBRATION_FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         found = Calibration.from_dict(values) if values.get("of") == key else None
@@ -180,8 +271,9 @@ def calibration_of(model: Estimator, folder: Path) -> Calibration:
         pass
     if found is None:
         found = model.calibration_
-        if folder.is_dir():  # a model that was never saved has no folder to keep it in
-            with suppress(OSError):  # a folder that may only be read is none the worse
-                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+        with suppress(OSError):  # a folder that may only be read is none the worse; nor one that is gone
+            if folder is None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
     model.calibration_ = found
     return found

@@ -94,6 +94,13 @@ def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto
     return model
 
 
+def check_split(split: str) -> str:
+    """The split, which must be one."""
+    if split not in SPLITS:
+        raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
+    return split
+
+
 def evaluate(
     run: RunFolder, split: str | None = None, mirror: Path | None = None, *, on: str | None = None, **options: Any
 ) -> dict[str, Any]:
@@ -103,10 +110,7 @@ def evaluate(
     on       another graph to measure on, a data set's name or a path, whose relations the model knows
     options  of the model's own `evaluate`
     """
-    if split is not None and split not in SPLITS:
-        raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
-    if split is None:
-        split = "valid" if run.result() is None else "test"
+    split = check_split(split or ("valid" if run.result() is None else "test"))
     model = load_trained(run, mirror)
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}

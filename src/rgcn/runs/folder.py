@@ -31,6 +31,7 @@ from filelock import FileLock, Timeout
 
 from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
+from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.version import __version__
@@ -65,14 +66,18 @@ class RunFolder:
 
     def check(self) -> None:
         """Refuse what is no run, or one that this version cannot read."""
-        if not self.path.is_dir():
-            raise DataError(f"{self.path}: there is no such folder; `rgcn runs` lists the runs there are")
+        instead = f"`rgcn runs` lists the runs there are, `rgcn train {self.path}` makes one of a graph"
+        if not self.path.exists():
+            is_data = str(self.path).lower() in CATALOG
+            what = "a data set, and this needs a run" if is_data else "there is no such folder"
+            raise DataError(f"{self.path}: {what}; {instead if is_data else instead.partition(',')[0]}")
         if (self.path / "series.json").exists():
             raise DataError(
                 f"{self.path} holds several runs: name one, such as {self.path / 'seed-0'}, or `rgcn compare`"
             )
         if not self.exists():
-            raise DataError(f"{self.path}: not a run (it has no run.json); `rgcn runs` lists the runs there are")
+            why = "it has no run.json" if self.path.is_dir() else "a run is a folder"
+            raise DataError(f"{self.path}: not a run ({why}), and this needs one; {instead}")
         self.about()
 
     def exists(self) -> bool:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.nn.shipped_weights import shipped_card
 from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.batching import Desk, Lane
@@ -204,12 +205,12 @@ def line(served: Served) -> ModelLine:
     graph, opened = served.graph, served.opened
     classes = len(opened.model.classes_) if opened.answers("classes") else 0
     counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
-    dataset = opened.about.get("dataset") or graph.name or "unnamed"
+    dataset = opened.about.get("dataset") or (graph.name if opened.untrained is None else opened.name) or "unnamed"
     metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
     figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
     words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
-    about = (served.name, opened.task.name, list(opened.task.answers), opened.model.model.title, dataset, counts)
-    return ModelLine(*about, next(words, "not measured"))
+    about = (served.name, opened.task.name, list(opened.task.answers), opened.title, dataset, counts)
+    return ModelLine(*about, next(words, "not measured" if opened.untrained is None else "nothing was trained"))
 
 
 def details(served: Served) -> ModelDetails:
@@ -236,6 +237,11 @@ def card(served: Served) -> str:
     about, graph = line(served), served.graph
     counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
     words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
+    if served.opened.untrained is not None:
+        card = shipped_card()
+        limits = "".join(f"\n- {limit}" for limit in card.get("limits", ()))
+        learned = f"It learned from other graphs: {', '.join(card.get('learned_from', ()))}."
+        words = f"For {about.task}: {served.opened.words}. It knows {counts}. {learned}\n{limits}"
     try:
         if served.opened.about:
             return model_card(RunFolder(served.opened.path), served.opened.model)

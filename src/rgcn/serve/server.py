@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from rgcn.data.registry import DATASET
 from rgcn.predict import open_model
 from rgcn.predict.unseen import with_new_triples
 from rgcn.serve.address import Address, bound_socket, url_of
@@ -153,22 +154,22 @@ class ServerEndpoints(Endpoints):
 
 
 def load_models(
-    runs: Iterable[Path],
+    runs: Iterable[str | Path],
     *,
-    mirror: Path | None = None,
-    device: str = "auto",
-    accept_changed_data: bool = False,
     new_nodes: Mapping[str, Any] | None = None,
     on_step: Callable[[str], None] = lambda what: None,
+    **opening: Any,
 ) -> list[Served]:
-    """Every run opened and made ready, each under the name of its folder (`distinct_names`).
+    """Every run or graph opened and made ready, each under the name of its folder or file (`distinct_names`).
 
     new_nodes  nodes that training never saw, as arguments of `rgcn.predict.unseen.with_new_triples`
+    opening    arguments of `rgcn.open_model`
     """
     models, folders = list[Served](), list(runs)
-    for run, name in zip(folders, distinct_names([run.resolve().name for run in folders]), strict=True):
+    own = [Path(str(run).removeprefix(DATASET)).resolve().name for run in folders]
+    for run, name in zip(folders, distinct_names(own), strict=True):
         on_step(f"{name}: loading from {run}")
-        opened = open_model(run, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
+        opened = open_model(run, **opening)
         if new_nodes:
             opened = with_new_triples(opened, **new_nodes)
         models.append(Served(opened, name, lambda what, name=name: on_step(f"{name}: {what}")))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The tasks that come with the package: classes of nodes, missing links, classes by links, and weights for any graph."""
+"""The tasks that come with the package: classes of nodes, missing links, classes by links, weights for any graph."""
 
 from __future__ import annotations
 

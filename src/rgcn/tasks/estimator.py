@@ -276,6 +276,17 @@ class Estimator(ABC):
         """Whether its network answers by walking from the asked node, as `LinkNetwork.hides_asked` says."""
         return False
 
+    learned_elsewhere = False
+    """Whether its weights come from other graphs than the one it answers for."""
+
+    @property
+    def hiding_(self) -> str | None:
+        """What to say of figures on known triples and labels, each hidden while it is asked about.
+
+        None where nothing is hidden: a model that learned them by heart is no judge of them.
+        """
+        return None
+
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
         """The triple that each class would be, of a model that asks for classes as links."""
         return []
@@ -293,12 +304,13 @@ class Estimator(ABC):
 
     @property
     def calibration_(self) -> Calibration:
-        """How scores become probabilities; fitted on validation data when first asked for."""
+        """How scores become probabilities; fitted on validation data, or on known ones (`hiding_`), when first asked
+        for."""
         from rgcn.answers.calibration import calibrate_classes, calibrate_links
 
         if self._calibration is None:
             calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
-            self._calibration = calibrate(self)
+            self._calibration = calibrate(self, self.hiding_)
         return self._calibration
 
     @calibration_.setter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import time
@@ -321,10 +322,23 @@ class StepRecording(Generic[Result]):
         self.batch = tuple(given.clone() for given in batch)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this.
-        with torch.cuda.graph(graph, stream=_side_stream(self.device), capture_error_mode="thread_local"):
-            self.result = self.step(*self.batch)
+        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this. What
+        # is thrown away meanwhile may be another recording, which must not be touched now.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, stream=_side_stream(self.device), capture_error_mode="thread_local"):
+                self.result = self.step(*self.batch)
+        finally:
+            if collects:
+                gc.enable()
         self.graph = graph
+
+    def forget(self) -> None:
+        """Give the recording and its memory back; the next step is as the first was."""
+        if self.graph is not None:
+            torch.cuda.synchronize(self.device)  # it may still be running
+        self.calls, self.graph, self.batch, self.result = 0, None, (), None
 
 
 @cache

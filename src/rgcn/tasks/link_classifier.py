@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField
+from rgcn.answers.class_level import ClassLevel
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
@@ -19,8 +20,11 @@ from rgcn.scoring import Questions
 from rgcn.tasks.estimator import Nodes
 from rgcn.tasks.link_predictor import LinkEstimator
 from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_validation
+from rgcn.tasks.trainers import LinkTrainer
 
 HAS_CLASS = "has class"
+LEVELED_BY = 128  # labels at most: each is a question
+AT_ONCE = 1 << 14  # questions
 
 
 class LinkClassifier(LinkEstimator, ClassEstimator):
@@ -41,6 +45,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     training_section = ClassLinkTrainingConfig
 
     training: ClassLinkTrainingConfig
+    level_: ClassLevel | None = None
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
         labels = trainable_labels(kg)
@@ -63,14 +68,54 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         """The last one: it was added."""
         return self.graph_.num_relations - 1
 
+    def trainer(self) -> LinkTrainer:
+        share, network = self.training.class_share, self.network_
+        if share is None:
+            return super().trainer()
+        if self.training.batch_edges is not None and network.num_layers and not network.hides_asked:
+            raise ConfigError(
+                f"with batch_edges {self.model.title} hears no triples but those it is asked about, and class_share "
+                "leaves few: set batch_edges or class_share to null, or train path"
+            )
+        triples = self._triples("train")
+        is_label = triples[:, 1] == self.class_relation_
+        labels, others = triples[is_label], triples[~is_label]
+        if share < 1:
+            times = max(1, round(share / (1 - share) * len(others) / len(labels)))
+            labels = torch.cat([others, labels.repeat(times, 1)])
+        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed, asked=labels)
+
     def logits(self, nodes: Nodes) -> Tensor:
+        """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
         ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
-        among = torch.from_numpy(self.class_nodes_)
+        scorer, among = self.scorer(), torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
-        asked = Questions(ids, torch.full_like(ids, self.class_relation_))
-        scorer = self.scorer()
-        parts = [scorer.scores(part.to(scorer.device), among[order]).cpu() for part in asked.parts(1 << 14)]
-        return torch.cat(parts)[:, torch.argsort(order)]
+        candidates = among[order].to(scorer.device)
+        label = torch.full((self.graph_.num_nodes,), -1)
+        if scorer.hides:
+            labelled, classes = self._labels.of("train")
+            label[torch.from_numpy(labelled.copy())] = among[torch.from_numpy(classes.copy())]
+        by_label = torch.argsort(label[ids], stable=True)  # those without any first
+        asked = Questions(ids[by_label], torch.full_like(ids, self.class_relation_)).to(scorer.device)
+        labels, free = label[ids[by_label]].to(scorer.device), int((label[ids] < 0).sum())
+        found = [scorer.scores(part, candidates).cpu() for part in asked.take(slice(free)).parts(AT_ONCE)]
+        for first in range(free, len(ids), AT_ONCE):
+            here = slice(first, first + AT_ONCE)
+            found.append(scorer.scores_hiding(asked.take(here), labels[here], candidates).cpu())
+        scores = torch.cat(found) if found else torch.empty(0, len(among))
+        scores = scores[torch.argsort(by_label)][:, torch.argsort(order)]
+        return scores if self.level_ is None else self.level_.of(scores)
+
+    def leveled(self) -> Self:
+        """The same, its classes' scores made level by the training labels, some of them, each hidden meanwhile.
+
+        For weights that never met these classes; those that learned them need no such thing.
+        """
+        nodes, classes = self._labels.of("train")
+        some = np.random.default_rng(self.seed).permutation(len(nodes))[:LEVELED_BY]
+        self.level_ = None
+        self.level_ = ClassLevel.fitted(self.logits(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
+        return self
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
         return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]
@@ -81,7 +126,8 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         assert isinstance(network, LinkNetwork)
         score = network.score_heard if own else network.score_unheard
-        return torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        found = torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        return found if self.level_ is None else self.level_.of(found)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:

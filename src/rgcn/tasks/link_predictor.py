@@ -120,6 +120,12 @@ class LinkEstimator(Estimator):
     def hides_asked_(self) -> bool:
         return self.network_.hides_asked
 
+    @property
+    def hiding_(self) -> str | None:
+        if not self.scorer().hides:
+            return None
+        return "" if self.learned_elsewhere else " The model learned from these: of others it may know less."
+
     def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
         every = self.training.evaluate_every
         return {
@@ -140,7 +146,8 @@ class LinkEstimator(Estimator):
     def prepare(self, kg: KnowledgeGraph) -> Self:
         if self.training.evaluate_every is not None:
             self._check_validation(kg)
-        return self.restore_saved(kg)
+        self.restore_saved(kg).network_.begin(self.model)
+        return self
 
     def restore_saved(self, kg: KnowledgeGraph) -> Self:
         if not len(kg.split_triples("train")):
@@ -343,8 +350,8 @@ class LinkPredictor(LinkEstimator):
         """The same trained model, its weights shared, over another graph: its training triples are what is heard.
 
         Relations are told by their names, and all must be known to a model that has weights for them; nodes may be any.
-        Probabilities are calibrated on the
-        other graph's validation triples. DataError for a model that holds something of its nodes.
+        Probabilities are calibrated on the other graph's validation triples, or on its own ones, hidden in turn.
+        DataError for a model that holds something of its nodes.
         """
         why_not = self.cannot_move()
         if why_not is not None:
@@ -353,6 +360,7 @@ class LinkPredictor(LinkEstimator):
         other = self.from_settings(self.get_params()).restore_saved(graph)
         other.network_.load_state_dict(self.network_.state_dict(), assign=True)
         other.network_.eval()
+        other.learned_elsewhere = True
         return other
 
     # -- asking ------------------------------------------------------------------------------------------

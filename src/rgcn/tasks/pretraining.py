@@ -14,7 +14,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import LinkModelConfig, PretrainingConfig
 from rgcn.data.registry import named_or_read
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.sampling.augmented import augmented
@@ -40,10 +40,16 @@ class Pretrainer(LinkPredictor):
 
     training: PretrainingConfig
 
+    def measured_splits(self) -> list[str]:
+        return [split for split in super().measured_splits() if split == "valid"]  # a test split is for the very end
+
     def trainer(self) -> PretrainingTrainer:  # type: ignore[override]
         if self.network_.knows_nodes or self.network_.knows_relations:
             raise ConfigError(f"{self.model.title} has weights that belong to a graph: set model.name to universal")
         graphs = {name: self.read(name) for name in self.training.graphs}
+        for name, graph in graphs.items():
+            if len(np.unique(graph.split_triples("train")[:, [0, 2]])) < 2:
+                raise DataError(f"{name} has no training triple between two nodes: leave it out of training.graphs")
         return PretrainingTrainer(self.network_, graphs, self.model, self.training, self.adjacency_.device, self.seed)
 
 
@@ -105,8 +111,6 @@ class PretrainingTrainer(Trainer):
 
     def _begin(self, number: int, samplers: list[dict[str, Any]] | None = None) -> None:
         self._open.close()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # recorded steps may still be running
         self.views.clear()  # before others are made: each takes memory
         self.round, random = number, self._random(0, number)
         for place in range(self.training.round_views):

@@ -19,7 +19,9 @@ def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor
     ['Ecuador']
     """
     model = LinkPredictor("universal", **shipped_card()["settings"], device=device).restore_saved(kg)
+    model.network_.begin(model.model)
     model.network_.eval()
+    model.learned_elsewhere = True
     return model
 
 
@@ -27,4 +29,5 @@ def shipped_classifier(kg: KnowledgeGraph, device: str = "auto") -> LinkClassifi
     """Classes of any graph's nodes: training labels are heard as edges, a class is the answer among the classes."""
     model = LinkClassifier("universal", **shipped_card()["settings"], device=device).prepare(kg)
     model.network_.eval()
-    return model
+    model.learned_elsewhere = True
+    return model.leveled()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -170,12 +170,15 @@ class LinkTrainer(Trainer):
         training: LinkTrainingConfig,
         seed: int,
         stepping: Stepping | None = None,
+        asked: Tensor | None = None,
     ) -> None:
         """triples int64 [T, 3]: the training triples, on the device; adjacency: their operator.
 
         stepping  what several trainers of the same weights share
+        asked     int64 [A, 3]: triples that steps ask about, one as often as it stands there; None: all of them
         """
         self.network: LinkNetwork = network
+        self.asked = triples if asked is None else asked
         self.triples, self.adjacency, self.model, self.training = triples, adjacency, model, training
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.stepping = stepping or Stepping(network, training, triples.device, seed)
@@ -188,8 +191,8 @@ class LinkTrainer(Trainer):
         if network.hides_asked:
             self.hidden = HiddenTriples(triples, self.num_nodes, self.num_relations, training.hidden)
             # What is asked about is not heard: something must be left.
-            batch = max(1, min(batch or ASKED_AT_ONCE, len(triples) // 2))
-        most, size = self.objective.most_positives, min(batch or len(triples), len(triples))
+            batch = max(1, min(batch or ASKED_AT_ONCE, len(self.asked) // 2))
+        most, size = self.objective.most_positives, min(batch or len(self.asked), len(self.asked))
         if most is not None and size > most:
             raise ConfigError(
                 f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
@@ -208,7 +211,7 @@ class LinkTrainer(Trainer):
         self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
         if batch is not None:
             sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
-            self.sampler = sampler(triples.cpu().numpy(), self.num_nodes, batch, seed)
+            self.sampler = sampler(self.asked.cpu().numpy(), self.num_nodes, batch, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
         self.steps_taken = 0
@@ -216,10 +219,16 @@ class LinkTrainer(Trainer):
         self.recording = StepRecording(self._step, self.generator, triples.device) if recordable else None
         self._batches: Generator[Tensor, None, None] | None = None
 
-    def running(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def running(self) -> Iterator[None]:
         self.network.train()
         self._batches = self.batches()
-        return closing(self._batches)
+        try:
+            yield
+        finally:
+            self._batches.close()
+            if self.recording is not None:
+                self.recording.forget()
 
     def losses(self) -> Iterator[Tensor]:
         """Take a step at a time, `epochs` of them, and yield each one's loss: for loops of one's own."""
@@ -244,8 +253,8 @@ class LinkTrainer(Trainer):
         """Positive triples int64 [n, 3] on the device, without end: all of them, or drawn ahead on the CPU."""
         if self.sampler is None:
             while True:
-                yield self.triples
-        on_host, on_gpu = self.triples.cpu(), self.triples.is_cuda
+                yield self.asked
+        on_host, on_gpu = self.asked.cpu(), self.asked.is_cuda
         sampler = self.sampler
 
         def draw() -> tuple[Tensor, dict[str, int]]:

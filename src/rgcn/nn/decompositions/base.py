@@ -16,7 +16,7 @@ from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import RowTable
-from rgcn.sparse import Pairs, SparsePattern, named, narrow
+from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
@@ -167,7 +167,7 @@ class RelationWeights(nn.Module, ABC):
         evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
         return evaluate[order](x, adjacency)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    @constant_when_compiled
     def planned(self, structure_word: str, order: Evaluation) -> Order:
         """The order to compile. Called when a graph is traced, for real: makes what the order will read."""
         structure = named(EdgeStructure, structure_word)
@@ -225,7 +225,7 @@ class LooksUp(nn.Module, ABC):
         )
         return Lookup(trained == "yes", pattern, pairs or None)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    @constant_when_compiled
     def looked_up(self, part: str, structure_word: str, nodes: Tensor | None, number: int) -> str:
         """A part of a lookup, in a word, found while a graph is traced."""
         found = self._found(named(EdgeStructure, structure_word), nodes)

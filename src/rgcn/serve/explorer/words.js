@@ -60,7 +60,7 @@ export const question = (relation, title, askedFor) =>
     : sentence(relation, "…", `${title}?`, (words) => `${title} named as ${words} of …?`);
 
 export const heldOut = (split) => split === "valid" || split === "test";
-export const toldOrNot = (split) => (heldOut(split) ? "kept from it while learning" : "it was told this while learning");
+export const toldOrNot = (split) => (heldOut(split) ? "kept from it" : "it was told this");
 
 const METHODS = {
   paths: "by following the ways to the answer back",

@@ -1,0 +1,127 @@
+"""Commands asked about a graph instead of a run: the model that comes with rgcn answers, and nothing is trained."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+from in_process import rgcn
+
+FEW = ("--edges", 3, "--draws", 2)
+EX = "http://example.org/"
+BANNER = "the model that comes with rgcn, over {} ({}); nothing was trained\n"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A folder of a stranger's own: a table with labels, RDF, and a folder of splits."""
+    folder = tmp_path_factory.mktemp("stranger")
+    rows = [f"p{i},works_for,c{i % 3}\np{i},lives_in,t{i % 3}\n" for i in range(12)]
+    (folder / "mine.csv").write_text("".join(rows))
+    (folder / "people.csv").write_text("node,label\np0,x\np1,y\np2,x\n")
+    lines = [f"<{EX}p{i}> <{EX}worksFor> <{EX}c{i % 3}> .\n<{EX}p{i}> <{EX}near> <{EX}p{i + 1}> .\n" for i in range(9)]
+    (folder / "mine.nt").write_text("".join(lines))
+    (folder / "mine").mkdir()
+    for split, part in (("train", rows[:9]), ("test", ["p0,works_for,c1\n"])):
+        (folder / "mine" / f"{split}.csv").write_text("".join(part))
+    return folder
+
+
+def refused(done, *words):
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr
+    assert [word for word in words if word not in done.stderr] == []
+
+
+def test_a_question_about_links(here):
+    done = rgcn("predict", "mine.csv", "--subject", "p1", "--relation", "works_for", "-k", 3, cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == BANNER.format("mine.csv", "24 triples")
+    assert "works_for" in done.stdout
+    done = rgcn("predict", "mine.csv", "--subject", "p1", "--relation", "works_for", "--json", cwd=here)
+    answer = json.loads(done.stdout)
+    assert (answer["graph"], answer["task"], done.stderr) == ("mine.csv", "link-prediction", "")
+    assert "run" not in answer
+
+
+def test_classes_of_the_others(here):
+    done = rgcn("predict", "mine.csv", "--labels", "people.csv", "--json", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert [row["node"] for row in json.loads(done.stdout)["predictions"]] == [f"p{i}" for i in range(3, 12)]
+    done = rgcn("predict", "mine.csv", "--data", "labels=people.csv", "--node", "p0", "--json", cwd=here)
+    assert json.loads(done.stdout)["predictions"][0]["label"] == "x"
+    refused(rgcn("predict", "mine.csv", cwd=here), "has no labels", "--labels FILE", "--subject")
+    refused(rgcn("predict", "mine.csv", "--classes", "--subject", "p1", cwd=here), "not both")
+    refused(rgcn("predict", "mine.csv", "--data", "labels", cwd=here), "KEY=VALUE")
+    refused(rgcn("predict", "mine.csv", "--data", "colunms=[0, 1, 2]", cwd=here), "columns")
+
+
+def test_a_completion_is_kept_beside_its_output_alone(here):
+    asked = ("complete", "mine.nt", "--relation", "worksFor")
+    done = rgcn(*asked, "--minutes", 5, "--out", "new.nt", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert f"<{EX}worksFor>" in (here / "new.nt").read_text()
+    done = rgcn(*asked, "--json", cwd=here)
+    assert json.loads(done.stdout)["graph"] == "mine.nt"
+    assert rgcn("complete", "mine", "--quiet", cwd=here).returncode == 0
+    assert sorted(path.name for path in (here / "mine").iterdir()) == ["test.csv", "train.csv"]
+    assert not list(here.glob("*unfinished*")) + list(here.glob("calibration*"))
+
+
+def test_why(here):
+    done = rgcn("explain", "mine.nt", "--subject", "p1", "--relation", "worksFor", "--object", "c1", *FEW, cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Why p1 —worksFor→ c1?")
+    done = rgcn("explain", "mine.csv", "p4", "--labels", "people.csv", "--json", *FEW, cwd=here)
+    assert json.loads(done.stdout)["question"]["kind"] == "class"
+
+
+def test_how_good_it_is(here):
+    done = rgcn("evaluate", "mine", "--split", "test", "--json", cwd=here)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["graph"], found["split"], found["metrics"]["count"]) == ("mine", "test", 2)
+    assert "hits@10_of_50" in found["metrics"]
+    labels = ("--labels", "train=people.csv", "--labels", "test=more.csv")
+    (here / "more.csv").write_text("node,label\np3,x\np4,y\n")
+    done = rgcn("evaluate", "mine.csv", *labels, cwd=here)
+    assert "of 2 nodes" in done.stdout, done.stderr
+    done = rgcn("evaluate", "mine.csv", "--data", "labels={train: people.csv, test: more.csv}", cwd=here)
+    refused(done, "no test triples", "--classes measures on its test labels")
+    refused(rgcn("evaluate", "mine", "--split", "tset", cwd=here), "unknown split 'tset'")
+    refused(rgcn("evaluate", "mine", "--on", "world", cwd=here), "rgcn evaluate world")
+
+
+def test_vectors_of_relations_but_none_of_nodes(here):
+    done = rgcn("embed", "mine.csv", "--relations", "relations.csv", cwd=here)
+    assert "relations.csv (2 rows)" in done.stdout, done.stderr
+    refused(rgcn("embed", "mine.csv", "--out", "nodes.csv", cwd=here), "no vectors of nodes")
+
+
+@pytest.mark.parametrize("command", [["report"], ["card"], ["resume"], ["export", "--out", "e.pt2"]])
+def test_what_needs_a_run_says_what_to_do(here, command):
+    refused(rgcn(*command, "mine.csv", cwd=here), "mine.csv: not a run", "rgcn runs", "rgcn train")
+    refused(rgcn(*command, "mine", cwd=here), "mine: not a run (it has no run.json)", "rgcn train")
+    refused(rgcn(*command, "world", cwd=here), "a data set, and this needs a run", "rgcn train")
+
+
+def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
+    import asyncio
+
+    from rgcn.serve import create_app, line, load_models
+
+    monkeypatch.chdir(here)
+    models = load_models(["mine.nt"], device="cpu")
+    about = line(models[0])
+    assert (about.name, about.dataset, about.headline) == ("mine.nt", "mine.nt", "nothing was trained")
+    assert about.model == "the model that comes with rgcn"
+
+    async def asked(path):
+        transport = httpx.ASGITransport(create_app(models))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get(path)
+
+    answer = asyncio.run(asked("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
+    assert len(answer.json()["links"]) == 2, answer.text
+    assert "nothing was trained" in asyncio.run(asked("/api/models/mine.nt/card")).text

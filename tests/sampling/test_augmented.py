@@ -1,0 +1,83 @@
+"""Views of a graph: the same seed gives the same view, something is always left, and nothing is made up."""
+
+import numpy as np
+import pytest
+
+from rgcn import KnowledgeGraph
+from rgcn.errors import DataError
+from rgcn.sampling import augmented as module
+from rgcn.sampling.augmented import augmented
+from rgcn.sampling.drawn_graphs import draw_graph
+
+
+def test_a_seed_gives_one_view():
+    graph = draw_graph(5, "world")
+    assert augmented(graph, 3).fingerprint == augmented(graph, 3).fingerprint
+    assert len({augmented(graph, seed).fingerprint for seed in range(8)}) == 8
+
+
+def test_views_are_never_larger_and_seldom_tiny():
+    graph = draw_graph(5, "world")
+    sizes = np.array([len(augmented(graph, seed)) for seed in range(80)])
+    assert sizes.max() <= len(graph)
+    assert np.median(sizes) > len(graph) / 3
+    for seed in range(20):
+        assert (augmented(graph, seed).degrees() > 0).all()
+
+
+@pytest.mark.parametrize(
+    "triples",
+    [
+        [("a", "r", "b")],
+        [("a", "r", "b"), ("a", "r", "a")],
+        [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")],
+        [("a", f"r{i}", "b") for i in range(5)],
+        [(f"n{i}", "is", "x") for i in range(40)],
+    ],
+)
+def test_two_nodes_and_a_triple_are_always_left(triples):
+    graph = KnowledgeGraph.from_triples(triples)
+    for seed in range(60):
+        view = augmented(graph, seed)
+        assert view.num_nodes >= 2
+        assert len(view) >= 1
+
+
+@pytest.mark.parametrize("triples", [[], [("a", "r", "a")]])
+def test_nothing_to_see_is_said(triples):
+    with pytest.raises(DataError, match="between two nodes"):
+        augmented(KnowledgeGraph.from_triples(triples), 0)
+
+
+def test_only_training_triples_are_seen():
+    triples = [("a", "r", "b"), ("b", "r", "c"), ("x", "held_out", "y")]
+    graph = KnowledgeGraph.from_triples(triples, triple_splits=np.array([0, 0, 2]))
+    assert max(augmented(graph, seed).num_nodes for seed in range(30)) == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_part_is_a_part(seed):
+    triples = np.array(draw_graph(seed, "world").triples)
+    part = module._part(triples, np.random.default_rng(seed))
+    assert {tuple(row) for row in part.tolist()} <= {tuple(row) for row in triples.tolist()}
+    assert 0.2 * len(triples) <= len(part) <= len(triples)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_other_relations_keep_pairs(seed):
+    """Nodes stay as they are: what is left of each triple joins the same two, one way or the other."""
+    triples = np.array(draw_graph(seed, "kin").triples)
+    changed = module._other_relations(triples, np.random.default_rng(seed))
+    pairs = {frozenset(row) for row in triples[:, [0, 2]].tolist()}
+    assert {frozenset(row) for row in changed[:, [0, 2]].tolist()} <= pairs
+
+
+def test_what_is_veiled_looks_like_a_label():
+    """`is` gives each of 40 nodes one of two classes; `knows` gives each two of the others."""
+    triples = [(f"n{i}", "is", f"class {i % 2}") for i in range(40)]
+    triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]
+    graph = KnowledgeGraph.from_triples(triples)
+    for seed in range(10):
+        left = np.bincount(module._veiled(np.array(graph.triples), np.random.default_rng(seed))[:, 1], minlength=2)
+        assert left[graph.relations["knows"]] == 80
+        assert left[graph.relations["is"]] < 32

@@ -1,0 +1,128 @@
+"""Classes by asking: labels are triples, and a node's own label is not heard while it is asked about."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rgcn
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import NodeLabels, Vocabulary
+from rgcn.scoring import Questions
+from small_models import random_graph
+
+SMALL = {"layers": 3, "width": 6, "batch_edges": 4}
+
+
+def labelled(seed, classes=("x", "y", "z"), nodes=12):
+    """A small graph, half of its nodes labelled, most of these for training; a class may be a node of it."""
+    graph, draw = random_graph(seed, splits=False), np.random.default_rng(seed)
+    chosen = draw.choice(graph.num_nodes, nodes, replace=False)
+    numbers = np.arange(nodes) % len(classes)
+    splits = np.where(np.arange(nodes) < nodes - 3, 0, 2)
+    names = [graph.nodes[int(name)] if isinstance(name, int) else name for name in classes]
+    return replace(graph, labels=NodeLabels(chosen, numbers, Vocabulary(names, kind="class"), splits))
+
+
+def prepared(graph, **settings):
+    """An untrained model, its numbers in float64."""
+    model = rgcn.LinkClassifier("path", **{**SMALL, **settings}).prepare(graph)
+    model.network_.double().eval()
+    exact = model.adjacency_.to(torch.float64)
+    model._adjacency = exact.reweighted(exact.raw)
+    return model
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([{}, {"normalization": "relation", "layers": 2}, {"surroundings": 0, "deviation": True}]),
+    st.booleans(),
+)
+def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, settings, class_is_a_node):
+    graph = labelled(seed, classes=("x", 3 if class_is_a_node else "y"))
+    model, labels = prepared(graph, **settings), graph.labels
+    nodes = labels.nodes.tolist()
+    found = model.logits([*nodes, nodes[0]])
+    for row, node in enumerate([*nodes, nodes[0]]):
+        told = replace(labels, splits=np.where(labels.nodes == node, 2, labels.splits).astype(np.int8))
+        other = prepared(replace(graph, labels=told), **settings)
+        other.network_.load_state_dict(model.network_.state_dict())
+        torch.testing.assert_close(other.logits([node])[0], found[row], rtol=1e-6, atol=1e-7)
+
+
+def test_a_question_hides_a_triple_from_either_end():
+    model = prepared(labelled(2))
+    scorer, triples = model.scorer(), torch.from_numpy(model.graph_.triples[:5].copy())
+    subject, relation, object_ = triples.unbind(1)
+    by_object = scorer.scores_hiding(Questions(object_, relation, False), subject)
+    by_subject = scorer.scores_hiding(Questions(subject, relation), object_, torch.arange(3))
+    for number, triple in enumerate(triples.tolist()):
+        same = torch.from_numpy((model.graph_.triples == triple).all(1))
+        keep = torch.cat([(~same).double(), torch.ones(model.graph_.num_nodes, dtype=torch.float64)])
+        heard = model.network_.make_scorer(model.adjacency_.masked(keep))
+        one = triples[number : number + 1].unbind(1)
+        torch.testing.assert_close(by_object[number], heard.scores(Questions(one[2], one[1], False))[0])
+        torch.testing.assert_close(by_subject[number], heard.scores(Questions(one[0], one[1]))[0, :3])
+
+
+def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
+    """Two classes that only labels tell apart: heard, they would be told back."""
+    graph = rgcn.KnowledgeGraph.from_triples(
+        [(f"n{i}", "r", "hub") for i in range(8)], labels={f"n{i}": "even" if i % 2 == 0 else "odd" for i in range(8)}
+    )
+    found = prepared(graph).logits([f"n{i}" for i in range(8)])
+    torch.testing.assert_close(found[0::2], found[0].expand(4, 2))
+    torch.testing.assert_close(found[1::2], found[1].expand(4, 2))
+
+
+def test_steps_ask_for_classes_alone_or_for_a_share():
+    graph, batch = labelled(1), 4
+    settings = {**SMALL, "sampler": "shuffled", "head_probability": 0.0, "epochs": 2}
+    for share, least, most in ((1.0, 1.0, 1.0), (0.5, 0.35, 0.65), (None, 0.0, 0.25)):
+        model = rgcn.LinkClassifier("path", class_share=share, **settings).prepare(graph)
+        batches = model.trainer().batches()
+        drawn = torch.cat([next(batches) for _ in range(60)])
+        batches.close()
+        assert len(drawn) == 60 * batch
+        assert least <= float((drawn[:, 1] == model.class_relation_).double().mean()) <= most
+    fitted = [rgcn.LinkClassifier("path", class_share=1.0, seed=3, **settings).fit(graph) for _ in range(2)]
+    assert torch.equal(*(model.logits(range(graph.num_nodes)) for model in fitted))
+
+
+def test_a_share_needs_a_model_that_hears_what_it_is_not_asked():
+    with pytest.raises(ConfigError, match="class_share"):
+        rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, batch_edges=4, class_share=1.0).fit(labelled(1))
+    whole = rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, epochs=1, class_share=1.0).fit(labelled(1))
+    assert bool(torch.isfinite(whole.logits([0, 1])).all())
+
+
+def test_odd_labels():
+    edges = [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a"), ("d", "has class", "a")]
+
+    def asked(labels, **more):
+        kg = rgcn.KnowledgeGraph.from_triples(edges, labels=labels, **more)
+        return rgcn.LinkClassifier("path", **SMALL, epochs=2, objective="softmax").fit(kg)
+
+    with pytest.raises(DataError, match="one class"):
+        asked({"a": "red", "b": "red"})
+    model = asked({"a": "d", "b": "a"}, test_labels={"c": "blue", "d": "a"})  # classes that are nodes, one that is new
+    assert model.classes_ == ["d", "a", "blue"]
+    assert model.graph_.num_nodes == 5
+    assert bool(torch.isfinite(model.logits(["a", "d", "c", "blue"])).all())
+    assert model.logits([]).shape == (0, 3)
+    itself = asked({"a": "a", "b": "red"})  # a node that is its own class
+    assert {found.label for found in itself.predict(["a", "red"])} <= {"a", "red"}
+
+
+def test_nodes_of_no_triple_have_classes_like_any():
+    graph, kept = labelled(5), np.arange(6, 23)
+    bare = replace(graph, triples=graph.triples[np.isin(graph.triples[:, [0, 2]], kept).all(1)])
+    model = rgcn.LinkClassifier("path", **SMALL, epochs=2, objective="softmax").fit(bare)
+    free = [node for node in range(6) if node not in bare.labels.of("train")[0]]
+    found = model.logits(range(6))
+    assert bool(torch.isfinite(found).all())
+    assert len(free) > 1
+    torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # nothing tells them apart

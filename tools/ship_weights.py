@@ -1,0 +1,79 @@
+"""Put the weights of a pretraining into the package, with their card.
+
+python tools/ship_weights.py runs/universal                          # then measure them, and again with the figures:
+python benchmarks/any_graph.py --split test --out results/any-graph.json
+python tools/ship_weights.py runs/universal --figures results/any-graph.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save
+
+from rgcn.atomic import write_atomically
+from rgcn.data.catalog import CATALOG
+from rgcn.nn.shipped_weights import CARD, WEIGHTS
+
+MOST_BYTES = 2_000_000
+# Settings without which the weights do not fit, or mean nothing.
+NEEDED = (
+    *("layers", "width", "relation_layers", "messages", "deviation", "degree_scaling", "unreached"),
+    *("skip", "layer_norm", "normalization", "aggregation"),
+)
+LIMITS = [
+    "A question costs a pass over the whole graph: milliseconds for thousands of triples, seconds for millions.",
+    "Relations are known by the nodes and pairs they share, not by their names: one with a handful of triples is "
+    "hardly known at all.",
+    "Literals are nodes like others; numbers and texts are not understood.",
+    "fb237-v1-ind and wn18rr-v1-ind are cut from FB15k-237 and WN18RR, whose training triples were learned from: their "
+    "nodes hold nothing of it, but their kinds of relations do.",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--figures", type=Path)
+    parser.add_argument("--commit", default="", help="the code it was made with")
+    given = parser.parse_args()
+    weights = load_file(given.run / "model" / "weights.safetensors")
+    written = save(weights)
+    if len(written) > MOST_BYTES:
+        raise SystemExit(f"{len(written):,} bytes are more than the {MOST_BYTES:,} that may be shipped")
+    write_atomically(WEIGHTS, written)
+    write_atomically(CARD, json.dumps(card(given.run, given.figures, given.commit), indent=1, ensure_ascii=False) + "\n")
+    print(f"{WEIGHTS}: {len(written):,} bytes, {sum(tensor.numel() for tensor in weights.values()):,} numbers")
+
+
+def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
+    settings = json.loads((run / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
+    result, made = (
+        json.loads((run / name).read_text(encoding="utf-8")) for name in ("result.json", "pretraining.json")
+    )
+    graphs = {
+        name: {"title": CATALOG[name].title, "licence": CATALOG[name].licence, "share": share}
+        for name, share in settings["graphs"].items()
+    }
+    return {
+        "settings": {name: settings[name] for name in NEEDED},
+        "learned_from": {**graphs, "drawn by rules": {"share": settings["drawn"]}},
+        "configuration": "universal/pretraining",
+        "command": made["command"],
+        "commit": commit,
+        "date": made["date"],
+        "hardware": made["hardware"],
+        "steps": result["epochs"],
+        "seconds": result["seconds"],
+        "seed": result["seed"],
+        "licence": "the package's own",
+        "limits": LIMITS,
+        "figures": None if figures is None else json.loads(figures.read_text(encoding="utf-8")),
+    }
+
+
+if __name__ == "__main__":
+    main()
