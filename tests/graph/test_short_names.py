@@ -112,7 +112,7 @@ def test_two_files_that_declare_one_prefix_otherwise(tmp_path: Path) -> None:
         (tmp_path / f"{number}.ttl").write_text(text)
     names = rgcn.read(tmp_path).names
     assert names.node("my:b0") != names.node("my:b1")
-    with pytest.raises(AmbiguousNameError, match="0#knows.*1#knows"):
+    with pytest.raises(AmbiguousNameError, match=r"0#knows.*1#knows"):
         names.relation("my:knows")
 
 
