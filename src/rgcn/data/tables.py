@@ -135,7 +135,7 @@ class TableFile:
     def _first_row(self, part: pl.DataFrame, least: int) -> list[str]:
         cells = self._cells(part)
         if 0 < len(cells) < least:
-            lines = part["text"].head(2).to_list()
+            lines = [line for line in part["text"].head(4) if line][:2]
             for other in SEPARATORS_INSTEAD:
                 if all(line.count(other) >= least - 1 for line in lines):
                     self._separator = other
