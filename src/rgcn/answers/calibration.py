@@ -259,7 +259,7 @@ def hidden_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int
     tally = _Tally(_ScoreBins(None, scorer.device))
     for for_objects in (True, False):
         asked = torch.from_numpy(triples[0 if for_objects else 1 :: 2].copy()).to(scorer.device)
-        for part in asked.split(max(1, BLOCK // (4 * scorer.num_nodes))):
+        for part in torch.split(asked, max(1, BLOCK // (4 * scorer.num_nodes))):
             node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
             marks = Marks.of(graph, learned, node, relation, for_objects)
             true = torch.arange(len(part), device=scorer.device) * scorer.num_nodes + answer
@@ -271,7 +271,8 @@ def hidden_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int
 
 def _places(scorer: Scorer, row: Tensor, node: Tensor) -> Tensor:
     """int64, ascending: where these answers stand among the scores [q, N] written in a row."""
-    return torch.unique(row * scorer.num_nodes + node)
+    places: Tensor = torch.unique(row * scorer.num_nodes + node)
+    return places
 
 
 class _Tally:
