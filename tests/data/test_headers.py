@@ -221,6 +221,9 @@ def test_odd_files(tmp_path: Path) -> None:
     text = '"subject"x,relation,object\na,r,b\n'
     assert of(tmp_path, text, skip_bad_lines=True).named() == [("a", "r", "b")]
     assert of(tmp_path, '"sub\nject",relation,object\na,r,b\n').num_triples == 1  # decoration, as a space is
+    assert of(tmp_path, '\n\n"from","to","label"\n\na,b,r\n').named() == [("a", "r", "b")]
+    assert of(tmp_path, "subject, relation, object\na,r,b\n").named() == [("a", "r", "b")]
+    assert of(tmp_path, '"subject"\t"relation"\t"object"\na\tr\tb\n', "g.tsv").named() == [("a", "r", "b")]
     assert of(tmp_path, "subject\trelation\tobject\n" + "a\tr\tb\n" * 3, "g.tsv").num_triples == 1
     with pytest.raises(DataError, match="two columns named 'o'"):
         of(tmp_path, "s,o,o\na,b,c\n", columns=("s", "o", "o"))
