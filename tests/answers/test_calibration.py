@@ -14,6 +14,7 @@ from rgcn.answers.calibration import (
     _ScoreBins,
     calibrate_classes,
     calibrate_links,
+    hidden_counts,
     validation_counts,
 )
 from rgcn.answers.links import triple_probabilities
@@ -33,6 +34,7 @@ from rgcn.answers.reliability import (
 from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
 from rgcn.predict.opened import calibration_of
+from rgcn.scoring import Questions
 from small_models import answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
 from tabled import TableScorer
 
@@ -172,6 +174,102 @@ def test_a_bound_on_probabilities_as_one_on_scores():
     assert found.score_of(0.8) == found.score_of(1.0) == np.inf
 
 
+# -- on what is known, hidden ----------------------------------------------------------------------------
+
+
+def walking(graph, **settings):
+    """A path model that learned nothing, and elsewhere."""
+    model = rgcn.LinkPredictor("path", layers=2, width=4, **settings).prepare(graph)
+    model.network_.eval()
+    return model.over(graph)
+
+
+def test_hidden_triples_are_counted_one_by_one():
+    graph = random_graph(5, splits=False)
+    model = walking(graph)
+    chosen, train, found = graph.triples[graph.triples[:, 0] != graph.triples[:, 2]][::7], mask(graph), []
+    counts = hidden_counts(model.scorer(), graph, chosen)
+    out = ruled_out(graph, train)
+    for number, (s, r, o) in enumerate(chosen.tolist()):
+        for_objects = number % 2 == 0
+        without = walking(replace(graph, triples=graph.triples[(graph.triples != (s, r, o)).any(1)]))
+        without.network_.load_state_dict(model.network_.state_dict())
+        asked = Questions(torch.tensor([s if for_objects else o]), torch.tensor([r]), for_objects)
+        scores = without.scorer().scores(asked)[0].tolist()
+        for node, score in enumerate(scores):
+            place, true = ((s, r, node), node == o) if for_objects else ((node, r, o), node == s)
+            if not out[place] and (true or not train[place]):
+                found.append((score, true))
+    assert counts.true.sum() == sum(true for _, true in found) == len(chosen)
+    for is_true, count in ((True, counts.true), (False, counts.false)):
+        wanted = sorted(score for score, true in found if true == is_true)
+        np.testing.assert_allclose(sorted(np.repeat(counts.score, count.astype(int))), wanted, atol=1e-3)
+
+
+def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
+    graph = random_graph(5, splits=False)
+    elsewhere = walking(graph)
+    found = elsewhere.calibration_
+    assert found.fitted
+    assert found.hidden
+    assert f"{(graph.triples[:, 0] != graph.triples[:, 2]).sum()} triples of the graph, each hidden" in found.words
+    assert "learned from these" not in found.words
+    assert "had these been missing" in found.meaning
+    assert walking(graph).calibration_ == found
+    assert elsewhere.predict(subject=0, relation=0)[0].probability is not None
+    assert Calibration.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+    trained = rgcn.LinkPredictor("path", layers=2, width=4, epochs=2).fit(graph)
+    assert "learned from these" in trained.calibration_.words
+    assert not rgcn.LinkPredictor("c-rgcn", embedding=4, bottleneck=2, epochs=1).fit(graph).calibration_.fitted
+    with_valid = walking(random_graph(8, triples=300)).calibration_
+    assert with_valid.fitted
+    assert not with_valid.hidden
+    few = replace(graph, triples=graph.triples[:15])
+    assert not walking(few).calibration_.fitted
+
+
+def test_few_are_hidden_of_a_large_graph_and_none_of_the_largest(monkeypatch):
+    graph = random_graph(5, splits=False)
+    count = int((graph.triples[:, 0] != graph.triples[:, 2]).sum())
+    monkeypatch.setattr("rgcn.answers.calibration.MOST_HEARD", 30 * count)
+    assert walking(graph).calibration_.examples == 30
+    monkeypatch.setattr("rgcn.answers.calibration.LARGEST", count - 1)
+    assert not walking(graph).calibration_.fitted
+
+
+def test_classes_are_calibrated_on_labels_hidden_in_turn():
+    graph = random_graph(3, nodes=60, triples=300, splits=False)
+    labels = {name: "low" if number < 30 else "high" for number, name in enumerate(graph.nodes[:50])}
+    graph = graph.with_labels({"train": labels})
+    model = rgcn.LinkClassifier("path", layers=2, width=4, epochs=1).fit(graph)
+    found = model.calibration_
+    assert (found.fitted, found.hidden, found.examples) == (True, True, 50)
+    assert "50 labelled nodes, the label of each hidden" in found.words
+    assert "learned from these" in found.words
+    few = graph.with_labels({"train": dict(list(labels.items())[20:35])})
+    assert (
+        "15 labelled nodes are too few" in rgcn.LinkClassifier("path", layers=2, epochs=1).fit(few).calibration_.words
+    )
+
+
+def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
+    graph = random_graph(5, splits=False)
+    first = calibration_of(walking(graph), None)
+    (kept,) = (tmp_path / "cache" / "calibrations").iterdir()
+    whole = kept.read_bytes()
+    monkeypatch.setattr("rgcn.answers.calibration.hidden_counts", None)  # would fail if it were measured again
+    assert calibration_of(walking(graph), None) == first
+    monkeypatch.undo()
+    monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
+    kept.write_bytes(whole[:100])
+    assert calibration_of(walking(graph), None) == first
+    assert kept.read_bytes() == whole
+    other = replace(graph, triples=graph.triples[1:])
+    calibration_of(walking(other), None)
+    assert len(list(kept.parent.iterdir())) == 2
+
+
 # -- kept -------------------------------------------------------------------------------------------------
 
 
@@ -211,8 +309,10 @@ def test_absurd_numbers_and_other_weights_are_not_used(folder):
     assert calibration_of(opened.model, folder) != first
 
 
-def test_a_folder_that_cannot_be_written_is_no_hindrance():
-    assert with_whole_numbers(random_graph(8, triples=300), folder="/proc/nowhere").calibration.fitted
+def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
+    for folder in ("/proc/nowhere", tmp_path / "gone"):
+        assert with_whole_numbers(random_graph(8, triples=300), folder=folder).calibration.fitted
+    assert not (tmp_path / "gone").exists()
 
 
 # -- reliability ------------------------------------------------------------------------------------------

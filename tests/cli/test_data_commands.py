@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rgcn.cli.commands import app
-from rgcn.errors import ConfigError, UnknownNameError
+from rgcn.errors import ConfigError, DataError, UnknownNameError
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_stats_of_a_file(tmp_path: Path) -> None:
 
 
 def test_stats_of_nothing_known_suggests_names() -> None:
-    with pytest.raises(UnknownNameError, match="aifb"):
+    with pytest.raises(DataError, match="aifb"):
         run("stats", "aifbb")
     with pytest.raises(ConfigError, match="are for files"):
         run("stats", "aifb", "--format", "nt")

@@ -14,7 +14,7 @@ from rgcn.predict.answer_tables import nodes_to_classify, predict_classes
 from rgcn.scoring import Questions
 
 TRIPLES = "".join(f"p{i},works_for,c{i % 3}\np{i},lives_in,t{i % 3}\n" for i in range(12)) + "c0,based_in,t0\n"
-LABELS = "person,kind\n" + "".join(f"p{i},{'even' if i % 2 == 0 else 'odd'}\n" for i in range(6))
+LABELS = "node,label\n" + "".join(f"p{i},{'even' if i % 2 == 0 else 'odd'}\n" for i in range(6))
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_what_may_be_a_file_or_a_data_set_is_refused_with_how_to_choose(here):
 def test_bad_input_is_said_in_a_sentence(here, source, reading, words):
     (here / "empty.csv").write_text("")
     (here / "nothing").mkdir()
-    (here / "one.csv").write_text("person,kind\np1,x\np2,x\n")
+    (here / "one.csv").write_text("node,label\np1,x\np2,x\n")
     (here / "one_node.csv").write_text("a,knows,a\n")
     with pytest.raises(RgcnError, match=f"(?s){words}"):
         open_model(source, device="cpu", **reading)
@@ -107,7 +107,7 @@ def test_small_graphs_are_answered(here):
     (here / "two.csv").write_text("a,knows,b\n")
     opened = open_model("two.csv", device="cpu")
     assert len(opened.model.predict(subject="b", relation="knows")) == 2
-    (here / "classes.csv").write_text("person,kind\np1,c1\np2,c2\np3,other\n")  # c1 and c2 are nodes
+    (here / "classes.csv").write_text("node,label\np1,c1\np2,c2\np3,other\n")  # c1 and c2 are nodes
     opened = open_model("mine.csv", device="cpu", labels="classes.csv", classes=True)
     assert opened.model.predict(["p4"])[0].label in ("c1", "c2", "other")
 

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
+from rgcn.explain.explaining import explain_class
 from rgcn.graph import NodeLabels, Vocabulary
+from rgcn.graph.titles import Titles
+from rgcn.predict import OpenModel
 from rgcn.scoring import Questions
 from small_models import random_graph
 
@@ -36,19 +39,20 @@ def prepared(graph, **settings):
     return model
 
 
+@settings(max_examples=8)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([{}, {"normalization": "relation", "layers": 2}, {"surroundings": 0, "deviation": True}]),
     st.booleans(),
 )
-def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, settings, class_is_a_node):
+def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, made, class_is_a_node):
     graph = labelled(seed, classes=("x", 3 if class_is_a_node else "y"))
-    model, labels = prepared(graph, **settings), graph.labels
+    model, labels = prepared(graph, **made), graph.labels
     nodes = labels.nodes.tolist()
     found = model.logits([*nodes, nodes[0]])
     for row, node in enumerate([*nodes, nodes[0]]):
         told = replace(labels, splits=np.where(labels.nodes == node, 2, labels.splits).astype(np.int8))
-        other = prepared(replace(graph, labels=told), **settings)
+        other = prepared(replace(graph, labels=told), **made)
         other.network_.load_state_dict(model.network_.state_dict())
         torch.testing.assert_close(other.logits([node])[0], found[row], rtol=1e-6, atol=1e-7)
 
@@ -126,3 +130,16 @@ def test_nodes_of_no_triple_have_classes_like_any():
     assert bool(torch.isfinite(found).all())
     assert len(free) > 1
     torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # nothing tells them apart
+
+
+def test_explanations_and_predictions_say_the_same(tmp_path):
+    """Of nodes with a label to hide and of those without, made level or not."""
+    graph = labelled(4)
+    model = rgcn.LinkClassifier("path", **SMALL, epochs=3, objective="softmax").fit(graph)
+    opened = OpenModel(tmp_path, "small", model, Titles(model.graph_))
+    nodes = [int(graph.labels.of("train")[0][0]), int(graph.labels.of("test")[0][0])]
+    for made in (model, model.leveled()):
+        for node, wanted in zip(nodes, made.logits(nodes), strict=True):
+            why = explain_class(opened, node, draws=1, edges=2)
+            assert why.question["class"]["name"] == made.classes_[int(wanted.argmax())]
+            assert why.score == pytest.approx(float(wanted.max()), rel=1e-4, abs=1e-5)

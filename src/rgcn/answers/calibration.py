@@ -168,6 +168,7 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None) -> Calibra
     graph = model.graph_
     triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
     known = graph.split_triples("train")
+    known = known[known[:, 0] != known[:, 2]]  # a loop is itself turned round: hidden, it would still be told of
     hidden = len(triples) < FEWEST and hiding is not None and FEWEST <= len(known) <= LARGEST
     if len(triples) < FEWEST and not hidden:
         few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"

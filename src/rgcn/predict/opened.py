@@ -271,9 +271,8 @@ def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
         pass
     if found is None:
         found = model.calibration_
-        with suppress(OSError):  # a folder that may only be read is none the worse; nor one that is gone
-            if folder is None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+        if folder is None or folder.is_dir():  # a folder that is gone is not made again
+            with suppress(OSError):  # one that may only be read is none the worse
+                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
     model.calibration_ = found
     return found

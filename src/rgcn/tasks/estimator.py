@@ -217,6 +217,7 @@ class Estimator(ABC):
     def _begin(self, graph: KnowledgeGraph, split: str = "all") -> tuple[RelationalAdjacency, torch.Generator]:
         """A fresh start on this graph: the operator of a split's triples, and where initial weights come from."""
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
+        self.learned_elsewhere = False
         self._adjacency = RelationalAdjacency.from_graph(
             graph,
             split=split,

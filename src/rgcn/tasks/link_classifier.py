@@ -48,6 +48,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     level_: ClassLevel | None = None
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
+        self.level_ = None
         labels = trainable_labels(kg)
         if self.training.evaluate_every is not None or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
