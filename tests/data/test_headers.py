@@ -108,6 +108,13 @@ def test_files_of_splits_may_differ_in_header_and_weights(tmp_path: Path) -> Non
     assert graph.edge_weights.tolist() == [2.0, 3.0, 1.0]
 
 
+@pytest.mark.parametrize("name", ["g.csv", "g.parquet"])
+def test_a_graph_written_as_a_table_is_read_again(tmp_path: Path, name: str) -> None:
+    frame = of(tmp_path, "s,p,o,weight,split\na,r,b,0.5,train\nb,q,c,2,test\nc,q,a,1,valid\n").to_polars()
+    frame.write_csv(tmp_path / name) if name == "g.csv" else frame.write_parquet(tmp_path / name)
+    assert read(tmp_path / name).to_polars().equals(frame)
+
+
 def test_columns_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
     gephi = "Source,Target,Type,Label\na,b,Directed,knows\n"
     with pytest.raises(DataError, match=r"has 4 columns, not 3, and several may be the relation \(2, 3\); name them"):
@@ -221,6 +228,9 @@ def test_odd_files(tmp_path: Path) -> None:
     text = '"subject"x,relation,object\na,r,b\n'
     assert of(tmp_path, text, skip_bad_lines=True).named() == [("a", "r", "b")]
     assert of(tmp_path, '"sub\nject",relation,object\na,r,b\n').num_triples == 1  # decoration, as a space is
+    assert of(tmp_path, '\n\n"from","to","label"\n\na,b,r\n').named() == [("a", "r", "b")]
+    assert of(tmp_path, "subject, relation, object\na,r,b\n").named() == [("a", "r", "b")]
+    assert of(tmp_path, '"subject"\t"relation"\t"object"\na\tr\tb\n', "g.tsv").named() == [("a", "r", "b")]
     assert of(tmp_path, "subject\trelation\tobject\n" + "a\tr\tb\n" * 3, "g.tsv").num_triples == 1
     with pytest.raises(DataError, match="two columns named 'o'"):
         of(tmp_path, "s,o,o\na,b,c\n", columns=("s", "o", "o"))
