@@ -45,7 +45,9 @@ def main() -> None:
     if len(written) > MOST_BYTES:
         raise SystemExit(f"{len(written):,} bytes are more than the {MOST_BYTES:,} that may be shipped")
     write_atomically(WEIGHTS, written)
-    write_atomically(CARD, json.dumps(card(given.run, given.figures, given.commit), indent=1, ensure_ascii=False) + "\n")
+    write_atomically(
+        CARD, json.dumps(card(given.run, given.figures, given.commit), indent=1, ensure_ascii=False) + "\n"
+    )
     print(f"{WEIGHTS}: {len(written):,} bytes, {sum(tensor.numel() for tensor in weights.values()):,} numbers")
 
 

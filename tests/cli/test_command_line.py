@@ -41,6 +41,12 @@ def test_what_needs_no_pytorch_does_not_load_it(words):
     assert "torch" not in loaded_by(*words)
 
 
+def test_the_package_is_the_command():
+    for words in (["configs"], ["nonsense"]):
+        done = subprocess.run([sys.executable, "-m", "rgcn", *words], capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout) == (rgcn(*words).returncode, rgcn(*words).stdout)
+
+
 def test_completion_knows_commands_and_options():
     def completed(line: str) -> str:
         env = {"_RGCN_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}

@@ -125,3 +125,32 @@ def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
     answer = asyncio.run(asked("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
     assert len(answer.json()["links"]) == 2, answer.text
     assert "nothing was trained" in asyncio.run(asked("/api/models/mine.nt/card")).text
+
+
+def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
+    rows = [f"p{i};c{i % 3};brick:feeds\n" for i in range(12)]
+    (tmp_path / "mine.csv").write_text("\ufeffSource;Target;Type\n" + "".join(rows))
+    ask = ("--subject", "P1", "--relation", "feeds", "--json")
+    done = rgcn("predict", "mine.csv", *ask, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, rows = json.loads(done.stdout).values()
+    known = [row["object"] for row in rows if row["known"]]
+    assert known == ["c1"]
+    done = rgcn(
+        *("train", "mine.csv", "--set", "model.name=universal", "--set", "training.epochs=1", "--quiet"), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    done = rgcn("predict", "runs/mine", *ask, cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["run"]) == (0, "runs/mine")
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_a_first_row_in_doubt_is_named_and_the_command_line_decides(tmp_path):
+    (tmp_path / "mine.csv").write_text("gene,action,illness\n" + "".join(f"g{i},causes,i{i % 3}\n" for i in range(9)))
+    for header, triples in (("", 10), ("true", 9), ("false", 10)):
+        said = () if not header else ("--data", f"header={header}")
+        done = rgcn("predict", "mine.csv", "--subject", "g1", "--relation", "causes", *said, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"({triples} triples)" in done.stderr
+        assert ("(gene, action, illness) may be a header" in done.stderr) is (not header)
+        assert "--data header=" in done.stderr or header

@@ -61,10 +61,10 @@ def test_columns_by_name_position_and_weight(tmp_path: Path) -> None:
         read(file, columns=("from", "to"))
 
 
-def test_header_only_when_columns_are_names(tmp_path: Path) -> None:
+def test_header_as_it_is_said(tmp_path: Path) -> None:
     file = tmp_path / "g.tsv"
     file.write_text("subject\trelation\tobject\na\tr\tb\n")
-    assert len(read(file)) == 2
+    assert len(read(file, header=False)) == 2
     assert len(read(file, header=True)) == 1
     assert len(read(file, columns=("subject", "relation", "object"))) == 1
 

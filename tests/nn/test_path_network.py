@@ -42,8 +42,11 @@ def made(seed=0, nodes=12, relations=3, triples=20, layers=3, width=8, kind=torc
     return kg, network, model.adjacency_.to(kind)
 
 
-def naive(network, adjacency: RelationalAdjacency, node: int, asked: int) -> torch.Tensor:
-    """[N]: scores of all nodes as answers to one question, from the equations."""
+def naive(network, adjacency: RelationalAdjacency, node: int, asked: int, q=None, table_of=None) -> torch.Tensor:
+    """[N]: scores of all nodes as answers to one question, from the equations.
+
+    q, table_of  the question's vector, and each layer's table of relations, where they are not the network's own
+    """
     edges = list(
         zip(*(ids.tolist() for ids in (adjacency.structure.target, adjacency.structure.relation)), strict=True)
     )
@@ -52,10 +55,10 @@ def naive(network, adjacency: RelationalAdjacency, node: int, asked: int) -> tor
     for e, (v, _) in enumerate(edges):
         degree[v] += adjacency.raw[e]
     s = torch.log(degree.clamp(min=1)) / network.mean_log_degree
-    q, head = network.query[asked], network.head
+    q, head = network.query[asked] if q is None else q, network.head
 
     def walked(x, layers):
-        return walk(x, layers, adjacency, edges, sources, s, q)
+        return walk(x, layers, adjacency, edges, sources, s, q, table_of)
 
     x = walked([q if v == node else torch.zeros_like(q) for v in range(size)], network.layers)
     if head.surroundings is not None:
@@ -70,11 +73,13 @@ def naive(network, adjacency: RelationalAdjacency, node: int, asked: int) -> tor
     return torch.stack(scores)
 
 
-def walk(x, layers, adjacency, edges, sources, s, q):
+def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
     """States of all nodes after some layers."""
     size = len(x)
     for layer in layers:
-        table = layer.relations(Told(q[None])).view(adjacency.num_relations, -1)
+        table = (
+            layer.relations(Told(q[None])).view(adjacency.num_relations, -1) if table_of is None else table_of(layer)
+        )
         total, square = ([torch.zeros_like(q) for _ in range(size)] for _ in range(2))
         for e, (v, r) in enumerate(edges):
             u = x[sources[e]]

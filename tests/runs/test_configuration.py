@@ -1,17 +1,19 @@
 """Configurations: shipped ones are whole, changes apply, mistakes are explained."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 import yaml
 
 from rgcn.axis_tables import TASKS
 from rgcn.config import NodeClassificationRun
-from rgcn.errors import ConfigError, UnknownNameError
+from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences, run_schema
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
+from rgcn.tasks import LinkPredictor
 from rgcn.tasks.task import task_of
 
 RUNS = {name: task_of(name).run_config for name in TASKS.names()}
@@ -70,8 +72,8 @@ def test_a_dumped_configuration_loads_again(tmp_path):
 
 
 def test_unknown_names_and_keys_suggest_the_closest():
-    with pytest.raises(UnknownNameError, match=r"'c-rgcn/lp-world'.*`rgcn configs`"):
-        load_configuration("world")
+    with pytest.raises(UnknownNameError, match=r"'c-rgcn/lp-world'.*`rgcn configs`.*a graph will do"):
+        load_configuration("lp-world")
     with pytest.raises(UnknownNameError, match=r"unknown configuration 'zz'\. `rgcn configs` lists all"):
         load_configuration("zz")
     with pytest.raises(UnknownNameError, match="rgcn/nc-aifb"):
@@ -200,8 +202,55 @@ def test_a_run_folder_is_a_name_too(tmp_path):
     folder.mkdir(parents=True)
     written(folder, dump_configuration(config), "config.yaml")
     assert load_configuration(str(folder)) == config
+    (tmp_path / "run.json").write_text("{}")
     assert "no config.yaml" in refusal(str(tmp_path))
     assert "no such file" in refusal(str(tmp_path / "none.yaml"))
+
+
+# -- a graph in place of a configuration ---------------------------------------------------------------
+
+
+def test_a_graph_stands_for_its_missing_links(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("source,target,type\na,b,r\n")
+    Path("mine").mkdir()
+    Path("mine/train.txt").write_text("a\tr\tb\n")
+    for name in ("mine.csv", "mine", "./mine.csv", str(tmp_path / "mine.csv")):
+        config = load_configuration(name)
+        assert (config.task, Path(config.data.path)) == ("link-prediction", Path(name))
+        assert config == load_configuration(written(tmp_path, dump_configuration(config)))
+    for name in ("world", "WORLD", "dataset:world"):
+        assert load_configuration(name).data == load_configuration("rgcn/nc-world").data
+    given = ["task=node-classification", "data.labels=people.csv", "data.header=false", "seed=3"]
+    config = load_configuration("mine.csv", given)
+    assert (config.task, config.data.labels, config.data.header, config.seed) == (
+        *("node-classification", "people.csv", False),
+        3,
+    )
+
+
+@pytest.mark.parametrize("name", ["path", "universal", "distmult"])
+def test_a_graph_is_trained_on_as_suits_the_model_that_is_named(name):
+    config = load_configuration("world", [f"model.name={name}", "training.epochs=7"])
+    model = LinkPredictor(name, epochs=7)
+    assert (config.model, config.training) == (model.model, model.training)
+    assert load_configuration("world", [f"model.name={name}", "training.batch_edges=5"]).training.batch_edges == 5
+
+
+def test_what_is_neither_a_configuration_nor_a_graph(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("a,r,b\n")
+    Path("mine.dat").write_text("a b c\n")
+    Path("world").mkdir()
+    with pytest.raises(DataError, match=r"mien\.csv: there is no such file.*'mine\.csv'"):
+        load_configuration("mien.csv")
+    with pytest.raises(ConfigError, match=r"mine\.dat: no configuration.*told by its ending"):
+        load_configuration("mine.dat")
+    with pytest.raises(ConfigError, match=r"\./world for the folder, dataset:world for the data set"):
+        load_configuration("world")
+    assert load_configuration("./world").data.path == "world"
+    assert "takes section.key=value" in refusal("mine.csv", "model")
+    assert "training: " in refusal("mine.csv", "model.name=path", "training=5")
 
 
 # -- YAML that is not trusted --------------------------------------------------------------------------

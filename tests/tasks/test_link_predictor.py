@@ -400,7 +400,8 @@ def test_an_unknown_name_is_answered_with_the_closest(fitted):
     with pytest.raises(UnknownNameError, match=r"unknown relation 'nows'.*'knows'"):
         fitted.predict(subject="p00", relation="nows")
     with pytest.raises(UnknownNameError, match="'club2'"):
-        fitted.score([("p00", "member_of", "Club2")])
+        fitted.score([("p00", "member_of", "Clubb2")])
+    assert fitted.score([("p00", "Member of", "Club2")])[0].object == "club2"
     with pytest.raises(DataError, match="outside"):
         fitted.predict(subject=10_000, relation="knows")
 

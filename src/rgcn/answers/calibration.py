@@ -271,8 +271,8 @@ def hidden_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int
 
 def _places(scorer: Scorer, row: Tensor, node: Tensor) -> Tensor:
     """int64, ascending: where these answers stand among the scores [q, N] written in a row."""
-    place: Tensor = torch.unique(row * scorer.num_nodes + node)
-    return place
+    places: Tensor = torch.unique(row * scorer.num_nodes + node)
+    return places
 
 
 class _Tally:

@@ -86,13 +86,9 @@ def existing(path: PathLike, what: str = "file or folder") -> Path:
     folder = found.parent
     if not folder.is_dir():
         raise DataError(f"no such {what}: {found} (the folder {folder} does not exist either)")
-    raise DataError(f"no such {what}: {found}.{meant_beside(found)}")
-
-
-def meant_beside(path: Path) -> str:
-    """A hint at what is called alike in the folder of a path that is not there."""
-    near = close_matches(path.name, sorted(entry.name for entry in path.parent.iterdir()))
-    return f" Did you mean {', '.join(repr(str(path.parent / name)) for name in near)}?" if near else ""
+    near = close_matches(found.name, sorted(entry.name for entry in folder.iterdir()))
+    hint = f" Did you mean {', '.join(repr(str(folder / name)) for name in near)}?" if near else ""
+    raise DataError(f"no such {what}: {found}.{hint}")
 
 
 def find_files(

@@ -73,7 +73,7 @@ def is_header(row: Sequence[str], others: pl.DataFrame, triple: Sequence[int] | 
     if named or (not recurs and not same.any() and len(others) >= FEWEST and _stands_out(row, others, at)):
         warnings.warn(
             f"{path}: the first row ({', '.join(row)}) may be a header, and is read as a triple: header=True leaves it "
-            "out, header=False says it is one (data.header in a configuration)",
+            "out, header=False says it is one (data.header in a configuration, --data header=... on the command line)",
             stacklevel=4,
         )
     return False

@@ -178,9 +178,11 @@ def _from_document(reading: Reading) -> Iterator[bytes]:
         quads: Iterator[Any] = parser
         if file.format in ("ttl", "trig"):
             quads = reader.noting_statements(quads)
-        while block := _serialized(islice(quads, QUADS_PER_BLOCK)):
+        size = 1  # XML forgets its prefixes at the end, Turtle may bring more until then
+        while block := _serialized(islice(quads, size)):
+            reading.collector.declare(parser.prefixes)
             yield block
-        reading.collector.declare(parser.prefixes)
+            size = QUADS_PER_BLOCK
     except SyntaxError as error:
         reason, number = _reason(error), error.lineno
         if reading.bad_lines.skip:

@@ -152,15 +152,13 @@ class TripleCollector:
         relations: pl.Series,
         objects: pl.Series,
         *,
-        split: str | None = None,
-        splits: NDArray[np.int8] | None = None,
+        split: str | NDArray[np.int8] | None = None,
         weights: NDArray[np.float32] | None = None,
         name_of: Callable[[str], str] | None = None,
     ) -> None:
         """Add T triples, each column a string series of length T; `name_of` turns what the file says into a name.
 
-        split   of all of them
-        splits  int8 [T]: of each
+        split  of all of them, or of each, int8 [T]
         """
         if not len(subjects):
             return
@@ -168,10 +166,10 @@ class TripleCollector:
             self._number_waiting()
         self._name_of = name_of
         self._waiting.append(pl.DataFrame({"subject": subjects, "relation": relations, "object": objects}))
-        self.has_splits |= split is not None or splits is not None
-        if splits is None:
-            splits = np.full(len(subjects), SPLITS.index(split or "train"), dtype=np.int8)
-        self._splits.append(splits)
+        self.has_splits |= split is not None
+        if split is None or isinstance(split, str):
+            split = np.full(len(subjects), SPLITS.index(split or "train"), dtype=np.int8)
+        self._splits.append(split)
         self._weights.append(weights)
         self.count += len(subjects)
 

@@ -135,7 +135,7 @@ class TableFile:
     def _first_row(self, part: pl.DataFrame, least: int) -> list[str]:
         cells = self._cells(part)
         if 0 < len(cells) < least:
-            lines = part["text"].head(2).to_list()
+            lines = [line for line in part["text"].head(4) if line][:2]
             for other in SEPARATORS_INSTEAD:
                 if all(line.count(other) >= least - 1 for line in lines):
                     self._separator = other
@@ -145,9 +145,10 @@ class TableFile:
     def _cells(self, part: pl.DataFrame) -> list[str]:
         """The cells of the first row."""
         text, line = part.row(0)
-        if self._quotes and '"' in text:
+        if self._quotes and ('"' in text or not text):
+            rows = csv.reader((f"{text}\n" for text in part["text"]), delimiter=self._separator)
             try:
-                return next(csv.reader((f"{text}\n" for text in part["text"]), delimiter=self._separator))
+                return next(filter(None, rows), [])
             except csv.Error as error:
                 if self.width:
                     return []
@@ -268,7 +269,7 @@ class _TableReader(TripleReader):
         for block in table.blocks:
             for position in positions.values():
                 block = table.without_empty(block, position)
-            weights, splits = None, None
+            weights, split = None, reading.file.split
             if "weight" in positions:
                 given = block[str(positions["weight"])].cast(pl.Float32, strict=False)
                 bad = ~(given.is_finite() & (given >= 0)).fill_null(False)
@@ -279,9 +280,9 @@ class _TableReader(TripleReader):
                 numbers = called.replace_strict(SPLIT_NUMBERS, default=None, return_dtype=pl.Int8)
                 block = table.without(block, numbers.is_null(), "the split is none of train, valid (or dev) and test")
                 weights = None if weights is None else weights[numbers.is_not_null().to_numpy()]
-                splits = numbers.drop_nulls().to_numpy()
+                split = numbers.drop_nulls().to_numpy()
             subject, relation, object_ = (block[str(positions[role])] for role in TRIPLE)
-            reading.collector.add(subject, relation, object_, split=reading.file.split, splits=splits, weights=weights)
+            reading.collector.add(subject, relation, object_, split=split, weights=weights)
 
 
 def _has_header(table: TableFile, told: TripleColumns) -> bool:

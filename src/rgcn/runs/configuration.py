@@ -315,19 +315,17 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
 def _graph(name: str) -> dict[str, str] | None:
     """The section `data` of a graph that is given in place of a configuration."""
     from rgcn.data.catalog import CATALOG
-    from rgcn.data.files import existing, format_of
+    from rgcn.data.files import format_of
+    from rgcn.data.registry import DATASET, path_or_dataset
 
     path = Path(name)
-    if not name.strip() or path.suffix in YAML or name in shipped_configurations() or (path / "config.yaml").is_file():
+    is_run = any((path / file).is_file() for file in ("config.yaml", "run.json"))
+    if not name.strip() or path.suffix in YAML or name in shipped_configurations() or is_run:
         return None
-    named, here = name.lower() in CATALOG, path.is_dir() or (not path.is_dir() and format_of(path) is not None)
-    if here and named:
-        raise ConfigError(
-            f"{name} is a data set and also lies here: write ./{name}, or `dataset: {name}` in a YAML file"
-        )
-    if here:
-        return {"path": str(existing(path))}
-    return {"dataset": name.lower()} if named else None
+    if not (name.removeprefix(DATASET).lower() in CATALOG or path.is_dir() or format_of(path)):
+        return None
+    found = path_or_dataset(name)
+    return {"path": str(found)} if isinstance(found, Path) else {"dataset": found.name}
 
 
 def _find(name: str) -> tuple[Path, str]:

@@ -1,0 +1,232 @@
+"""The model that comes with rgcn: small enough, made for the settings its card names, and asked as any other is."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import rgcn
+from rgcn.answers.completion import complete
+from rgcn.errors import ConfigError, DataError
+from rgcn.explain import explain_link, methods_of
+from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.look.vectors import relation_table
+from rgcn.nn import shipped_weights
+from rgcn.predict import OpenModel
+from rgcn.predict.unseen import with_new_triples
+from rgcn.runs import load_configuration
+from rgcn.tasks.extending import extended
+from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
+
+FAMILIES, TOWNS = 8, 3
+
+
+def families(labels=False) -> KnowledgeGraph:
+    """Children live where their parents do; of some nothing is known."""
+    rows = []
+    for i in range(FAMILIES):
+        rows += [(f"child{i}", "child of", f"parent{i}"), (f"parent{i}", "lives in", f"town{i % TOWNS}")]
+        if i > 1:
+            rows.append((f"child{i}", "lives in", f"town{i % TOWNS}"))
+    told = {f"child{i}": "young" for i in range(4)} | {f"parent{i}": "old" for i in range(4)}
+    return KnowledgeGraph.from_triples(rows, **({"labels": told} if labels else {}))
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return shipped_predictor(families(), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def opened(shipped):
+    return OpenModel(Path("families"), "families", shipped, Titles(shipped.graph_))
+
+
+# -- the file and its card -------------------------------------------------------------------------------------------
+
+
+def test_the_weights_are_few_and_their_card_says_what_they_need():
+    assert shipped_weights.WEIGHTS.stat().st_size <= 2_000_000
+    card = shipped_weights.shipped_card()
+    model = rgcn.LinkPredictor("universal", **{**card["settings"], "start": "random"}).prepare(families())
+    wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in model.network_.state_dict().items()}
+    weights = load_file(shipped_weights.WEIGHTS)
+    assert wanted == {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()}
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
+    # By its name alone a model has them.
+    named = rgcn.LinkPredictor("universal").model
+    assert named.start == "shipped"
+    made_by = load_configuration(card["configuration"]).model
+    for name, value in card["settings"].items():
+        assert getattr(named, name) == getattr(made_by, name) == value, name
+
+
+def test_the_card_tells_where_they_come_from():
+    card = shipped_weights.shipped_card()
+    asked = {"learned_from", "command", "date", "hardware", "steps", "seconds", "seed", "licence", "limits", "figures"}
+    assert asked <= card.keys()
+    assert card["steps"] > 0
+    assert card["limits"]
+    graphs = {name: about for name, about in card["learned_from"].items() if name != "drawn by rules"}
+    assert all(about["licence"] and about["title"] and about["share"] > 0 for about in graphs.values())
+    kept_back = {"world", "aifb", "mutag", "umls", "kinship", "nations", "fb237-v1-ind", "wn18rr-v1-ind"}
+    assert not kept_back & graphs.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"width": 32}, "need width 64: set so, or model.start to random"),
+        ({"layers": 3, "relation_layers": 1}, "need layers 6, relation_layers 4: set so"),
+        ({"messages": "add"}, "need messages multiply"),  # would fit, and mean nothing
+        ({"unreached": "asleep"}, "need unreached awake"),
+        ({"normalization": "none"}, "need normalization node"),
+    ],
+)
+def test_another_network_than_they_were_made_for_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        rgcn.LinkPredictor("universal", **settings).prepare(families())
+    rgcn.LinkPredictor("universal", **settings, start="random").prepare(families())
+
+
+def test_another_encoder_is_refused():
+    for encoder in ("path", "rgcn", "none"):
+        with pytest.raises(ConfigError, match="are universal's: set start to random, or encoder to universal"):
+            rgcn.LinkPredictor(encoder=encoder, start="shipped")
+
+
+def test_fine_tuning_begins_with_them_and_leaves_them_as_they_are():
+    before = load_file(shipped_weights.WEIGHTS)
+    model = rgcn.LinkPredictor("universal", epochs=1, batch_edges=4, device="cpu")
+    begun = {name: tensor.clone() for name, tensor in model.prepare(families()).network_.state_dict().items()}
+    after = model.fit(families()).network_.state_dict()
+    assert all(torch.equal(begun[name], tensor) for name, tensor in before.items())
+    assert any(not torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert all(torch.equal(shipped_weights.shipped_weights()[name], tensor) for name, tensor in before.items())
+
+
+def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatch):
+    shipped.save(tmp_path)
+    card = {**shipped_weights.shipped_card(), "settings": {"width": 8}}
+    monkeypatch.setattr(shipped_weights, "shipped_card", lambda: card)
+    loaded = rgcn.load_model(tmp_path, device="cpu")
+    assert loaded.fingerprint_ == shipped.fingerprint_
+    loaded.over(families())
+    with pytest.raises(ConfigError, match="need width 8"):
+        rgcn.LinkPredictor("universal").prepare(families())
+
+
+# -- asked as any other ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_trained_and_it_knows_where_children_live(shipped):
+    assert shipped.history_ == []
+    for child in (0, 1):
+        found = shipped.predict(subject=f"child{child}", relation="lives in", k=3)
+        assert found[0].object == f"town{child}"
+        assert all(math.isfinite(triple.score) for triple in found)
+    found = shipped.predict(object="town2", relation="lives in", k=2 * FAMILIES, known="drop")
+    assert not {triple.subject for triple in found} & {"child2", "parent5"}
+
+
+@pytest.mark.parametrize("method", ["paths", "integrated-gradients", "edge-mask"])
+def test_answers_are_explained(opened, method):
+    assert methods_of(opened)[0] == "paths"
+    for child in (0, 2):  # of the second it is known
+        asked = f"child{child}", "lives in", f"town{child}"
+        ids = opened.node(asked[0]), opened.relation(asked[1]), opened.node(asked[2])
+        why = explain_link(opened, *ids, method=method, edges=4, draws=2)
+        assert (why.method, why.hidden, why.walked) == (method, child == 2, True)
+        assert why.score == pytest.approx(opened.model.score([asked])[0].score, rel=1e-4, abs=1e-4)
+        assert why.edges
+        assert all(not edge.itself for edge in why.edges)
+        assert all(math.isfinite(edge.importance) for edge in (*why.edges, *why.against))
+        if why.paths:
+            assert why.paths[0].text.startswith(asked[0])
+
+
+def test_the_path_through_the_parent_explains_where_a_child_lives(opened):
+    ids = opened.node("child1"), opened.relation("lives in"), opened.node("town1")
+    texts = [path.text for path in explain_link(opened, *ids, draws=1).paths]
+    assert "child1 —child of→ parent1 —lives in→ town1" in texts
+
+
+def test_missing_triples_are_completed(shipped):
+    found = complete(shipped, relations=[shipped.graph_.relations["lives in"]], k=1, min_probability=None)
+    names = shipped.graph_.nodes
+    triples = {(names[s], names[o]) for s, _, o in found.triples.tolist()}
+    assert {("child0", "town0"), ("child1", "town1")} <= triples
+    assert not triples & {(s, o) for s, _, o in shipped.graph_.named()}
+
+
+def test_doubtful_triples_are_asked_for(shipped):
+    worst = shipped.doubtful(k=5)
+    every = [triple.score for triple in shipped.score(shipped.graph_.named())]
+    assert [triple.score for triple in worst] == pytest.approx(sorted(every)[:5], rel=1e-4)
+    assert all(triple.known for triple in worst)
+
+
+def test_a_larger_graph_is_heard_whole(shipped, opened, tmp_path):
+    """`--with FILE` is the same as the model over the larger graph; how relations meet is counted there, too."""
+    (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
+    larger = with_new_triples(opened, tmp_path / "new.tsv")
+    whole = shipped_predictor(larger.graph, device="cpu")
+    asked = {"subject": "child9", "relation": "lives in", "k": 4}
+    wanted = answers(whole.predict(**asked))
+    assert wanted[0][0] == "town0"
+    assert answers(larger.model.predict(**asked)) == wanted
+    assert answers(extended(shipped, larger.graph).predict(**asked)) == wanted
+    other = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "likes", "c")])  # any relations
+    found = [model.predict(subject="a", relation="likes") for model in (shipped.over(other), shipped_predictor(other))]
+    assert answers(found[0]) == answers(found[1])
+
+
+def answers(found):
+    return [(triple.object, triple.score) for triple in found]
+
+
+def test_relations_have_vectors_and_nodes_have_none(shipped, opened):
+    vectors, inverses, _ = shipped.relation_vectors()
+    assert vectors.shape == (2, shipped.model.width)
+    assert inverses is None
+    assert not torch.equal(vectors[0], vectors[1])
+    assert len(relation_table(opened)) == 2
+    with pytest.raises(DataError, match="no vectors of nodes"):
+        shipped.vectors(np.array([0]))
+
+
+def test_classes_are_asked_for_without_training():
+    kg = families(labels=True)
+    model = shipped_classifier(kg, device="cpu")
+    assert model.history_ == []
+    asked = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
+    assert {found.label for found in model.predict(asked)} <= {"young", "old"}
+    assert bool(torch.isfinite(model.logits(["child0", "parent0", "child7"])).all())  # those with a label, too
+
+
+@pytest.mark.parametrize(
+    "rows", [[("a", "r", "b")], [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "a")]], ids=["two nodes", "one relation"]
+)
+def test_the_smallest_graphs_have_answers(rows):
+    model = shipped_predictor(KnowledgeGraph.from_triples(rows), device="cpu")
+    assert all(math.isfinite(found.score) for found in model.predict(subject="a", relation="r", k=5))
+
+
+@pytest.mark.parametrize(("rows", "words"), [([], "no training triples"), ([("a", "r", "a")], "two nodes")])
+def test_graphs_that_cannot_be_asked(rows, words):
+    with pytest.raises(DataError, match=words):
+        shipped_predictor(KnowledgeGraph.from_triples(rows), device="cpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_about_the_same_answers(shipped):
+    there = shipped_predictor(families(), device="cuda")
+    asked = torch.tensor(families().triples)
+    ours, theirs = shipped.scorer().triple_scores(asked), there.scorer().triple_scores(asked).cpu()
+    torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.5)
