@@ -159,7 +159,7 @@ def test_how_far_probabilities_can_be_trusted(runs):
     for run in ("nc", "lp"):
         done = rgcn("predict", runs / run, "--reliability")
         assert done.returncode == 0, done.stderr
-        assert "On validation, where it was fitted" in done.stdout
+        assert "Where it was fitted; the bar" in done.stdout
         assert " said   right " in done.stdout
         values = json.loads(rgcn("predict", runs / run, "--reliability", "--json").stdout)
         assert values["calibration"]["reliability"]

@@ -221,7 +221,7 @@ def _show_reliability(opened: OpenModel, as_json: bool) -> None:
     if calibration.fitted:
         typer.echo(calibration.meaning)
     if calibration.reliability:
-        typer.echo("\nOn validation, where it was fitted; the bar is the share that was right, | what was said:\n")
+        typer.echo("\nWhere it was fitted; the bar is the share that was right, | what was said:\n")
         typer.echo(as_text(calibration.reliability))
 
 
