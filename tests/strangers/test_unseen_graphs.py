@@ -187,7 +187,7 @@ def test_evaluate_on_what_cannot_be(run, tmp_path):
         assert done.stderr.startswith("rgcn: "), done.stderr
         return done.stderr
 
-    assert "unknown data set 'wrld'. Did you mean 'world'" in refused("--on", "wrld")
+    assert "no data set of this name. Did you mean 'world'" in refused("--on", "wrld")
     assert "nowhere" in refused("--on", tmp_path / "nowhere.tsv")
     (tmp_path / "empty.tsv").write_text("")
     assert "no triples in" in refused("--on", tmp_path / "empty.tsv")
