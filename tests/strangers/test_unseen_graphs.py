@@ -61,7 +61,8 @@ def test_weights_are_shared_and_probabilities_are_the_other_graphs(walks):
         assert value.data_ptr() == other.network_.state_dict()[name].data_ptr()
     assert other.calibration_.examples == len(other.graph_.split_triples("valid"))
     plain = replace(small_world(), triple_splits=None)  # nothing held out, though the training measured on validation
-    assert not walks.over(plain).calibration_.fitted
+    moved = walks.over(plain)
+    assert moved.calibration_.fitted == moved.scorer().hides  # on known triples, where these can be hidden
 
 
 def test_names_of_relations_written_as_rdf_are_read_back(walks, tmp_path):
@@ -187,7 +188,7 @@ def test_evaluate_on_what_cannot_be(run, tmp_path):
         assert done.stderr.startswith("rgcn: "), done.stderr
         return done.stderr
 
-    assert "unknown data set 'wrld'. Did you mean 'world'" in refused("--on", "wrld")
+    assert "no data set of this name. Did you mean 'world'" in refused("--on", "wrld")
     assert "nowhere" in refused("--on", tmp_path / "nowhere.tsv")
     (tmp_path / "empty.tsv").write_text("")
     assert "no triples in" in refused("--on", tmp_path / "empty.tsv")
