@@ -12,11 +12,9 @@ def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor
     """Missing links of any graph; its training triples are what is heard.
 
     >>> import rgcn
-    >>> [
-    ...     found.object
-    ...     for found in shipped_predictor(rgcn.load("world")).predict(subject="Peru", relation="borders", k=1)
-    ... ]
-    ['Ecuador']
+    >>> model = shipped_predictor(rgcn.load("world"))
+    >>> [found.object for found in model.predict(subject="Albania", relation="borders", k=1, known="drop")]
+    ['North Macedonia']
     """
     model = LinkPredictor("universal", **shipped_card()["settings"], device=device).restore_saved(kg)
     model.network_.begin(model.model)
