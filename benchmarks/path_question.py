@@ -1,6 +1,7 @@
 """How long one question takes a path network, and several asked together, on this machine's cores.
 
     RGCN_MIRROR=FOLDER python benchmarks/path_question.py world fb15k-237 [--json results/path-question.json]
+    python benchmarks/path_question.py world --model universal --json results/universal-question.json
 
 Questions are drawn from the test triples, asked one at a time with the shipped configuration's network (weights do not
 matter for time), medians of 30; then 8 and 64 at a time, a question's share. `reached` is the share of the edges that
@@ -30,16 +31,17 @@ from rgcn.scoring import Questions
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datasets", nargs="+")
+    parser.add_argument("--model", choices=("path", "universal"), default="path")
     parser.add_argument("--questions", type=int, default=30)
     parser.add_argument("--json", type=Path, help="file for the figures")
     given = parser.parse_args()
-    rows = [measured(name, given.questions) for name in given.datasets]
+    rows = [measured(f"{given.model}/lp-{name}", name, given.questions) for name in given.datasets]
     if given.json:
         write_result(given.json, {"threads": torch.get_num_threads(), "rows": rows})
 
 
-def measured(name: str, count: int) -> dict[str, object]:
-    config = load_configuration(f"path/lp-{name}")
+def measured(configuration: str, name: str, count: int) -> dict[str, object]:
+    config = load_configuration(configuration)
     graph = load_data(config.data)
     model = make_model(config).prepare(graph)
     scorer = model.scorer()
