@@ -131,7 +131,7 @@ def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_pat
 
 def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
     kg = rgcn.load("world")
-    for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "epochs": 150}, MODELS["encoder"]):
+    for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "epochs": 5}, MODELS["encoder"]):
         classifier = LinkClassifier(**{"epochs": 2, **settings, "edge_dropout": 0.2}).fit(kg)
         figures = classifier.measure()
         assert set(figures) == {"train", "valid", "test"}
