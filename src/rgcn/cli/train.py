@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from dataclasses import asdict
@@ -63,8 +64,14 @@ def train(asked: TrainCommand) -> None:
 
 
 def pretrain(asked: PretrainCommand) -> None:
+    if asked.mirror is not None:  # the graphs it learns from are found by name, deep inside
+        os.environ["RGCN_MIRROR"] = str(asked.mirror)
     run = RunFolder(asked.out)
     if run.exists() and run.result() is None:
+        if asked.changes or asked.seed is not None:
+            raise ConfigError(
+                f"{asked.out} goes on as it was begun: leave out --set and --seed, or choose another --out"
+            )
         _resume(asked.out, asked.mirror, asked)
         return
     config = configured(asked)
