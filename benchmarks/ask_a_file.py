@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import rgcn  # isort: skip  # noqa: F401  before PyTorch
+
 import numpy as np
 from _about import write_result
 
