@@ -16,8 +16,6 @@ from pathlib import Path
 
 import rgcn  # isort: skip  before PyTorch
 
-from _about import about
-
 from rgcn.data.graph_store import load_graph
 from rgcn.runs import load_configuration
 from rgcn.runs.training import train
@@ -59,8 +57,6 @@ def main() -> None:
         return time.perf_counter() - began < 60 * given.minutes + LATE
 
     result = train(config, graph, given.out, report)
-    summary = {**about(), "ms_a_step_timed": 1000 * each, **result.as_dict()}
-    (given.out / "pretraining.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result.metrics), flush=True)
 
 

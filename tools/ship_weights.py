@@ -53,8 +53,8 @@ def main() -> None:
 
 def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
     settings = json.loads((run / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
-    result, made = (
-        json.loads((run / name).read_text(encoding="utf-8")) for name in ("result.json", "pretraining.json")
+    result, about, sessions = (
+        json.loads((run / f"{name}.json").read_text(encoding="utf-8")) for name in ("result", "run", "environment")
     )
     graphs = {
         name: {"title": CATALOG[name].title, "licence": CATALOG[name].licence, "share": share}
@@ -64,10 +64,11 @@ def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
         "settings": {name: settings[name] for name in NEEDED},
         "learned_from": {**graphs, "drawn by rules": {"share": settings["drawn"]}},
         "configuration": "universal/pretraining",
-        "command": made["command"],
+        "command": sessions[0]["command"],
         "commit": commit,
-        "date": made["date"],
-        "hardware": made["hardware"],
+        "date": about["created"][:10],
+        "hardware": sessions[-1]["hardware"],
+        "versions": sessions[-1]["versions"],
         "steps": result["epochs"],
         "seconds": result["seconds"],
         "seed": result["seed"],

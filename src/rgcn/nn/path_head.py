@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rgcn.nn.path_layers import Hop, PathLayer, Products, RelationTable, Told
+from rgcn.nn.path_layers import Hop, PathLayer, Products, RelationTable, Told, drawn_weight
 
 
 class Surroundings(nn.Module):
@@ -47,7 +47,7 @@ class AnswerHead(nn.Module):
         super().__init__()
 
         def drawn(out: int, inputs: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(out, inputs).uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator))
+            return drawn_weight(out, inputs, generator)
 
         inner = 2 * width
         self.of_state, self.of_query, self.bias = (

@@ -197,6 +197,12 @@ class AskedRelationTable(RelationTable):
         return (torch.matmul(told.query, self.matrices) + self.biases).flatten(1)
 
 
+def drawn_weight(out: int, inputs: int, generator: torch.Generator) -> nn.Parameter:
+    """[out, inputs], each number uniform within ± 1 / √inputs."""
+    bound = inputs**-0.5
+    return nn.Parameter(torch.empty(out, inputs).uniform_(-bound, bound, generator=generator))
+
+
 class PathLayer(nn.Module):
     """x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])), where anything was heard
 
@@ -223,7 +229,7 @@ class PathLayer(nn.Module):
         self.deviation, self.degree_scaling, self.skip, self.dropout = deviation, degree_scaling, skip, dropout
         inputs = width * (1 + (1 + deviation) * (1 + degree_scaling))
         bound = inputs**-0.5
-        self.weight = nn.Parameter(torch.empty(width, inputs).uniform_(-bound, bound, generator=generator))
+        self.weight = drawn_weight(width, inputs, generator)
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound, generator=generator))
         # Of LayerNorm; without it they stand for nothing.
         self.gain = nn.Parameter(torch.ones(width), requires_grad=layer_norm)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure
 from rgcn.kernels import gather_sum
+from rgcn.nn.path_layers import Told, drawn_weight
 from rgcn.sparse import SparsePattern
 
 # Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest.
@@ -110,11 +111,11 @@ class RelationNetwork(nn.Module):
     def __init__(self, width: int, depth: int, generator: torch.Generator) -> None:
         super().__init__()
         self.mark = nn.Parameter(torch.randn(width, generator=generator))
-        self.of_features = _drawn(generator, width, FEATURES)
+        self.of_features = drawn_weight(width, FEATURES, generator)
         self.ways = nn.ParameterList(
             nn.Parameter(torch.randn(self.WAYS, width, generator=generator)) for _ in range(depth)
         )
-        self.weights = nn.ParameterList(_drawn(generator, width, 2 * width) for _ in range(depth))
+        self.weights = nn.ParameterList(drawn_weight(width, 2 * width, generator) for _ in range(depth))
         self.biases, self.gains, self.shifts = (
             nn.ParameterList(nn.Parameter(torch.full((width,), value)) for _ in range(depth))
             for value in (0.0, 1.0, 0.0)
@@ -145,18 +146,18 @@ class RelationNetwork(nn.Module):
 
 
 class ComputedRelationTable(nn.Module):
-    """w_s of one layer, from the relations' vectors: an MLP that all relations share."""
+    """w_s of one layer, from the relations' vectors z_s: an MLP that all relations share."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.inner, self.outer = (_drawn(generator, width, width) for _ in range(2))
+        self.inner, self.outer = (drawn_weight(width, width, generator) for _ in range(2))
         self.inner_bias, self.outer_bias = (nn.Parameter(torch.zeros(width)) for _ in range(2))
 
-    def forward(self, relations: Tensor) -> Tensor:
-        """[R⁺, U, width] → the same."""
-        return F.linear(torch.relu(F.linear(relations, self.inner, self.inner_bias)), self.outer, self.outer_bias)
-
-
-def _drawn(generator: torch.Generator, out: int, inputs: int) -> nn.Parameter:
-    bound = inputs**-0.5
-    return nn.Parameter(torch.empty(out, inputs).uniform_(-bound, bound, generator=generator))
+    def forward(self, told: Told) -> Tensor:
+        """[R⁺, B · width], or [R⁺, width] where all questions ask for the same relation."""
+        assert told.relations is not None
+        inside = torch.relu(F.linear(told.relations, self.inner, self.inner_bias))
+        table = F.linear(inside, self.outer, self.outer_bias)
+        if told.column is not None and table.shape[1] > 1:
+            table = table.index_select(1, told.column)
+        return table.flatten(1)

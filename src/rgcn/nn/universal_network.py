@@ -56,7 +56,7 @@ class UniversalNetwork(PathNetwork):
             load_shipped(self, model)
 
     def relation_table(self, plan: LinkPlan) -> nn.Module:
-        return _AskedTable(plan.model.width, plan.generator)
+        return ComputedRelationTable(plan.model.width, plan.generator)
 
     def told(self, asked: Tensor) -> Told:
         column = None
@@ -75,12 +75,3 @@ class UniversalNetwork(PathNetwork):
         numbers = torch.arange(self.num_relations, device=self.like.device)
         at_once = max(1, min(AT_ONCE, NUMBERS // (self.meetings.states * self.width)))
         return torch.cat([self.relations(self.meetings, part)[1] for part in torch.split(numbers, at_once)])
-
-
-class _AskedTable(ComputedRelationTable):
-    def forward(self, told: Told) -> Tensor:  # type: ignore[override]
-        assert told.relations is not None
-        table = super().forward(told.relations)
-        if told.column is not None and table.shape[1] > 1:
-            table = table.index_select(1, told.column)
-        return table.flatten(1)
