@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,8 +43,8 @@ def shipped():
 
 
 @pytest.fixture(scope="module")
-def opened(shipped):
-    return OpenModel(Path("families"), "families", shipped, Titles(shipped.graph_))
+def opened(shipped, tmp_path_factory):
+    return OpenModel(tmp_path_factory.mktemp("families"), "families", shipped, Titles(shipped.graph_))
 
 
 # -- the file and its card -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rgcn.sparse import SparsePattern
 
 # Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest.
 # Beyond, it is applied through what the relations have in common, and pairs of relations are never written.
-WRITTEN_OUT = 1024
+WRITTEN_OUT, WRITTEN_OUT_ON_GPU = 1024, 4096
 COLUMNS, NUMBERS = 128, 1 << 26  # of that matrix at a time, while it is made; of all that they have in common
 FEATURES = 5
 
@@ -37,7 +37,8 @@ class SharedThings:
         self.scale = 1.0 / self.count.clamp(min=1).float()
         total = self._shares(torch.ones(relations, 1, device=self.device)).squeeze(1)
         self.scale = self.scale / total.clamp(min=1.0).sqrt()
-        self.written = self._written_out() if relations <= WRITTEN_OUT else None
+        most = WRITTEN_OUT_ON_GPU if self.device.type == "cuda" else WRITTEN_OUT
+        self.written = self._written_out() if relations <= most else None
 
     def times(self, x: Tensor) -> Tensor:
         """S x for x [relations, k]."""
