@@ -72,12 +72,27 @@ def test_other_relations_keep_pairs(seed):
     assert {frozenset(row) for row in changed[:, [0, 2]].tolist()} <= pairs
 
 
-def test_what_is_veiled_looks_like_a_label():
+def test_a_relation_known_of_few_looks_like_labels():
     """`is` gives each of 40 nodes one of two classes; `knows` gives each two of the others."""
     triples = [(f"n{i}", "is", f"class {i % 2}") for i in range(40)]
     triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]
-    graph = KnowledgeGraph.from_triples(triples)
-    for seed in range(10):
-        left = np.bincount(module._veiled(np.array(graph.triples), np.random.default_rng(seed))[:, 1], minlength=2)
-        assert left[graph.relations["knows"]] == 80
-        assert left[graph.relations["is"]] < 32
+    graph, nodes = KnowledgeGraph.from_triples(triples), set()
+    for seed in range(20):
+        view, asked = module.with_labels(graph, seed)
+        heard = np.bincount(view.split_triples("train")[:, 1], minlength=2)
+        assert heard[graph.relations["knows"]] == 80
+        assert 1 <= heard[graph.relations["is"]] < 32
+        assert len(asked) == 40
+        assert (asked[:, 1] == graph.relations["is"]).all()
+        assert len(np.unique(asked[:, 2])) == 2
+        nodes.add(view.num_nodes)
+    assert nodes == {42}
+
+
+def test_the_objects_of_labels_are_nodes_of_their_own_in_half_of_the_views():
+    """All are linked among each other: where classes are not, they are others."""
+    graph = KnowledgeGraph.from_triples(
+        [(f"n{i}", "is", f"n{i % 2}") for i in range(40)] + [(f"n{i}", "knows", f"n{(i + 1) % 40}") for i in range(40)]
+    )
+    sizes = {module.with_labels(graph, seed)[0].num_nodes for seed in range(20)}
+    assert sizes == {40, 42}

@@ -185,6 +185,8 @@ class PretrainingConfig(LinkTrainingConfig):
     """The share of graphs drawn anew by rules; shares are taken relative to their sum."""
     altered: float = Field(0.5, ge=0, le=1)
     """Of the views of a graph, the share that are a part of it, with relations dropped, merged, split or turned."""
+    labelled: float = Field(0.2, ge=0, le=1)
+    """Of all views, the share where one relation is known of few, as labels are; half of their questions ask for it."""
     pairs_hidden_in: list[str] = Field([])
     """Graphs half of whose views hide every triple between two nodes, not only the asked one."""
     round_steps: int = Field(600, ge=1)

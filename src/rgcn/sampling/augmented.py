@@ -1,4 +1,4 @@
-"""Another view of a graph: a part of it, its relations dropped, merged, split or turned round, one nearly hidden."""
+"""Another view of a graph: a part of it, its relations dropped, merged, split or turned round, one known of few."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from numpy.random import Generator
 
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.knowledge_graph import SPLITS
+from rgcn.graph.vocabulary import Vocabulary
 from rgcn.sampling.drawn_graphs import Ids, renumbered
 
 
@@ -19,7 +21,7 @@ def augmented(graph: KnowledgeGraph, seed: int) -> KnowledgeGraph:
     rng, triples = np.random.default_rng(seed), np.array(graph.split_triples("train"))
     if not _fits(triples):
         raise DataError("a view of a graph needs a training triple between two nodes; this graph has none")
-    for change, share in ((_part, 0.6), (_other_relations, 0.6), (_veiled, 0.3)):
+    for change, share in ((_part, 0.6), (_other_relations, 0.6)):
         if rng.random() < share:
             changed = change(triples, rng)
             triples = changed if _fits(changed) else triples
@@ -59,13 +61,27 @@ def _other_relations(triples: Ids, rng: Generator) -> Ids:
     return np.asarray(np.where(inverted[relation, None], changed[:, ::-1], changed)[~gone[relation]])
 
 
-def _veiled(triples: Ids, rng: Generator) -> Ids:
-    """Most edges of one relation go, as most labels do: of one with an object a subject and few objects, if any."""
+def with_labels(graph: KnowledgeGraph, seed: int) -> tuple[KnowledgeGraph, Ids]:
+    """A view in which one relation is known of few, as labels are, and the triples that ask for it, int64 [A, 3].
+
+    It is one with an object a subject and few objects, if any is. Most of its triples are validation triples of the
+    view: not heard, but asked, and those that are heard are asked too. In half of the views its objects are nodes of
+    their own, as classes mostly are.
+    """
+    rng, triples = np.random.default_rng([seed, 1]), np.array(graph.split_triples("train"))
     wide, sizes = int(triples[:, [0, 2]].max()) + 1, np.bincount(triples[:, 1])
     subjects, objects = (
         np.bincount(np.unique(triples[:, 1] * wide + triples[:, end]) // wide, minlength=len(sizes)) for end in (0, 2)
     )
-    likely = (sizes >= 20) & (sizes <= 1.2 * subjects) & (5 * objects <= sizes)
+    likely = (sizes >= 20) & (sizes <= 1.2 * subjects) & (5 * objects <= sizes) & (objects > 1)
     chosen = rng.choice(np.flatnonzero(likely if likely.any() else sizes >= min(20, sizes.max())))
-    kept = (triples[:, 1] != chosen) | (rng.random(len(triples)) > rng.choice([0.5, 0.8, 0.9, 0.95]))
-    return np.asarray(triples[kept])
+    is_label = triples[:, 1] == chosen
+    triples[is_label, 2] += wide if rng.random() < 0.5 else 0
+    used, ends = np.unique(triples[:, [0, 2]], return_inverse=True)
+    triples[:, [0, 2]] = ends.reshape(-1, 2)
+    unheard = is_label & (rng.random(len(triples)) < rng.choice([0.5, 0.8, 0.9, 0.95]))
+    unheard[np.flatnonzero(is_label)[0]] = False  # a relation that nobody has is none
+    nodes = Vocabulary((f"n{i}" for i in range(len(used))), "node")
+    splits = np.where(unheard, SPLITS.index("valid"), SPLITS.index("train")).astype(np.int8)
+    view = KnowledgeGraph(triples, nodes, graph.relations, triple_splits=splits, name=f"labels in {graph.name}")
+    return view, triples[is_label]

@@ -17,7 +17,7 @@ from rgcn.data.registry import named_or_read
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.sampling.augmented import augmented
+from rgcn.sampling.augmented import augmented, with_labels
 from rgcn.sampling.drawn_graphs import draw_graph
 from rgcn.tasks.estimator import on_device
 from rgcn.tasks.fitting import Trainer
@@ -122,15 +122,19 @@ class PretrainingTrainer(Trainer):
 
     def _view(self, random: np.random.Generator) -> LinkTrainer:
         name, seed = self.names[int(random.choice(len(self.names), p=self.share))], int(random.integers(SEEDS))
-        return self.view_of(name, seed, random.random() < self.training.altered, random.random() < 0.5)
+        alters, hides, labels = random.random(3) < (self.training.altered, 0.5, self.training.labelled)
+        return self.view_of(name, seed, alters, hides, labels)
 
-    def view_of(self, name: str, seed: int, alters: bool, hides: bool) -> LinkTrainer:
-        """Steps on a graph of a name: as it is or altered, hiding pairs where that is wanted of it."""
+    def view_of(self, name: str, seed: int, alters: bool, hides: bool, labels: bool = False) -> LinkTrainer:
+        """Steps on a graph of a name: as it is or altered, hiding pairs where that is wanted of it, asking labels."""
         if name == DRAWN:
             graph = draw_graph(seed)
         else:
             graph = augmented(self.graphs[name], seed) if alters else self.graphs[name]
-        paired = hides and name in self.training.pairs_hidden_in
+        asked = None
+        if labels:
+            graph, asked = with_labels(graph, seed)
+        paired = hides and not labels and name in self.training.pairs_hidden_in
         training = self.training.model_copy(update={"hidden": "pair" if paired else self.training.hidden})
         model = self.model
         adjacency = RelationalAdjacency.from_graph(
@@ -146,4 +150,8 @@ class PretrainingTrainer(Trainer):
         network: LinkNetwork = ENCODERS.find(model.encoder).for_links(plan).to(self.device)
         network.load_state_dict(self.network.state_dict(keep_vars=True), assign=True)  # the very same parameters
         triples = on_device(graph.split_triples("train"), self.device)
-        return LinkTrainer(network, triples, adjacency, model, training, seed, self.stepping)
+        questions = None
+        if asked is not None:  # as often as all the rest
+            often = on_device(asked, self.device).repeat(-(-len(triples) // len(asked)), 1)
+            questions = torch.cat([triples, often])
+        return LinkTrainer(network, triples, adjacency, model, training, seed, self.stepping, questions)
