@@ -1,8 +1,10 @@
 """Put the weights of a pretraining into the package, with their card.
 
-python tools/ship_weights.py runs/universal                          # then measure them, and again with the figures:
+python tools/ship_weights.py runs/first runs/second                  # then measure them, and again with the figures:
 python benchmarks/any_graph.py --split test --out results/any-graph.json
-python tools/ship_weights.py runs/universal --figures results/any-graph.json
+python tools/ship_weights.py runs/first runs/second --commits 1a2b3c4 5d6e7f8 --figures results/any-graph.json
+
+Of several runs each went on from the weights of the one before (`model.start: shipped`); the last one's are shipped.
 """
 
 from __future__ import annotations
@@ -36,26 +38,23 @@ LIMITS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--figures", type=Path)
-    parser.add_argument("--commit", default="", help="the code it was made with")
+    parser.add_argument("--commits", nargs="*", default=[], help="the code that each run was made with")
     given = parser.parse_args()
-    weights = load_file(given.run / "model" / "weights.safetensors")
+    weights = load_file(given.runs[-1] / "model" / "weights.safetensors")
     written = save(weights)
     if len(written) > MOST_BYTES:
         raise SystemExit(f"{len(written):,} bytes are more than the {MOST_BYTES:,} that may be shipped")
     write_atomically(WEIGHTS, written)
-    write_atomically(
-        CARD, json.dumps(card(given.run, given.figures, given.commit), indent=1, ensure_ascii=False) + "\n"
-    )
+    made = card(given.runs, given.commits or [""] * len(given.runs), given.figures)
+    write_atomically(CARD, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     print(f"{WEIGHTS}: {len(written):,} bytes, {sum(tensor.numel() for tensor in weights.values()):,} numbers")
 
 
-def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
-    settings = json.loads((run / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
-    result, about, sessions = (
-        json.loads((run / f"{name}.json").read_text(encoding="utf-8")) for name in ("result", "run", "environment")
-    )
+def card(runs: list[Path], commits: list[str], figures: Path | None) -> dict[str, Any]:
+    parts = [part(run, commit) for run, commit in zip(runs, commits, strict=True)]
+    settings = json.loads((runs[-1] / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
     graphs = {
         name: {"title": CATALOG[name].title, "licence": CATALOG[name].licence, "share": share}
         for name, share in settings["graphs"].items()
@@ -63,7 +62,21 @@ def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
     return {
         "settings": {name: settings[name] for name in NEEDED},
         "learned_from": {**graphs, "drawn by rules": {"share": settings["drawn"]}},
-        "configuration": "universal/pretraining",
+        "steps": sum(each["steps"] for each in parts),
+        "seconds": round(sum(each["seconds"] for each in parts), 1),
+        "parts": parts,
+        "licence": "the package's own",
+        "limits": LIMITS,
+        "figures": None if figures is None else json.loads(figures.read_text(encoding="utf-8")),
+    }
+
+
+def part(run: Path, commit: str) -> dict[str, Any]:
+    """How one run was made."""
+    result, about, sessions = (
+        json.loads((run / f"{name}.json").read_text(encoding="utf-8")) for name in ("result", "run", "environment")
+    )
+    return {
         "command": sessions[0]["command"],
         "commit": commit,
         "date": about["created"][:10],
@@ -72,9 +85,6 @@ def card(run: Path, figures: Path | None, commit: str) -> dict[str, Any]:
         "steps": result["epochs"],
         "seconds": result["seconds"],
         "seed": result["seed"],
-        "licence": "the package's own",
-        "limits": LIMITS,
-        "figures": None if figures is None else json.loads(figures.read_text(encoding="utf-8")),
     }
 
 

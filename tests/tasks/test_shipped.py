@@ -68,7 +68,8 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
 
 def test_the_card_tells_where_they_come_from():
     card = shipped_weights.shipped_card()
-    asked = {"learned_from", "command", "date", "hardware", "steps", "seconds", "seed", "licence", "limits", "figures"}
+    asked = {"learned_from", "parts", "steps", "seconds", "licence", "limits", "figures"}
+    assert all({"command", "date", "hardware", "steps", "seconds", "seed"} <= set(part) for part in card["parts"])
     assert asked <= card.keys()
     assert card["steps"] > 0
     assert card["limits"]

@@ -24,13 +24,12 @@ def _is_in(nodes, first, last, wanted):  # type: ignore[no-untyped-def]
 
 @_jit
 def best(  # type: ignore[no-untyped-def]
-    first, last, scores, candidates, known, known_begin, known_end, turned, turned_begin, turned_end, own, drop, floor,
-    node, score, is_known,
+    first, last, scores, candidates, known, known_begin, known_end, out, drop, floor, node, score, is_known,
 ):  # fmt: skip
     """The best answers of the questions i = first .. last, best first, equal scores in the order of their columns.
 
     scores[i]                   a score for each candidate; candidate j is the node candidates[j], ascending
-    known, turned, own          see `Marks`; known answers are left out where `drop`, the others of these always
+    known, out                  see `Marks`; known answers are left out where `drop`, those that rules forbid always
     floor[i]                    only scores above it count
     node, score, is_known [i]   what is found: filled up with -1, -inf, False. Returns how many scores were no number.
 
@@ -64,7 +63,7 @@ def best(  # type: ignore[no-untyped-def]
                 if already:
                     if drop:
                         continue
-                elif candidate == own[i] or _is_in(turned, turned_begin[i], turned_end[i], candidate):
+                elif out[i, j]:
                     continue
                 place = min(found, k - 1)
                 while place > 0 and score[i, place - 1] < value:

@@ -6,7 +6,7 @@ Without any, known triples and labels do, each hidden while it is asked about, w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.answers import reliability as curves
-from rgcn.answers.by_example import Marks
+from rgcn.answers.link_curve import FIRST, LinkCurve, LinkExamples
+from rgcn.answers.relation_rules import Marks, rules_of
 from rgcn.answers.reliability import Bin, Fit, Floats, ScoreCounts, Sigmoid
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
@@ -23,7 +24,6 @@ from rgcn.scoring import Questions, Scorer
 
 FEWEST = 20
 MOST_TRIPLES = 1000
-SCORE_BINS = 1 << 15
 BLOCK = 32 << 20  # scores held at once, in bytes
 # Known triples that are hidden in turn: each costs a pass over all, so that fewer are drawn of a large graph.
 MOST_HIDDEN, MOST_HEARD = 200, 4_000_000
@@ -33,16 +33,18 @@ MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",
     "completion": "A probability is the share of triples with such a score that would be validation triples, had these "
     "been missing; more are true where the graph lacks truths.",
-    "links": "A probability is the share of such unknown answers, to a question that has one, that are in the "
-    "validation split; more are true where the graph lacks truths.",
-    "hidden": "A probability is the share of such answers, to a question that has one, that are the graph's own, had "
-    "these been missing; more are true where the graph lacks truths.",
+    "links": "A probability is the share of such new answers, to a question that has one, that are in the validation "
+    "split; more are true where the graph lacks truths.",
+    "hidden": "A probability is the share of such new answers, to a question that has one, that are the graph's own, "
+    "had these been missing; more are true where the graph lacks truths.",
 }
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for links.
+    """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for completions.
+
+    Answers to a question have a curve that knows the question (`LinkCurve`).
 
     >>> Calibration("links", True, "on nothing").link_probabilities(torch.tensor([0.0]))
     tensor([0.5000])
@@ -54,12 +56,13 @@ class Calibration:
     temperature: float = 1.0
     bias: float = 0.0
     ceiling: float = 1.0
-    ruled_out_share: float | None = None  # of unknown answers that examples rule out, those in the validation split
+    ruled_out_share: float | None = None  # of unknown answers that rules forbid, those in the validation split
     examples: int = 0  # nodes, or triples, it was fitted on
     before: Fit | None = None  # how well probabilities agreed with these, as trained
     after: Fit | None = None  # and as calibrated
     reliability: tuple[Bin, ...] = ()  # the same in bins of probability
     hidden: bool = False  # fitted on what the model knows, each hidden while asked about; else on validation data
+    curve: LinkCurve | None = None  # of answers to questions
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""
@@ -70,6 +73,12 @@ class Calibration:
         """c · σ(scores / T + b), of any shape."""
         scores = scores if scores.dtype == torch.float64 else scores.float()
         return torch.sigmoid(scores / self.temperature + self.bias) * self.ceiling
+
+    def answer_probabilities(self, score: Tensor, level: Tensor, known: Tensor, place: Tensor) -> Tensor:
+        """[q, k], of the answers to q questions; arguments as for `LinkCurve.probabilities`."""
+        if self.curve is None:
+            return self.link_probabilities(score).clone()
+        return self.curve.probabilities(score, level, known, place)
 
     def score_of(self, probability: float) -> float:
         """The score that is given this probability: what a bound on probabilities means for scores."""
@@ -94,7 +103,10 @@ class Calibration:
         """Of what `as_dict` gave; KeyError, TypeError or ValueError where it is something else."""
         given = {key: values[key] for key in cls.__dataclass_fields__}
         fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
-        made = cls(**{**given, **fits, "reliability": tuple(Bin(**row) for row in given["reliability"])})
+        curve = None if given["curve"] is None else LinkCurve(**given["curve"])
+        made = cls(
+            **{**given, **fits, "curve": curve, "reliability": tuple(Bin(**row) for row in given["reliability"])}
+        )
         numbers = [made.temperature, made.bias, made.ceiling, made.ruled_out_share or 0.0]
         finite = isinstance(made.words, str) and np.isfinite(numbers).all()
         if made.kind not in MEANING or not finite or made.temperature <= 0 or not 0 < made.ceiling <= 1:
@@ -113,6 +125,9 @@ class AnsweringModel(Protocol):
 
     @property
     def fingerprint_(self) -> str: ...
+
+    @property
+    def new_nodes(self) -> tuple[int, ...]: ...
 
     def scorer(self) -> Scorer: ...
 
@@ -176,19 +191,28 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None) -> Calibra
         return Calibration("links", False, f"No probabilities, only scores: {why}.", examples=len(triples))
     if hidden:
         chosen = known[_drawn(len(known), len(known))]
-        counts = hidden_counts(model.scorer(), graph, chosen)
+        found = hidden_examples(model.scorer(), graph, chosen)
         kind = "triples of the graph, each hidden while one end of it was asked for,"
     else:
         chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
-        counts, kind = validation_counts(model.scorer(), graph, chosen), "validation triples"
+        found, kind = validation_examples(model.scorer(), graph, chosen), "validation triples"
+    if not 0 < found.true.sum() < len(found.true):
+        why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"
+        return Calibration("links", False, f"No probabilities, only scores: of {len(chosen):,} {kind} {why}.")
+    curve = LinkCurve.fitted(found, 2 * graph.num_relations)
+    p, by_score = curve.of(found), curves.fit_sigmoid(found.counts())
+    bins = curves.bins_of(p, found.true, np.ones_like(p), curves.LINK_EDGES)
+    before = curves.fit_of(1 / (1 + np.exp(-np.clip(found.score, -500, 500))), found.true)
+    after = curves.fit_of(p, found.true)
     words = (
-        f"Calibrated on {len(chosen):,} {kind} against all unknown answers to the questions they ask; "
-        "the best is given {best:.2g}. The expected calibration error there, over answers of 0.01 or more, is "
-        "{after:.3f}, and was {before:.3f} as trained."
+        f"Calibrated on {len(chosen):,} {kind} against the first {FIRST} new answers to the questions they ask, for "
+        f"each relation; the best is given {p.max():.2g}. The expected calibration error there is "
+        f"{after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
-    fitted = _fitted("links", counts, words + (hiding if hidden and hiding else ""), len(chosen))
-    share = (counts.ruled_out_true + 1) / (counts.ruled_out + 2)
-    return replace(fitted, ruled_out_share=min(share, fitted.ceiling), hidden=hidden)
+    words += hiding if hidden and hiding else ""
+    figures: dict[str, Any] = {"examples": len(chosen), "before": before, "after": after, "reliability": bins}
+    share = min((found.out_true + 1) / (found.out + 2), by_score.ceiling)
+    return Calibration("links", True, words, *by_score, share, **figures, hidden=hidden, curve=curve)
 
 
 def _drawn(size: int, heard: int) -> NDArray[np.int64]:
@@ -225,106 +249,69 @@ def _fitted(kind: Literal["links", "completion"], counts: ScoreCounts, words: st
 
 
 @torch.no_grad()
-def validation_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> ScoreCounts:
-    """The unknown answers to the questions (s, r, ?) and (?, r, o) that validation triples int64 [n, 3] ask: *all*.
+def validation_examples(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> LinkExamples:
+    """The first answers to the questions (s, r, ?) and (?, r, o) that validation triples int64 [n, 3] ask.
 
     Unknown is what is not in the training split. Those in the validation split count as true, everything else as false.
-    Some of that is true in the world and only not in the graph: the probabilities are lower bounds. Scores are counted
-    in bins as they are computed: memory does not grow.
+    Some of that is true in the world and only not in the graph: the probabilities are lower bounds.
     """
     asked = torch.from_numpy(np.array(triples)).to(scorer.device)
-    learned, held_out = (KnownTriples.of_graph(graph, split, device=scorer.device) for split in ("train", "valid"))
+    held_out, found = KnownTriples.of_graph(graph, "valid", device=scorer.device), list[LinkExamples]()
     subject, relation, object_ = asked.unbind(1)
-    sides = torch.arange(2 * len(asked)) < len(asked)
-    both = Questions(torch.cat([subject, object_]), torch.cat([relation, relation]), sides)
-    tally = _Tally(_ScoreBins(scorer.bound(both), scorer.device))
     for for_objects in (True, False):
         keys = torch.unique((subject if for_objects else object_) * graph.num_relations + relation)
         for key in keys.split(max(1, BLOCK // (4 * scorer.num_nodes))):
-            question = (key // graph.num_relations, key % graph.num_relations, for_objects)
-            marks, answers = Marks.of(graph, learned, *question), Marks.of(graph, held_out, *question, by_example=False)
-            known, true = (_places(scorer, *found.known_nodes()) for found in (marks, answers))
-            true = true[~torch.isin(true, known)]  # a triple of both splits was learned, and proves nothing
-            tally.add(scorer.scores(Questions(*question)), known, true, _places(scorer, *marks.ruled_out()))
-    return tally.counts()
+            questions = Questions(key // graph.num_relations, key % graph.num_relations, for_objects)
+            true = held_out.objects if for_objects else held_out.subjects
+            found.append(_first(graph, questions, scorer.scores(questions), *true.expand(*true.ranges(key))))
+    return LinkExamples.together(found)
 
 
 @torch.no_grad()
-def hidden_counts(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> ScoreCounts:
+def hidden_examples(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64]) -> LinkExamples:
     """The same for known triples int64 [n, 3], each hidden while its object is asked for or, in turn, its subject.
 
     The hidden one is true, and whatever else is not known counts as false.
     """
-    learned = KnownTriples.of_graph(graph, "train", device=scorer.device)
-    tally = _Tally(_ScoreBins(None, scorer.device))
+    found = list[LinkExamples]()
     for for_objects in (True, False):
         asked = torch.from_numpy(triples[0 if for_objects else 1 :: 2].copy()).to(scorer.device)
         for part in torch.split(asked, max(1, BLOCK // (4 * scorer.num_nodes))):
             node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
-            marks = Marks.of(graph, learned, node, relation, for_objects)
-            true = torch.arange(len(part), device=scorer.device) * scorer.num_nodes + answer
-            known = _places(scorer, *marks.known_nodes())
-            scores = scorer.scores_hiding(Questions(node, relation, for_objects), answer)
-            tally.add(scores, known[~torch.isin(known, true)], true, _places(scorer, *marks.ruled_out()))
-    return tally.counts()
+            questions, row = Questions(node, relation, for_objects), torch.arange(len(part), device=scorer.device)
+            scores = scorer.scores_hiding(questions, answer)
+            found.append(_first(graph, questions, scores, row, answer, hidden=True))
+    return LinkExamples.together(found)
 
 
-def _places(scorer: Scorer, row: Tensor, node: Tensor) -> Tensor:
-    """int64, ascending: where these answers stand among the scores [q, N] written in a row."""
-    places: Tensor = torch.unique(row * scorer.num_nodes + node)
-    return places
+def _first(
+    graph: KnowledgeGraph, questions: Questions, scores: Tensor, row: Tensor, node: Tensor, hidden: bool = False
+) -> LinkExamples:
+    """The first new answers to questions of one side, by their scores [q, N]; true are these nodes of these rows.
 
-
-class _Tally:
-    """True and false answers by score, as blocks of them come."""
-
-    def __init__(self, bins: _ScoreBins) -> None:
-        self.bins, self.true = bins, [torch.empty(0, dtype=torch.float64)]
-        self.ruled_out = self.ruled_out_true = 0
-
-    def add(self, scores: Tensor, known: Tensor, true: Tensor, out: Tensor) -> None:
-        """Scores [q, N], and which of them are known and do not count, are true, or are ruled out by example."""
-        out = out[~torch.isin(out, known)]
-        self.ruled_out += len(out)
-        self.ruled_out_true += int(torch.isin(true, out).sum())
-        true, scores = true[~torch.isin(true, out)], scores.flatten()
-        self.true.append(scores[true].double().cpu())
-        self.bins.add(scores, but=torch.cat([known, out, true]))
-
-    def counts(self) -> ScoreCounts:
-        return ScoreCounts.of(torch.cat(self.true).numpy(), *self.bins.filled(), self.ruled_out, self.ruled_out_true)
-
-
-class _ScoreBins:
-    """How many scores were about so high: equal bins from -bound to bound.
-
-    bound  None where nobody knows: then it is that of the first scores, and doubles where others lie beyond, two bins
-           becoming one. To ask everything once only to know it would cost as much again
+    hidden  what is true is known, and was hidden: it counts as new
     """
-
-    def __init__(self, bound: float | None, device: torch.device) -> None:
-        self.bound, self.is_known = None if bound is None else max(bound * 1.001, 1e-6), bound is not None
-        self.counts = torch.zeros(SCORE_BINS, dtype=torch.int64, device=device)
-
-    def add(self, scores: Tensor, but: Tensor) -> None:
-        """Scores float [n] but those at these places."""
-        if not self.is_known:
-            self._reach(float(scores.abs().max()))
-        assert self.bound is not None
-        place = ((scores + self.bound) / (2 * self.bound / SCORE_BINS)).int().clamp_(0, SCORE_BINS - 1)
-        self.counts += torch.bincount(place, minlength=SCORE_BINS)
-        self.counts -= torch.bincount(place[but], minlength=SCORE_BINS)
-
-    def _reach(self, largest: float) -> None:
-        if self.bound is None:
-            self.bound = max(largest * 1.001, 1e-6)
-        while self.bound < largest < np.inf:
-            pairs, quarter = self.counts.view(-1, 2).sum(1), SCORE_BINS // 4
-            self.counts.zero_()[quarter:-quarter] = pairs
-            self.bound *= 2
-
-    def filled(self) -> tuple[Floats, Floats]:
-        """(middles, counts) of the bins that hold any."""
-        found, bound = self.counts.cpu().numpy(), self.bound or 0.0
-        filled = np.flatnonzero(found)
-        return np.asarray(-bound + (filled + 0.5) * (2 * bound / SCORE_BINS)), found[filled].astype(np.float64)
+    rules, index = rules_of(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
+    marks = Marks.of(graph, index, questions.node, questions.relation, bool(questions.for_objects))
+    true, known, out = (torch.zeros(scores.shape, dtype=torch.bool, device=scores.device) for _ in range(3))
+    true[row, node] = True
+    known[marks.known_nodes()] = True
+    if hidden:  # that its node has this one told what rules expect of it: then only who can stand there counts
+        places, known = rules.answer_place(questions).tolist(), known & ~true
+        out = torch.stack([rules.outside(place, "seen") for place in places]).to(scores.device)
+    else:
+        true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
+    nothing = known | out
+    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
+    best = torch.topk(scores.masked_fill(nothing, -torch.inf), min(FIRST, scores.shape[1]), dim=1)
+    real = torch.isfinite(best.values)
+    each = real.sum(1).cpu()
+    count, place = rules.known_answers(index.to("cpu"), questions) - int(hidden), rules.answer_place(questions)
+    columns = (
+        best.values[real],
+        torch.repeat_interleave(level, each.to(level.device)),
+        true.gather(1, best.indices)[real],
+    )
+    score, levels, right = (column.double().cpu().numpy() for column in columns)
+    counts, places = (torch.repeat_interleave(of, each).numpy() for of in (count, place))
+    return LinkExamples(score, levels, counts, places, right, int((out & ~known).sum()), int((out & true).sum()))

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.answers.by_example import Ids, Kinds, Marks, examples_of, is_ruled_out
 from rgcn.answers.calibration import AnsweringModel, Calibration, calibrate_completion
 from rgcn.answers.links import ScoredTriples, best_of
+from rgcn.answers.relation_rules import Ids, Marks, Permitted, rules_of
 from rgcn.answers.unfinished import Found, UnfinishedFile
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
@@ -66,9 +66,8 @@ def complete(
     min_probability: float | None = None,
     min_score: float | None = None,
     limit: int = 1_000_000,
-    nodes: Kinds = "fitting",
+    permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
     known: Sequence[str] = (),
-    by_example: bool = True,
     memory_budget: int = BLOCK,
     minutes: float | None = None,
     resume: str | Path | None = None,
@@ -85,10 +84,10 @@ def complete(
                      the model is calibrated. One that is not has scores alone, and no bound
     min_score        least score that is looked at; None: the one that the model's calibration gives a thousandth. What
                      lies below is not counted either when this completion is calibrated
-    nodes            which nodes may be subjects and objects of a relation: those `seen` there, those `fitting` there by
-                     example, or `any` (`GraphExamples`); literals are never subjects
+    permitted        which triples make sense (`RelationRules`): who may be subject and object of a relation, known ones
+                     turned round, nodes linked to themselves. Literals are never subjects; of a triple and the same
+                     turned round, in a relation that goes one way, the better one is proposed
     known            splits whose triples the graph is said to have; all by default. To be measured, hide one
-    by_example       leave out triples that examples rule out: known ones turned round, nodes linked to themselves
     memory_budget    bytes for scores. Neither nodes × nodes nor all answers are ever held
     minutes          ask no longer than this, but for one block of questions; the rest is `left`
     resume           file to keep in what was found, every few seconds, and to go on from: after an interruption the
@@ -107,23 +106,27 @@ def complete(
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
     if min_score is None:
         min_score = calibration.score_of(WORTH_LOOKING_AT) if calibration.fitted else -np.inf
+    permitted = permitted._replace(new=tuple(model.new_nodes))
     pool = _Pool(limit, min_score)
-    search = _Search(graph, scorer, k, pool, known, by_example)
+    search = _Search(graph, scorer, k, pool, known, permitted)
     unfinished = None
     if resume is not None:
         asked = {
-            **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit, "nodes": nodes},
-            **{"known": sorted(known), "by_example": by_example, "min_score": float(min_score)},
+            **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit},
+            **{"known": sorted(known), "permitted": list(permitted), "min_score": float(min_score)},
             **{"memory_budget": memory_budget, "at once": scorer.questions_at_once, "device": str(scorer.device)},
         }
         unfinished = UnfinishedFile(Path(resume), asked)
         search.restore(unfinished.read())
-    questions = _questions(graph, wanted, nodes)
+    questions = _questions(graph, wanted, permitted)
     total = sum(len(question.subjects) for question in questions)
     if on_begin is not None:
         on_begin(total)
     _ask(search, questions, memory_budget, minutes, unfinished, on_progress)
     triples, score = pool.ranked()
+    if permitted.directions:
+        better = _one_of_both(triples, rules_of(graph).one_way)
+        triples, score = triples[better], score[better]
     new = np.zeros(len(triples), dtype=bool)
     counts = search.pairs, total - search.pairs
     if least is None:
@@ -138,7 +141,16 @@ def complete(
     return Completion(*kept, calibration, *counts, found, search.best)
 
 
-def _questions(graph: KnowledgeGraph, relations: Sequence[int], nodes: Kinds) -> list[_Question]:
+def _one_of_both(triples: Ids, one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool [n]: which of the triples int64 [n, 3], best first, are not a better one turned round that goes one way."""
+    if not len(triples):
+        return np.ones(0, dtype=bool)
+    ends, relation = np.sort(triples[:, [0, 2]], axis=1), triples[:, 1:2]
+    _, first, pair = np.unique(np.concatenate([relation, ends], axis=1), axis=0, return_index=True, return_inverse=True)
+    return np.asarray((first[pair.reshape(-1)] == np.arange(len(triples))) | ~one_way[triples[:, 1]])
+
+
+def _questions(graph: KnowledgeGraph, relations: Sequence[int], permitted: Permitted) -> list[_Question]:
     """Those with most to find first: of each relation the subjects that have objects already, and those without.
 
     Were one training triple hidden, it could be found by asking its subject: one that still has objects where it had
@@ -146,10 +158,15 @@ def _questions(graph: KnowledgeGraph, relations: Sequence[int], nodes: Kinds) ->
     capital is not asked for another before those who have none. On FB15k-237, 85 of 100 validation triples are answers
     to the first tenth of the questions (in the order of the relations: 35); on `world` 48 (3).
     """
-    examples, triples, found = examples_of(graph), graph.split_triples("train"), list[_Question]()
+    rules, triples, found = rules_of(graph), graph.split_triples("train"), list[_Question]()
+    new = np.array(permitted.new, dtype=np.int64)
     for relation in relations:
-        subjects, objects = examples.subjects(relation, nodes), examples.objects(relation, nodes)
+        objects = np.flatnonzero(~rules.outside(relation + graph.num_relations, permitted.nodes).numpy())
+        subjects = rules.subjects(relation, permitted.nodes)
+        subjects, objects = (np.union1d(of, new) for of in (subjects, objects))
         count = np.bincount(triples[triples[:, 1] == relation, 0], minlength=graph.num_nodes)[subjects]
+        if permitted.nodes == "fitting" and rules.single[relation]:  # who has one is done
+            subjects, count = subjects[count == 0], count[count == 0]
         only = np.count_nonzero(count == 1)
         for asked, hidden in ((count > 0, count.sum() - only), (count == 0, only)):
             if asked.any():
@@ -203,15 +220,19 @@ class _Search:
     """
 
     def __init__(
-        self, graph: KnowledgeGraph, scorer: Scorer, k: int, pool: _Pool, known: Sequence[str], by_example: bool
+        self, graph: KnowledgeGraph, scorer: Scorer, k: int, pool: _Pool, known: Sequence[str], permitted: Permitted
     ) -> None:
-        self.graph, self.scorer, self.k, self.pool, self.by_example = graph, scorer, k, pool, by_example
+        # Who is asked, and who may be an answer, is in the questions.
+        self.graph, self.scorer, self.k, self.pool, self.permitted = (
+            graph,
+            scorer,
+            k,
+            pool,
+            permitted._replace(nodes="any"),
+        )
         self.index = KnownTriples.of_graph(graph, *known, device=scorer.device)
         hidden = graph.triple_splits is None or (bool(known) and "valid" not in known)
         self.held_out = np.empty((0, 3), np.int64) if hidden else graph.split_triples("valid")
-        if by_example and len(self.held_out):
-            trained = KnownTriples.of_graph(graph, "train")
-            self.held_out = self.held_out[~is_ruled_out(graph, trained, torch.from_numpy(self.held_out)).numpy()]
         self.met: list[Tensor] = []
         self.best, self.pairs = -np.inf, 0
         self.buffer = torch.empty(0, device=scorer.device)
@@ -237,11 +258,11 @@ class _Search:
         candidates = None if len(objects) == self.scorer.num_nodes else objects
         room = self._room(len(subject), len(objects))
         scores = self.scorer.scores(Questions(subject, relation), candidates, room)
-        marks = Marks.of(self.graph, self.index, subject, relation, True, self.by_example)
+        marks = Marks.of(self.graph, self.index, subject, relation, True, self.permitted, objects)
         # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
         floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
         node, best, _ = best_of(scores, self.k, marks, True, objects, float(floor))
-        self._look_for_held_out(question, subject, scores, best)
+        self._look_for_held_out(question, subject, scores.masked_fill(marks.out, -torch.inf), best)
         self._take(subject.cpu(), question.relation, node, best.float())
 
     def found(self) -> Found:
@@ -272,7 +293,7 @@ class _Search:
         rows, columns = torch.from_numpy(row[asked]), torch.from_numpy(column[asked])
         values = scores[rows.to(scores.device), columns.to(scores.device)].cpu()
         before = (best[rows] > values[:, None]).sum(1)
-        self.met.append(values[before < best.shape[1]])
+        self.met.append(values[(before < best.shape[1]) & torch.isfinite(values)])
 
     def _take(self, subject: Tensor, relation: int, node: Tensor, score: Tensor) -> None:
         row, column = torch.nonzero(node >= 0, as_tuple=True)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.answers.by_example import Marks, is_ruled_out
 from rgcn.answers.calibration import AnsweringModel, Calibration
+from rgcn.answers.relation_rules import Marks, Permitted, mark, rules_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions
@@ -40,8 +40,10 @@ class LinkAnswers:
 
     node: Tensor  # int64 [q, k]: -1 where a question has fewer than k answers
     score: Tensor  # float [q, k]: the model's own numbers; -inf there
-    probability: Tensor | None  # float [q, k]: calibrated; 0 there. None where there was nothing to calibrate on
+    # float [q, k]: calibrated; 0 there, NaN for what is known. None where there was nothing to calibrate on
+    probability: Tensor | None
     known: Tensor  # bool [q, k]: whether it is a training triple
+    expected: Tensor  # int8 [q]: OPEN, FINISHED or SENSELESS (`RelationRules.expectation`)
 
     def __len__(self) -> int:
         return len(self.node)
@@ -53,7 +55,8 @@ class ScoredTriples:
 
     triples: NDArray[np.int64]  # [n, 3]
     score: NDArray[np.float32]  # [n]: the model's own number
-    probability: NDArray[np.float32] | None  # [n]: calibrated; None where there was nothing to calibrate on
+    # [n]: calibrated; NaN for what is known. None where there was nothing to calibrate on
+    probability: NDArray[np.float32] | None
     known: NDArray[np.bool_]  # [n]: whether it is a training triple
 
     def __len__(self) -> int:
@@ -64,8 +67,8 @@ class ScoredTriples:
         return ScoredTriples(self.triples[part], self.score[part], share, self.known[part])
 
     def at_least(self, probability: float) -> ScoredTriples:
-        """Those that are at least so probable."""
-        return self if self.probability is None else self[self.probability >= probability]
+        """Those that are known, or at least so probable."""
+        return self if self.probability is None else self[self.known | (self.probability >= probability)]
 
     @classmethod
     def of_answers(cls, questions: Questions, answers: LinkAnswers) -> ScoredTriples:
@@ -84,25 +87,36 @@ class ScoredTriples:
 
 
 def answer_links(
-    model: AnsweringModel, questions: Questions, k: int = 10, known: Known = "mark", *, by_example: bool = True
+    model: AnsweringModel,
+    questions: Questions,
+    k: int = 10,
+    known: Known = "mark",
+    permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
 ) -> LinkAnswers:
     """The k best answers to many questions at once: the one top-k of this package.
 
-    known       "mark" or "drop"     training triples are marked, or left out
-    by_example  leave out answers that the training triples rule out by example (`GraphExamples`): known ones turned
-                round, where a relation only goes one way, and the given node itself, where no node is linked to itself.
-                DistMult cannot tell these from true ones and would put them first
+    known      "mark" or "drop"     training triples are marked, or left out
+    permitted  which answers make sense (`RelationRules`); `EVERYTHING` permits all. Where none does, only known ones
+               are given, and `expected` says why
 
     All questions are scored together, and the best are picked in one pass over the scores: fifty questions cost little
     more than the product itself, far less than fifty calls. Safe to call from several threads. Scores of more than
     64 MB are made in parts.
     """
     _check(model, questions, k, known)
-    node, score, is_known = _best(model, questions, k, known, by_example)
+    permitted = permitted._replace(new=tuple(model.new_nodes))
+    index, rules = KnownTriples.of_graph(model.graph_, "train"), rules_of(model.graph_)
+    asked = Questions(questions.node.cpu(), questions.relation.cpu(), questions.asks_objects().cpu())
+    (node, score, is_known), level = _best(model, asked, k, known, permitted)
     probability, calibration = None, _calibration(model)
     if calibration is not None:
-        probability = calibration.link_probabilities(score).masked_fill_(node < 0, 0.0)
-    return LinkAnswers(node, score, probability, is_known)
+        counts = rules.known_answers(index, asked)
+        probability = calibration.answer_probabilities(score, level, counts, rules.answer_place(asked))
+        probability = probability.masked_fill_(node < 0, 0.0).masked_fill_(is_known, torch.nan)
+    expected = torch.zeros(questions.size, dtype=torch.int8)
+    if permitted.nodes != "any":
+        expected = rules.expectation(asked, index, permitted.new)
+    return LinkAnswers(node, score, probability, is_known, expected)
 
 
 def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> None:
@@ -119,26 +133,41 @@ def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> N
 
 
 @torch.no_grad()
-def _best(model: AnsweringModel, questions: Questions, k: int, known: Known, by_example: bool) -> Best:
-    """The answers, in the order of the questions; those that ask for objects are looked at first."""
+def _best(
+    model: AnsweringModel, questions: Questions, k: int, known: Known, permitted: Permitted
+) -> tuple[Best, Tensor]:
+    """The answers and the levels, in the order of the questions; those that ask for objects are looked at first."""
     scorer = model.scorer()
     index = KnownTriples.of_graph(model.graph_, "train", device=scorer.device)
     k, rows = min(k, scorer.num_nodes), max(1, BLOCK // (4 * scorer.num_nodes))
-    for_objects = questions.asks_objects().cpu()
+    for_objects = questions.asks_objects()
     order = torch.argsort(~for_objects, stable=True)
     found: list[Best] = [(torch.empty(0, k, dtype=torch.int64), torch.empty(0, k), torch.empty(0, k).bool())]
+    levels = [torch.empty(0)]
     for part in torch.split(order, rows):
-        asked = Questions(questions.node[part], questions.relation[part], for_objects[part]).to(scorer.device)
+        asked = questions.take(part).to(scorer.device)
         scores = scorer.scores(asked)
         objects = int(for_objects[part].sum())
         for side, first in ((slice(objects), True), (slice(objects, None), False)):
             node = asked.node[side]
             if len(node):
-                marks = Marks.of(model.graph_, index, node, asked.relation[side], first, by_example)
+                marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted)
                 found.append(best_of(scores[side], k, marks, known == "drop"))
+                levels.append(level_of(scores[side], marks).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
-    return node[back], score[back], is_known[back]
+    return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
+
+
+def level_of(scores: Tensor, marks: Marks) -> Tensor:
+    """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
+
+    Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
+    """
+    nothing = marks.out.clone()
+    mark(nothing, torch.arange(scores.shape[1], device=scores.device), *marks.known_nodes())
+    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
+    return torch.where(torch.isfinite(level), level, 0.0)
 
 
 def _calibration(model: AnsweringModel) -> Calibration | None:
@@ -147,20 +176,49 @@ def _calibration(model: AnsweringModel) -> Calibration | None:
     return calibration if calibration.fitted and calibration.kind != "classes" else None
 
 
+class QuestionStanding(NamedTuple):
+    """What a calibration asks of q questions (`LinkCurve.probabilities`), [q] each, on the CPU."""
+
+    level: Tensor
+    known: Tensor
+    place: Tensor
+
+
+@torch.no_grad()
+def standing_of(model: AnsweringModel, triples: Tensor) -> tuple[QuestionStanding, Tensor]:
+    """Of the questions (subject, relation, ?) that triples int64 [n, 3] answer; and bool [n], which are forbidden.
+
+    A known triple is hidden, where the model can hide it.
+    """
+    graph, scorer = model.graph_, model.scorer()
+    index, rules = KnownTriples.of_graph(graph, "train", device=scorer.device), rules_of(graph)
+    permitted, found = Permitted(new=tuple(model.new_nodes)), [(torch.empty(0), torch.empty(0, dtype=torch.bool))]
+    for part in torch.split(triples.to(scorer.device), max(1, BLOCK // (4 * scorer.num_nodes))):
+        subject, relation, object_ = part.unbind(1)
+        scores = scorer.scores_hiding(Questions(subject, relation), object_)
+        marks = Marks.of(graph, index, subject, relation, True, permitted)
+        found.append((level_of(scores, marks).cpu(), marks.out.gather(1, object_[:, None]).squeeze(1).cpu()))
+    level, out = map(torch.cat, zip(*found, strict=True))
+    questions, there = Questions(triples[:, 0], triples[:, 1]), index.contains(triples.to(scorer.device)).cpu()
+    known = rules.known_answers(index.to("cpu"), questions) - there.long()
+    return QuestionStanding(level, known, rules.answer_place(questions)), out & ~there
+
+
 def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor) -> Tensor | None:
     """Calibrated probabilities [n] of given triples int64 [n, 3] and their scores [n]: as `answer_links` has them.
 
-    A triple that is not known and that examples rule out is given what such triples had in the validation split. None
-    where there was nothing to calibrate on.
+    A known triple is in the data: NaN. One that is not known and that rules forbid is given what such triples had in
+    the validation split. None where there was nothing to calibrate on.
     """
     calibration = _calibration(model)
     if calibration is None:
         return None
-    probability = calibration.link_probabilities(scores).clone()
+    standing, out = standing_of(model, triples)
+    probability = calibration.answer_probabilities(scores.cpu()[:, None], *standing).squeeze(1)
     if calibration.ruled_out_share is not None:
-        out = is_ruled_out(model.graph_, KnownTriples.of_graph(model.graph_, "train"), triples.cpu())
-        probability[out.to(probability.device)] = calibration.ruled_out_share
-    return probability
+        probability[out] = calibration.ruled_out_share
+    known = KnownTriples.of_graph(model.graph_, "train").contains(triples.cpu())
+    return probability.masked_fill_(known, torch.nan).to(scores.device)
 
 
 def best_of(
@@ -168,7 +226,7 @@ def best_of(
 ) -> Best:
     """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
-    marks       what is known of the answers to each row's question; what examples rule out is left out
+    marks       what is known of the answers to each row's question; what rules forbid is left out
     drop        whether known answers are left out; else they are marked
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
     floor       only scores above it count
@@ -182,8 +240,7 @@ def best_of(
     size = len(scores)
     node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
     known = (marks.known.node, marks.known_begin, marks.known_end)
-    turned = (marks.turned.node, marks.turned_begin, marks.turned_end)
-    given = (scores, candidates, *known, *turned, marks.own)
+    given = (scores, candidates, *known, marks.out)
     lowest = scores.new_full((size,), floor)
     arrays: list[Any] = [tensor.contiguous().numpy() for tensor in given]
     arrays += [drop, *[tensor.numpy() for tensor in (lowest, node, score, is_known)]]
@@ -203,24 +260,15 @@ def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tenso
     """In PyTorch, on any device."""
     if bool(scores.isnan().any()):
         _refuse_strange()
-    known = _mask(scores, candidates, *marks.known_nodes())
-    ruled_out = _mask(scores, candidates, *marks.ruled_out())
-    out = (scores <= floor) | (known | ruled_out if drop else ruled_out & ~known)
+    known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    if len(candidates):
+        mark(known, candidates, *marks.known_nodes())
+    out = (scores <= floor) | (known | marks.out if drop else marks.out & ~known)
     ordered = torch.sort(scores.masked_fill(out, -torch.inf), dim=1, descending=True, stable=True)
     column, score = ordered.indices[:, :k], ordered.values[:, :k]
     nothing = out.gather(1, column)
     node, is_known = candidates[column].masked_fill(nothing, -1), known.gather(1, column) & ~nothing
     return node.cpu(), score.cpu(), is_known.cpu()
-
-
-def _mask(scores: Tensor, candidates: Tensor, row: Tensor, node: Tensor) -> Tensor:
-    """bool like the scores: true at these nodes of these rows, as far as they are candidates."""
-    mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-    if len(candidates):
-        column = torch.searchsorted(candidates, node).clamp_(max=len(candidates) - 1)
-        is_candidate = candidates[column] == node
-        mask[row[is_candidate], column[is_candidate]] = True
-    return mask
 
 
 def _refuse_strange() -> NoReturn:

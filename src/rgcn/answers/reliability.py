@@ -142,15 +142,13 @@ class ScoreCounts(NamedTuple):
     score: Floats
     true: Floats  # how many answers of about this score are in the validation split
     false: Floats  # and are not
-    ruled_out: int = 0  # answers that the training triples rule out by example; they are not among the others
-    ruled_out_true: int = 0  # how many of these are in the validation split
 
     @classmethod
-    def of(cls, true: Floats, false: Floats, count: Floats, ruled_out: int = 0, ruled_out_true: int = 0) -> ScoreCounts:
+    def of(cls, true: Floats, false: Floats, count: Floats) -> ScoreCounts:
         """Of the scores [n] of true answers, and of how many false ones have each of the scores [m]."""
         is_true = np.repeat([1.0, 0.0], [len(true), len(false)])
         counts = np.concatenate([np.zeros(len(true)), count])
-        return cls(np.concatenate([true, false]), is_true, counts, ruled_out, ruled_out_true)
+        return cls(np.concatenate([true, false]), is_true, counts)
 
 
 class Sigmoid(NamedTuple):
@@ -215,6 +213,13 @@ def _scored_fit(x: Floats, weight: Floats, target: Floats, rate: float, ceiling:
             break
         now = after
     return now, values
+
+
+def fit_of(probability: Floats, right: Floats) -> Fit:
+    """How well probabilities [n] agree with what was right [n]."""
+    p = np.clip(probability, 1e-300, 1 - 1e-15)
+    loss = -(right * np.log(p) + (1 - right) * np.log1p(-p)).mean()
+    return Fit(float(loss), calibration_error(bins_of(p, right, np.ones_like(p))))
 
 
 def link_reliability(counts: ScoreCounts, curve: Sigmoid) -> tuple[Fit, tuple[Bin, ...]]:

@@ -30,6 +30,8 @@ ACCEPT_CHANGED_DATA = flag(
     "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
 )
 SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
+ONLY_SEEN = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
+ANY_NODE = flag("--any-node", "Any node at either end, also where none of its like was ever seen, or one is enough.")
 ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
 
 # Choices on the command line.
@@ -227,6 +229,8 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
         "written to .nt.",
     )
     min_probability: float | None = option("Leave out what is less probable than this.", min=0.0, max=1.0)
+    only_seen: bool = ONLY_SEEN
+    any_node: bool = ANY_NODE
     any_direction: bool = ANY_DIRECTION
     out: Path | None = option("File to write: its name ends in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
     predicate: str | None = option(
@@ -256,8 +260,8 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     )
     min_score: float | None = option(None, hidden=True)
     limit: int = option("At most so many triples, the best of all.", default=1_000_000, min=1, max=100_000_000)
-    only_seen: bool = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
-    any_node: bool = flag("--any-node", "Any node as subject and object, also where none of its like was ever seen.")
+    only_seen: bool = ONLY_SEEN
+    any_node: bool = ANY_NODE
     any_direction: bool = ANY_DIRECTION
     minutes: float | None = option(
         "Stop after so many minutes with what was found; the same command goes on.", min=0.01

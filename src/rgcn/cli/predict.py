@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.answers.by_example import Kinds
 from rgcn.answers.calibration import Calibration
 from rgcn.answers.completion import WORTH_ADDING, Completion
 from rgcn.answers.completion import complete as search
 from rgcn.answers.links import ScoredTriples, answer_links
+from rgcn.answers.relation_rules import Permitted
 from rgcn.answers.reliability import as_text
 from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
 from rgcn.cli.printing import late_progress, output, print_json, table, tell_opened
@@ -32,6 +32,7 @@ from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model, predict_classes
 from rgcn.predict import answer_tables as answers
 from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
+from rgcn.predict.question_notes import question_note
 from rgcn.predict.unseen import with_new_triples
 from rgcn.progress import progress
 from rgcn.runs.workers import Interruption
@@ -39,6 +40,7 @@ from rgcn.words import count, rough_duration
 
 MOST_ROWS = 20
 QUERIES_AT_ONCE = 1024
+NOTED = 50  # of so many questions it is said what to expect of each
 WORTH_SAYING = 30  # seconds: who waits longer than this may want to know beforehand
 WRITTEN: dict[str, Callable[[Explanation], str]] = {
     ".html": Explanation.as_page,
@@ -112,6 +114,7 @@ def _tell(
     noun: str,
     answered: tuple[Iterable[pl.DataFrame], Iterable[str]],
     show: Callable[[Rows], None],
+    notes: Sequence[str] = (),
 ) -> None:
     """Answers to the file that was asked for, else as JSON or a table."""
     if asked.out is None:
@@ -120,7 +123,7 @@ def _tell(
     else:
         told = {"out": str(asked.out), "written": _write(asked.out, *answered)}
     if asked.as_json:
-        print_json({**_about(opened, **counts), **told})
+        print_json({**_about(opened, **counts), **told, **({"notes": list(notes)} if notes else {})})
         return
     if asked.out is None:
         show(found)
@@ -192,21 +195,30 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
         questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
-    size = questions.questions.size
+    size, notes = questions.questions.size, list[str]()
 
     def show(found: Rows) -> None:
         _print_links(found if size == 1 else found[:MOST_ROWS], len(found), opened.calibration)
+        for note in notes:
+            typer.echo(note)
 
     counts = {"asked": size, "skipped": questions.skipped}
-    _tell(opened, asked, counts, "answer", _links(opened, _answered(opened, questions, asked)), show)
+    _tell(opened, asked, counts, "answer", _links(opened, _answered(opened, questions, asked, notes)), show, notes)
 
 
-def _answered(opened: OpenModel, asked: QuestionTable, how: PredictCommand) -> Iterator[ScoredTriples]:
+def _answered(
+    opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: list[str]
+) -> Iterator[ScoredTriples]:
+    """Question by question; what is to be said of few of them is added to the notes."""
     to_nt = how.out is not None and answers.format_of(how.out) == "nt"
     drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
     with progress("asking", asked.questions.size, "questions", show=how.bars) as meter:
         for part in asked.questions.parts(QUERIES_AT_ONCE):
-            found = answer_links(opened, part, how.k, "drop" if drop else "mark", by_example=not how.any_direction)
+            found = answer_links(opened, part, how.k, "drop" if drop else "mark", permitted_by(how))
+            if asked.questions.size <= NOTED:
+                each = zip(part.node.tolist(), part.relation.tolist(), part.asks_objects().tolist(), strict=True)
+                said = (question_note(opened.titles, *one, int(e)) for one, e in zip(each, found.expected, strict=True))
+                notes += [note for note in said if note is not None]
             rows = ScoredTriples.of_answers(part, found)
             yield rows if how.min_probability is None else rows.at_least(how.min_probability)
             meter.advance(part.size)
@@ -233,8 +245,6 @@ def complete(asked: CompleteCommand) -> None:
             "--min-score is gone: a score is the model's own number now, not one between 0 and 1. Use "
             "--min-probability, which is calibrated"
         )
-    if asked.only_seen and asked.any_node:
-        raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json)
     opened.must_answer("links")
     kept, out = _unfinished(opened, asked.out), asked.out
@@ -277,7 +287,6 @@ def _going_on(kept: Path | None) -> str:
 
 
 def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> Completion:
-    kinds: Kinds = "seen" if asked.only_seen else "any" if asked.any_node else "fitting"
     total = 0
 
     def begin(pairs: int) -> None:
@@ -303,8 +312,7 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
             k=asked.k,
             min_probability=asked.min_probability,
             limit=asked.limit,
-            nodes=kinds,
-            by_example=not asked.any_direction,
+            permitted=permitted_by(asked),
             minutes=asked.minutes,
             resume=kept,
             on_begin=begin,
@@ -313,6 +321,13 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
     if found.left and interruption.received is not None:
         raise interruption.error(f" after {found.pairs:,} of {count(total, 'pair')}", _going_on(kept))
     return found
+
+
+def permitted_by(asked: PredictCommand | CompleteCommand) -> Permitted:
+    """Which answers the options let through."""
+    if asked.only_seen and asked.any_node:
+        raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
+    return Permitted("seen" if asked.only_seen else "any" if asked.any_node else "fitting", not asked.any_direction)
 
 
 def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:
@@ -391,7 +406,7 @@ def _print_links(rows: list[dict[str, Any]], found: int, calibration: Calibratio
     drawn = table(("subject", "relation", "object", *sure, ""), sure)
     for row in rows:
         subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
-        known = "known" if row["known"] else ""
+        known = "known" if row["known"] and not calibration.fitted else ""
         drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
     _show(drawn, calibration, found, len(rows), "answer")
 
@@ -401,7 +416,8 @@ def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: 
     console.print(drawn if found else f"No {what} is left.")
     if found > shown:
         console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; --out FILE writes them all")
-    console.print(escape(f"{calibration.words} {calibration.meaning}"), soft_wrap=True)
+    told = "How far probabilities can be trusted: --reliability" if calibration.fitted else calibration.words
+    console.print(escape(told), soft_wrap=True)
 
 
 def _named(title: str, name: str) -> str:
@@ -417,5 +433,8 @@ def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
     """How sure the model is: a score is any number, a probability a share."""
     for name in names:
         value = row[name]
+        if value is None:
+            yield "in the data"
+            continue
         plain = name == "probability" and (value >= 0.01 or value == 0)
         yield f"{value:.2f}" if plain else f"{value:.1g}" if name == "probability" else f"{value:.3g}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.answers.by_example import is_ruled_out
+from rgcn.answers.links import standing_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution, Path, edge_mask, integrated_gradients, paths_between, paths_from
 from rgcn.explain.best_paths import best_paths, gradients
@@ -118,7 +118,12 @@ def explain_link(
         _check_number("node", node, opened.graph.num_nodes)
     _check_number("relation", relation, opened.graph.num_relations)
     reach = _reach(model, [subject, object], [(subject, relation, object)])
-    question = LinkQuestion(reach, opened.calibration, frozen(model.network_), subject, relation, object)
+    triple = torch.tensor([[subject, relation, object]])
+    standing, out = standing_of(opened, triple)
+    question = LinkQuestion(reach, opened.calibration, frozen(model.network_), subject, relation, object, standing)
+    with torch.no_grad():
+        shift = float(question.output(reach.field)[0] - opened.scorer().triple_scores(triple)[0])
+    question = replace(question, shift=shift)
     about = {
         "kind": "link",
         "subject": opened.describe(subject),
@@ -127,9 +132,8 @@ def explain_link(
     }
     same = np.flatnonzero((reach.triples == (subject, relation, object)).all(axis=1))
     itself = int(same[0]) if len(same) else None
-    known = KnownTriples.of_graph(opened.graph, "train")
-    ruled_out = bool(is_ruled_out(opened.graph, known, torch.tensor([[subject, relation, object]]))[0])
-    return _explained(opened, question, about, method, edges, draws, seed, itself, ruled_out)
+    about["known"] = bool(KnownTriples.of_graph(opened.graph, "train").contains(triple)[0])
+    return _explained(opened, question, about, method, edges, draws, seed, itself, bool(out[0]))
 
 
 def _explained(

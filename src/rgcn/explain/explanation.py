@@ -109,7 +109,7 @@ class Explanation:
     probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
     score: float  # the network's own number: a logit, or a triple's score
     own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
-    ruled_out: bool  # whether a triple is not in the graph, and examples rule it out (`rgcn.answers.by_example`)
+    ruled_out: bool  # whether a triple is not in the graph, and rules forbid it (`rgcn.answers.relation_rules`)
     hidden: bool  # whether the triple itself is known, and was hidden while asking
     walked: bool  # whether the network walked from the asked node to the answer: paths are its ways there, best first
     added: tuple[Named, ...]  # asked nodes that were added after training
@@ -139,6 +139,8 @@ class Explanation:
     @property
     def sure(self) -> str:
         """How sure the model is, in a few words."""
+        if self.question.get("known"):
+            return "in the data"
         if self.probability is None:
             return f"score {self.score:.3g}; no probability, since nothing was there to calibrate on"
         return f"probability {percent(self.probability)}"
@@ -206,10 +208,7 @@ def remarks(explanation: Explanation) -> list[str]:
         said.append("The triple itself was hidden while asking.")
     if explanation.ruled_out:
         relation = asked["relation"]["title"]
-        same = asked["subject"] == asked["object"]
-        turned = f"the graph has it the other way round, and {relation} goes one way"
-        why = f"{relation} links no node to itself" if same else turned
-        said.append(f"Ruled out by example: {why}, but for rare exceptions.")
+        said.append(f"It goes against what is known of {relation}: `rgcn data stats --relations` shows it.")
         said.append(
             "Such triples share one probability, whatever their score."
             if explanation.fidelity.by_score

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.answers.calibration import AnsweringModel, Calibration
-from rgcn.answers.links import triple_probabilities
+from rgcn.answers.links import QuestionStanding, triple_probabilities
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.tasks.estimator import Estimator
 
@@ -206,12 +206,14 @@ class LinkQuestion(Question):
     subject: int
     relation: int
     object: int
+    standing: QuestionStanding
+    shift: float = 0.0  # what the network's own number has more than the scorer's, which knows all answers
 
     def output(self, field: ReceptiveField) -> Tensor:
-        return self.network.score_heard(self._heard(field))
+        return self.network.score_heard(self._heard(field)) - self.shift
 
     def unheard(self) -> Tensor:
-        return self.network.score_unheard(self._heard(self.reach.silent(loops=0.0)))
+        return self.network.score_unheard(self._heard(self.reach.silent(loops=0.0))) - self.shift
 
     def _heard(self, field: ReceptiveField) -> Heard:
         return Heard(field, field.outputs, self.subject, self.relation, self.object)
@@ -223,11 +225,14 @@ class LinkQuestion(Question):
         return output[0]
 
     def probability(self, output: Tensor) -> float | None:
-        return float(self.calibration.link_probabilities(output)[0]) if self.calibration.fitted else None
+        """By the score alone, among the answers to the same question, known or forbidden as it may be."""
+        if not self.calibration.fitted:
+            return None
+        return float(self.calibration.answer_probabilities(output[:, None].cpu(), *self.standing)[0, 0])
 
     def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
         found = triple_probabilities(model, torch.tensor([[self.subject, self.relation, self.object]]), output)
-        return None if found is None else float(found[0])
+        return None if found is None or bool(found.isnan()[0]) else float(found[0])
 
 
 def frozen(network: Network) -> Network:

@@ -206,7 +206,11 @@ class PathNetwork(LinkNetwork):
 
 
 class PathScorer(Scorer):
-    """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach."""
+    """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach.
+
+    A score is the logarithm of the share that the network gives a node among all: what it learned to tell apart are
+    the answers to one question, and only as shares are those to several comparable.
+    """
 
     questions_at_once: int
     hides = True
@@ -250,11 +254,8 @@ class PathScorer(Scorer):
         last, around = nodes[-1], self.around
         if last is not None:  # what no walk reaches is zero
             x = x.new_zeros(self.num_nodes, *x.shape[1:]).index_copy(0, last, x)
-        if candidates is not None:
-            x = x.index_select(0, candidates)
-            around = None if around is None else around.index_select(0, candidates)
-        scores: Tensor = network.head(x, told.query, around)
-        return scores
+        scores = torch.log_softmax(network.head(x, told.query, around), dim=1)
+        return scores if candidates is None else scores.index_select(1, candidates)
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
@@ -286,13 +287,13 @@ class PathScorer(Scorer):
         operator = self.adjacency
         if not len(edge) or (operator.normalization in ("node", "none") and operator.aggregation == "sum"):
             hidden = self._hidden(edge, question, questions.size) if len(edge) else None
-            return self.network.score_nodes(operator, questions, hidden)
+            return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
         found = []  # Groups of edges share a weight here: each question has a graph of its own.
         for number in range(questions.size):
             raw = operator.raw.index_fill(0, edge[question == number], 0.0)
             one = questions.take(slice(number, number + 1))
             found.append(self.network.score_nodes(operator.reweighted(raw), one))
-        return torch.cat(found)
+        return torch.log_softmax(torch.cat(found), dim=1)
 
     def _edges_of(self, triples: Tensor) -> tuple[Tensor, Tensor]:
         """(edge, number of the triple): every edge along the given triples, or against them."""

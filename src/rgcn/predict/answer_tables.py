@@ -17,8 +17,8 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.answers.by_example import examples_of
 from rgcn.answers.links import ScoredTriples
+from rgcn.answers.relation_rules import rules_of
 from rgcn.atomic import replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
@@ -77,7 +77,7 @@ def nodes_to_classify(opened: OpenModel) -> Ids:
         return np.flatnonzero(~opened.graph.is_literal)
     labels, (_, relation, _) = opened.graph.labels, opened.model.class_links(0)[0]
     assert labels is not None
-    alike = examples_of(opened.graph).subjects(relation, "fitting")
+    alike = rules_of(opened.graph).alike(relation)
     return np.setdiff1d(alike[alike < opened.untrained.num_nodes], labels.of("train")[0])
 
 
@@ -189,7 +189,9 @@ def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
 
 
 def _or_nothing(shares: Numbers | None, size: int) -> list[float | None]:
-    return [None] * size if shares is None else shares.tolist()
+    if shares is None:
+        return [None] * size
+    return [None if share != share else share for share in shares.tolist()]  # what is known has none
 
 
 def said(score: float, probability: float | None) -> str:

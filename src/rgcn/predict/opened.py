@@ -34,7 +34,7 @@ SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph
 KINDS = ("iri", "literal", "blank")
 CALIBRATION_FILE = "calibration.json"
-CALIBRATION_VERSION = 4
+CALIBRATION_VERSION = 5
 
 
 @dataclass(frozen=True, eq=False)

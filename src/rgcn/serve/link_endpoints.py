@@ -153,7 +153,10 @@ class LinkEndpoints(Endpoints):
         if problem is not None:
             raise DataError(f"{served.opened.path}: {problem}")
         self._model: Any = SimpleNamespace(  # what every answer needs of the model, looked up once
-            graph_=served.graph, calibration_=served.calibration, scorer=lambda: self._scorer
+            graph_=served.graph,
+            calibration_=served.calibration,
+            new_nodes=served.opened.new_nodes,
+            scorer=lambda: self._scorer,
         )
         self._splits = KnownTriples.of_graph(served.graph)
         at_once = self._scorer.questions_at_once

@@ -33,7 +33,7 @@ def six_digits(numbers: Iterable[float]) -> list[Any]:
     >>> WRITER.encode(six_digits([0.123456789, 1e-12]))
     b'[0.123457,1e-12]'
     """
-    return [Raw(b"%.6g" % number) for number in numbers]
+    return [Raw(b"%.6g" % number) if number == number else None for number in numbers]  # NaN: there is none
 
 
 Split = Literal["train", "valid", "test"]

@@ -75,6 +75,7 @@ class Estimator(ABC):
     model: Any
     training: Any
     seed: int
+    new_nodes: tuple[int, ...] = ()  # that training never saw; it has none itself
 
     # -- settings ----------------------------------------------------------------------------------------
 

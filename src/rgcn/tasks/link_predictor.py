@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import Self, Unpack
 
 from rgcn.answers.links import Known, answer_links, triple_probabilities
+from rgcn.answers.relation_rules import Permitted
 from rgcn.axis_tables import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
@@ -373,12 +374,12 @@ class LinkPredictor(LinkEstimator):
         object: str | int | None = None,
         k: int = 10,
         known: Known = "mark",
-        by_example: bool = True,
+        permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
     ) -> list[ScoredTriple]:
         """The k best objects of (subject, relation, ?) or subjects of (?, relation, object), best first.
 
-        known       "mark" shows training triples as such, "drop" leaves them out
-        by_example  leave out what the training triples rule out by example (`rgcn.answers.by_example`)
+        known      "mark" shows training triples as such, "drop" leaves them out
+        permitted  which answers make sense (`rgcn.answers.relation_rules`); `EVERYTHING` permits all
         """
         if (subject is None) == (object is None):
             raise ConfigError("give either a subject or an object; the other is what is asked for")
@@ -386,7 +387,7 @@ class LinkPredictor(LinkEstimator):
         given = graph.names.node(subject if object is None else object)  # type: ignore[arg-type]
         number = graph.names.relation(relation)
         asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
-        found = answer_links(self, asked, k, known, by_example=by_example)
+        found = answer_links(self, asked, k, known, permitted)
         there = found.node[0] >= 0
         nodes = found.node[0][there].tolist()
         rows = [(given, number, node) if for_objects else (node, number, given) for node in nodes]
@@ -419,7 +420,7 @@ class LinkPredictor(LinkEstimator):
         self, rows: Iterable[Sequence[int]], scores: Tensor, shares: Tensor | None, known: Tensor
     ) -> list[ScoredTriple]:
         nodes, relations = self.graph_.nodes, self.graph_.relations
-        probabilities = [None] * len(scores) if shares is None else shares.tolist()
+        probabilities = [None] * len(scores) if shares is None else [None if p != p else p for p in shares.tolist()]
         return [
             ScoredTriple(nodes[s], relations[r], nodes[o], *rest)
             for (s, r, o), *rest in zip(rows, scores.tolist(), probabilities, known.tolist(), strict=True)

@@ -1,0 +1,387 @@
+"""What kind of thing a relation is: which nodes can stand at its ends, how many at once, which way it goes.
+
+From the training triples, with support and confidence, and from what the file itself declares in RDFS and OWL. Answers
+that a sensible person would laugh at are left out by it: models score a triple by how well its parts go together, and
+no training step asks about a subject and an object that are *both* of the wrong kind. Test and validation triples are
+not looked at.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rgcn.answers.declared import Declared
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import Answers, KnownTriples
+from rgcn.scoring import Questions
+
+Kinds = Literal["seen", "fitting", "any"]
+Ids = NDArray[np.int64]
+Shares = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+# A rule may have so many exceptions; and that a node has one object at most is not concluded from fewer nodes.
+LARGEST_EXCEPTION, ENOUGH_NODES = 0.01, 10
+# Nodes seen in one place fit another if at least this share of their like was seen there. Chosen on validation triples:
+# on WN18, `world` and FB-Toy 99 to 100 of 100 fit, while 45 %, 99 % and 97 % of all possible triples do not.
+SHARE_OF_LIKES = 0.01
+# An end is open to nodes never seen there if one in so many of its triples has a node that no other one has: as Good
+# and Turing showed, that is the chance that the next one brings another. Chosen on validation triples (docs/rules.md).
+OPEN_END = 0.2
+# How many triples of a graph are thought to be missing, where nothing was held out to tell.
+THOUGHT_MISSING = 0.05
+UNLIKELY = 0.05  # below this chance of a further answer, probably nothing is missing
+
+OPEN, FINISHED, SENSELESS = range(3)  # what may be expected of a question
+
+
+class RelationProfile(NamedTuple):
+    """A relation in figures; of each share the support is how many things it is a share of."""
+
+    relation: int
+    triples: int
+    subjects: int
+    objects: int
+    single_object: float  # share of subjects with one object
+    single_subject: float  # share of objects with one subject
+    both_ways: float  # share of triples that are also there turned round
+    loops: float  # share of triples of a node with itself
+    rules: tuple[str, ...]  # what is concluded, in words; declared ones are marked so
+
+
+class RelationRules:
+    """The rules of a graph's relations. A *place* is an end of one: subject of relation r at r, object at r + R.
+
+    >>> kg = KnowledgeGraph.from_triples(
+    ...     [("Rhine", "flows_to", "Sea"), ("Bern", "on", "Aare"), ("Basel", "on", "Rhine"), ("Thun", "on", "Aare")]
+    ... )
+    >>> rules = RelationRules(kg)
+    >>> [kg.nodes[node] for node in rules.objects(kg.relations["on"], "seen")]
+    ['Rhine', 'Aare']
+    >>> likely = rules.subjects(kg.relations["flows_to"], "fitting")  # the Aare is like the Rhine
+    >>> [kg.nodes[node] for node in likely]
+    ['Rhine', 'Aare']
+    """
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        self.num_nodes, self.num_relations = graph.num_nodes, graph.num_relations
+        self._triples, self._known = graph.split_triples("train"), KnownTriples.of_graph(graph, "train")
+        self._is_literal, self.declared = graph.is_literal, Declared.by(graph)
+        held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
+        self._missing = held_out / max(len(self._triples), 1) or THOUGHT_MISSING
+        self._outside: dict[tuple[int, Kinds], Tensor] = {}
+
+    # -- what triples show -------------------------------------------------------------------------------
+
+    @cached_property
+    def both_ways(self) -> Shares:
+        """[R]: the share of triples between two nodes that are also there turned round."""
+        turned = self._known.contains(torch.tensor(self._triples).flip(1)).numpy()
+        return self._share(turned & (self._triples[:, 0] != self._triples[:, 2]))
+
+    @cached_property
+    def loops(self) -> Shares:
+        """[R]: the share of triples that link a node to itself."""
+        return self._share(self._triples[:, 0] == self._triples[:, 2])
+
+    def _share(self, which: Flags) -> Shares:
+        relation = self._triples[:, 1]
+        counts, found = (np.bincount(of, minlength=self.num_relations) for of in (relation, relation[which]))
+        return np.asarray(found / np.maximum(counts, 1))
+
+    @cached_property
+    def one_way(self) -> Flags:
+        """[R]: relations of which (next to) no triple is also there turned round."""
+        return self.declared.override(self.both_ways <= LARGEST_EXCEPTION, "symmetric", "asymmetric")
+
+    @cached_property
+    def without_loops(self) -> Flags:
+        """[R]: relations in which (next to) no node is linked to itself."""
+        return self.declared.override(self.loops <= LARGEST_EXCEPTION, "reflexive", "irreflexive")
+
+    @cached_property
+    def _ends(self) -> tuple[Ids, Ids, Ids]:
+        """(node, place, times) of every node in every place it is seen in, each once; sorted."""
+        subject, relation, object_ = self._triples.T
+        places = 2 * self.num_relations
+        seen = np.concatenate([subject * places + relation, object_ * places + relation + places // 2])
+        pairs, times = np.unique(seen, return_counts=True)
+        return pairs // max(places, 1), pairs % max(places, 1), times
+
+    @cached_property
+    def nodes_at(self) -> Ids:
+        """[2R]: how many nodes are seen in each place."""
+        return np.bincount(self._ends[1], minlength=2 * self.num_relations)
+
+    @cached_property
+    def once_at(self) -> Ids:
+        """[2R]: how many of these in one triple only."""
+        _, place, times = self._ends
+        return np.bincount(place[times == 1], minlength=2 * self.num_relations)
+
+    @cached_property
+    def single(self) -> Flags:
+        """[2R]: places whose nodes are there once only: of a subject's place, that it has one object at most."""
+        shown = self.once_at >= (1 - LARGEST_EXCEPTION) * self.nodes_at
+        shown &= self.nodes_at >= ENOUGH_NODES
+        return np.asarray(shown | self.declared.single)
+
+    def profiles(self) -> list[RelationProfile]:
+        """Of every relation, in the order of their numbers."""
+        size, counts = self.num_relations, np.bincount(self._triples[:, 1], minlength=self.num_relations)
+        once = self.once_at / np.maximum(self.nodes_at, 1)
+        found = []
+        for relation in range(size):
+            flags = {
+                "one object each": self.single[relation],
+                "one subject each": self.single[relation + size],
+                "one way": self.one_way[relation] and counts[relation] > 0,
+                "both ways": self.both_ways[relation] >= 1 - LARGEST_EXCEPTION,
+                "never itself": self.without_loops[relation] and counts[relation] > 0,
+            }
+            rules = (*(words for words, holds in flags.items() if holds), *self.declared.words(relation))
+            at = self.nodes_at[relation], self.nodes_at[relation + size]
+            shares = once[relation], once[relation + size], self.both_ways[relation], self.loops[relation]
+            found.append(RelationProfile(relation, int(counts[relation]), *map(int, at), *map(float, shares), rules))
+        return found
+
+    # -- who can stand where -----------------------------------------------------------------------------
+
+    def subjects(self, relation: int, kinds: Kinds) -> Ids:
+        """Nodes that may be a subject of the relation, ascending; never literals."""
+        found = self._standing(relation, kinds)
+        return found if kinds == "seen" else found[~self._is_literal[found]]
+
+    def objects(self, relation: int, kinds: Kinds) -> Ids:
+        """Nodes that may be an object of the relation, ascending.
+
+        seen     those that are one in a training triple
+        fitting  those; and, where the end is open or its classes are declared, those that are like them: of the nodes
+                 in one of their places at least one in a hundred is also in this one, or they are of a declared class
+        any      all
+        """
+        return self._standing(relation + self.num_relations, kinds)
+
+    def _standing(self, place: int, kinds: Kinds) -> Ids:
+        if kinds == "any":
+            return np.arange(self.num_nodes)
+        nodes, places, _ = self._ends
+        seen = nodes[np.isin(places, self.declared.same_place(place))]
+        if kinds == "seen":
+            return np.unique(seen)
+        found = self._alike(seen) if self.is_open(place) else seen
+        return self.declared.kept(place, np.unique(found))
+
+    def is_open(self, place: int) -> bool:
+        """Whether nodes may stand there that were never seen there."""
+        triples = self._times[place]
+        return bool(self.once_at[place] > OPEN_END * triples) or triples == 0
+
+    @cached_property
+    def _times(self) -> Ids:
+        _, place, times = self._ends
+        return np.bincount(place, times, 2 * self.num_relations).astype(np.int64)
+
+    def alike(self, place: int) -> Ids:
+        """Nodes seen there, and those like them, ascending; never literals."""
+        found = np.unique(self._alike(self._standing(place, "seen")))
+        return found[~self._is_literal[found]]
+
+    def _alike(self, seen: Ids) -> Ids:
+        nodes, places, _ = self._ends
+        is_seen = np.zeros(self.num_nodes, dtype=bool)
+        is_seen[seen] = True
+        size, also_here = (np.bincount(of, minlength=2 * self.num_relations) for of in (places, places[is_seen[nodes]]))
+        return nodes[(also_here > SHARE_OF_LIKES * size)[places]]
+
+    # -- of a question -----------------------------------------------------------------------------------
+
+    def expectation(self, questions: Questions, index: KnownTriples, new: tuple[int, ...] = ()) -> Tensor:
+        """int8 [q]: whether an answer is to be expected.
+
+        SENSELESS  neither the node nor any of its like was ever seen at that end of the relation
+        FINISHED   it can have one answer only, and that is known
+        """
+        given, place, known = questions.node.cpu(), self.asked_place(questions), self.known_answers(index, questions)
+        found = (torch.from_numpy(self.single)[place] & (known > 0)).to(torch.int8) * FINISHED
+        for number, (node, end) in enumerate(zip(given.tolist(), place.tolist(), strict=True)):
+            if not known[number] and node not in new and not self._may_stand(node, end):
+                found[number] = SENSELESS
+        return found
+
+    def _may_stand(self, node: int, place: int) -> bool:
+        if not self._times[place]:
+            return True
+        nodes, places, _ = self._ends
+        mine = places[np.searchsorted(nodes, node) : np.searchsorted(nodes, node, side="right")]
+        here = bool(np.isin(mine, self.declared.same_place(place)).any() or self._companions[place][mine].any())
+        return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
+
+    @cached_property
+    def _companions(self) -> _Companions:
+        return _Companions(*self._ends[:2], self.num_nodes, 2 * self.num_relations)
+
+    def asked_place(self, questions: Questions) -> Tensor:
+        """int64 [q], on the CPU: where the given nodes stand."""
+        relation = questions.relation.cpu()
+        return torch.where(questions.asks_objects().cpu(), relation, relation + self.num_relations)
+
+    def answer_place(self, questions: Questions) -> Tensor:
+        """int64 [q], on the CPU: where the answers stand."""
+        return (self.asked_place(questions) + self.num_relations) % (2 * self.num_relations)
+
+    def known_answers(self, index: KnownTriples, questions: Questions) -> Tensor:
+        """int64 [q], on the CPU: how many answers are known."""
+        given, objects = questions.node.cpu(), questions.asks_objects().cpu()
+        key, count = given * index.num_relations + questions.relation.cpu(), torch.zeros_like(given)
+        for side, answers in ((objects, index.objects), (~objects, index.subjects)):
+            begin, end = answers.ranges(key[side].to(answers.keys.device))
+            count[side] = (end - begin).cpu()
+        return count
+
+    def further(self, questions: Questions, index: KnownTriples) -> Tensor:
+        """float [q]: the chance that there is an answer beyond the known ones, by how many nodes there have.
+
+        Were each triple missing with a small chance m, then of those that have k + 1 answers (k + 1) m would be known
+        with k: they are so much likelier than those that have k.
+        """
+        known, place = self.known_answers(index, questions).numpy(), self.asked_place(questions).numpy()
+        have, more = self._having(place, known), self._having(place, known + 1)
+        lacking = (known + 1) * more * self._missing
+        return torch.from_numpy(lacking / np.maximum(have + lacking, 1e-9))
+
+    def _having(self, place: Ids, times: Ids) -> Shares:
+        """[n]: how many nodes have so many answers, about: the numbers near to it count too, ever less."""
+        _, places, seen = self._ends
+        order = np.argsort(places, kind="stable")
+        places, seen = places[order], seen[order]
+        found = np.zeros(len(place))
+        for number, (end, wanted) in enumerate(zip(place.tolist(), times.tolist(), strict=True)):
+            if wanted:
+                here = seen[np.searchsorted(places, end) : np.searchsorted(places, end, side="right")]
+                near = np.exp(-np.abs(np.log(here / wanted)) * 4)
+                found[number] = near.sum() / max(1.0, wanted / 2)
+            else:
+                found[number] = max(len(self._standing(end, "fitting")) - self.nodes_at[end], 0)
+        return found
+
+    def outside(self, place: int, kinds: Kinds) -> Tensor:
+        """bool [N]: nodes that may not stand there; kept for the next question."""
+        found = self._outside.get((place, kinds))
+        if found is None:
+            size, out = self.num_relations, np.ones(self.num_nodes, dtype=bool)
+            inside = self.subjects(place, kinds) if place < size else self.objects(place - size, kinds)
+            if kinds == "fitting" and self.single[place]:  # whoever is there once is taken
+                inside = np.setdiff1d(inside, self._standing(place, "seen"))
+            out[inside] = False
+            if len(self._outside) * self.num_nodes > 1 << 28:
+                self._outside.clear()
+            found = self._outside[place, kinds] = torch.from_numpy(out)
+        return found
+
+
+class _Companions:
+    """bool [places] for a place: which others have nodes at least one in a hundred of whom is also in this one."""
+
+    def __init__(self, nodes: Ids, places: Ids, num_nodes: int, num_places: int) -> None:
+        self.nodes, self.places, self.num_nodes, self.num_places = nodes, places, num_nodes, num_places
+        self.size, self.found = np.bincount(places, minlength=num_places), dict[int, Flags]()
+
+    def __getitem__(self, place: int) -> Flags:
+        if place not in self.found:
+            is_seen = np.zeros(self.num_nodes, dtype=bool)
+            is_seen[self.nodes[self.places == place]] = True
+            also_here = np.bincount(self.places[is_seen[self.nodes]], minlength=self.num_places)
+            self.found[place] = also_here > SHARE_OF_LIKES * self.size
+        return self.found[place]
+
+
+_rules: WeakKeyDictionary[KnowledgeGraph, RelationRules] = WeakKeyDictionary()
+
+
+def rules_of(graph: KnowledgeGraph) -> RelationRules:
+    """The rules of a graph; made once for each."""
+    found = _rules.get(graph)
+    if found is None:
+        found = _rules[graph] = RelationRules(graph)
+    return found
+
+
+class Permitted(NamedTuple):
+    """Which answers rules permit.
+
+    nodes       which may be answers (`RelationRules.objects`)
+    directions  whether known triples turned round, and nodes with themselves, are left out where rules say so
+    new         nodes that nobody has seen in training: what was only seen does not bind them
+    """
+
+    nodes: Kinds = "fitting"
+    directions: bool = True
+    new: tuple[int, ...] = ()
+
+
+EVERYTHING = Permitted("any", False)
+
+
+class Marks(NamedTuple):
+    """What is known of the answers to q questions: those of question i are known.node[known_begin[i] : known_end[i]]"""
+
+    known: Answers  # in the graph
+    known_begin: Tensor
+    known_end: Tensor
+    out: Tensor  # bool [q, n]: which candidates rules leave out, unless they are known
+
+    @classmethod
+    def of(
+        cls,
+        graph: KnowledgeGraph,
+        index: KnownTriples,
+        given: Tensor,
+        relation: Tensor,
+        for_objects: bool,
+        permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
+        candidates: Tensor | None = None,
+    ) -> Marks:
+        """Of questions (given, relation, ?), or (?, relation, given), int64 [q] each."""
+        key = given * index.num_relations + relation
+        same, other = (index.objects, index.subjects) if for_objects else (index.subjects, index.objects)
+        begin, end = same.ranges(key)
+        rules, device = rules_of(graph), given.device
+        if candidates is None:
+            candidates = torch.arange(graph.num_nodes, device=device)
+        out = torch.zeros(len(given), len(candidates), dtype=torch.bool, device=device)
+        if permitted.nodes != "any":
+            places = (relation + index.num_relations if for_objects else relation).tolist()
+            for row, place in enumerate(places):
+                out[row] = rules.outside(place, permitted.nodes).to(device)[candidates]
+            if permitted.new:
+                out[:, torch.isin(candidates, torch.tensor(permitted.new, device=device))] = False
+            expected = rules.expectation(Questions(given, relation, for_objects), index, permitted.new)
+            out[(expected != OPEN).to(device)] = True
+        if permitted.directions and len(candidates):
+            one_way, without_loops = (
+                torch.from_numpy(of).to(device)[relation] for of in (rules.one_way, rules.without_loops)
+            )
+            turned_begin, turned_end = other.ranges(key)
+            row, node = other.expand(turned_begin, torch.where(one_way, turned_end, turned_begin))
+            own = torch.nonzero(without_loops).squeeze(1)
+            mark(out, candidates, torch.cat([row, own]), torch.cat([node, given[own]]))
+        return cls(same, begin, end, out)
+
+    def known_nodes(self) -> tuple[Tensor, Tensor]:
+        """(question, node) of every known answer."""
+        return self.known.expand(self.known_begin, self.known_end)
+
+
+def mark(table: Tensor, candidates: Tensor, row: Tensor, node: Tensor) -> None:
+    """Set bool [q, n] true at these nodes of these rows, where they are among the candidates int64 [n], ascending."""
+    column = torch.searchsorted(candidates, node).clamp_(max=len(candidates) - 1)
+    there = candidates[column] == node
+    table[row[there], column[there]] = True
