@@ -263,7 +263,7 @@ def validation_examples(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[
         for key in keys.split(max(1, BLOCK // (4 * scorer.num_nodes))):
             questions = Questions(key // graph.num_relations, key % graph.num_relations, for_objects)
             true = held_out.objects if for_objects else held_out.subjects
-            found.append(_first(graph, questions, scorer.scores(questions), *true.expand(*true.ranges(key))))
+            found.append(first_answers(graph, questions, scorer.scores(questions), *true.expand(*true.ranges(key))))
     return LinkExamples.together(found)
 
 
@@ -280,11 +280,11 @@ def hidden_examples(scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.i
             node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
             questions, row = Questions(node, relation, for_objects), torch.arange(len(part), device=scorer.device)
             scores = scorer.scores_hiding(questions, answer)
-            found.append(_first(graph, questions, scores, row, answer, hidden=True))
+            found.append(first_answers(graph, questions, scores, row, answer, hidden=True))
     return LinkExamples.together(found)
 
 
-def _first(
+def first_answers(
     graph: KnowledgeGraph, questions: Questions, scores: Tensor, row: Tensor, node: Tensor, hidden: bool = False
 ) -> LinkExamples:
     """The first new answers to questions of one side, by their scores [q, N]; true are these nodes of these rows.

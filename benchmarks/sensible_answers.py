@@ -1,0 +1,165 @@
+"""Do answers make sense, and do probabilities separate right from wrong? The shipped model, on several graphs.
+
+    python benchmarks/package_tables.py --out tables
+    python benchmarks/sensible_answers.py world codex-s umls tables/packages.csv tables/classes.csv \
+        --out results/sensible-answers.json
+
+With the rules of relations (`rgcn.answers.relation_rules`) and without, on questions that validation triples ask:
+
+never     share of the first three new answers that never stood at that end in training; of (s, r, ?) and of (?, r, o)
+itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
+both      proposals of a completion that are another one turned round, where the relation goes one way
+mrr       filtered, both directions, ties at the middle, validation; what rules forbid ranks after all the rest
+
+Probabilities: a curve is fitted on half of the validation questions and measured on the other half, over the first
+ten new answers: expected calibration error (ten bins), and the mean probability of right answers less that of wrong ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import rgcn  # isort: skip  before PyTorch
+
+import numpy as np
+import torch
+from _about import about, write_result
+from torch import Tensor
+
+from rgcn.answers.calibration import calibrate_links, first_answers
+from rgcn.answers.completion import complete
+from rgcn.answers.link_curve import LinkCurve, LinkExamples
+from rgcn.answers.links import answer_links
+from rgcn.answers.relation_rules import EVERYTHING, Marks, Permitted, rules_of
+from rgcn.answers.reliability import fit_of
+from rgcn.graph import KnowledgeGraph
+from rgcn.known import KnownTriples, splits_up_to
+from rgcn.ranking import rank_triples, summarize
+from rgcn.scoring import Questions, Scorer
+from rgcn.tasks.shipped import shipped_predictor
+
+FIRST, QUESTIONS = 10, 1000
+FORBIDDEN = 1e4  # less than any score
+
+
+class Ruled(Scorer):
+    """Another scorer, but that what rules forbid comes after all the rest."""
+
+    def __init__(self, scorer: Scorer, graph: KnowledgeGraph) -> None:
+        self.scorer, self.graph, self.num_nodes, self.device = scorer, graph, scorer.num_nodes, scorer.device
+        self.questions_at_once = scorer.questions_at_once
+
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        scores = self.scorer.scores(questions)
+        index, objects = KnownTriples.of_graph(self.graph, "train"), questions.asks_objects()
+        for side, flag in ((objects, True), (~objects, False)):
+            row = torch.nonzero(side).squeeze(1)
+            if len(row):
+                marks = Marks.of(self.graph, index, questions.node[row], questions.relation[row], flag)
+                scores[row] -= FORBIDDEN * marks.out
+        return scores
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graphs", nargs="+")
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help="validation triples that ask")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    rows = []
+    for name in given.graphs:
+        kg = rgcn.read(name) if Path(name).is_file() else rgcn.load(name)
+        kg = kg.split() if kg.triple_splits is None else kg
+        rows.append({"graph": Path(name).stem, "triples": len(kg), **measured(kg, given.questions)})
+        print(rows[-1], flush=True)
+    if given.out is not None:
+        write_result(given.out, {**about(), "graphs": rows})
+
+
+def measured(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
+    model = shipped_predictor(kg)
+    model.calibration_ = calibrate_links(model)
+    valid = kg.split_triples("valid")
+    asked = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())
+    filtering = KnownTriples.of_graph(kg, *splits_up_to("valid"))
+    found: dict[str, Any] = {}
+    for name, permitted, scorer in (
+        ("without", EVERYTHING, model.scorer()),
+        ("with", Permitted(), Ruled(model.scorer(), kg)),
+    ):
+        found[name] = {
+            "mrr": round(summarize(rank_triples(scorer, asked, filtering)).both.mrr, 4),
+            **senseless(model, kg, asked, permitted),
+            "both": both_ways(model, kg, permitted),
+        }
+    return {**found, "probabilities": probabilities(model, kg, most)}
+
+
+def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, permitted: Permitted) -> dict[str, Any]:
+    rules = rules_of(kg)
+    loops = torch.from_numpy(rules.loops == 0)
+    never, itself, questions = {}, 0, 0
+    for side, for_objects in (("objects", True), ("subjects", False)):
+        keys = torch.unique(asked[:, [0, 1] if for_objects else [2, 1]], dim=0)
+        answers = answer_links(model, Questions(keys[:, 0], keys[:, 1], for_objects), FIRST, "drop", permitted)
+        place = keys[:, 1] + (kg.num_relations if for_objects else 0)
+        seen = torch.stack([~rules.outside(int(end), "seen") for end in place])
+        first = answers.node[:, :3]
+        there = first >= 0
+        stood = seen.gather(1, first.clamp(min=0))
+        never[side] = round(float((there & ~stood).sum() / there.sum().clamp(min=1)), 4)
+        own = (answers.node == keys[:, :1]).any(1) & loops[keys[:, 1]]
+        itself, questions = itself + int(own.sum()), questions + len(keys)
+    return {"never": never, "itself": round(itself / max(questions, 1), 4)}
+
+
+def both_ways(model: Any, kg: KnowledgeGraph, permitted: Permitted) -> int:
+    found = complete(model, permitted=permitted, limit=2000, minutes=0.3, min_probability=0.0)
+    one_way = rules_of(kg).one_way
+    there = {tuple(row) for row in found.triples.tolist()}
+    return sum((o, r, s) in there for s, r, o in there if one_way[r] and s < o)
+
+
+def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
+    """Questions, not triples, are halved: those of one half are never asked in the other."""
+    valid, rng = kg.split_triples("valid"), np.random.default_rng(1)
+    ends = np.concatenate([valid[:, :2], valid[:, [2, 1]]])
+    side = np.repeat([0, 1], len(valid))
+    keys = np.unique(np.concatenate([ends, side[:, None]], axis=1), axis=0)
+    keys = keys[rng.permutation(len(keys))[: 2 * most]]
+    halves = [examples(model, kg, keys[half::2]) for half in (0, 1)]
+    curve = LinkCurve.fitted(halves[0], 2 * kg.num_relations)
+    first = halves[1]
+    rank = within(first.level, first.place)
+    kept = LinkExamples(*(column[rank < FIRST] for column in first[:5]))
+    p, right = curve.of(kept), kept.true
+    spread = float(p[right == 1].mean() - p[right == 0].mean())
+    error = fit_of(p, right).calibration_error
+    return {"error": round(error, 4), "spread": round(spread, 4), "best": round(float(p.max()), 3)}
+
+
+def within(level: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The number of each answer within its question: those of one stand together, best first."""
+    begins = np.r_[True, (level[1:] != level[:-1]) | (place[1:] != place[:-1])]
+    start = np.maximum.accumulate(np.where(begins, np.arange(len(level)), 0))
+    return np.arange(len(level)) - start
+
+
+def examples(model: Any, kg: KnowledgeGraph, keys: np.ndarray) -> Any:
+    """The first new answers to questions int64 [q, 3]: node, relation, whether subjects are asked for."""
+    held_out, found = KnownTriples.of_graph(kg, "valid"), []
+    for for_objects in (True, False):
+        mine = torch.from_numpy(keys[keys[:, 2] == (0 if for_objects else 1)])
+        for part in torch.split(mine, 64):
+            questions = Questions(part[:, 0], part[:, 1], for_objects)
+            true = held_out.objects if for_objects else held_out.subjects
+            key = part[:, 0] * kg.num_relations + part[:, 1]
+            scores = model.scorer().scores(questions)
+            found.append(first_answers(kg, questions, scores, *true.expand(*true.ranges(key))))
+    return LinkExamples.together(found)
+
+
+if __name__ == "__main__":
+    main()
