@@ -12,7 +12,8 @@ both      proposals of a completion that are another one turned round, where the
 mrr       filtered, both directions, ties at the middle, validation; what rules forbid ranks after all the rest
 
 Probabilities: a curve is fitted on half of the validation questions and measured on the other half, over the first
-ten new answers: expected calibration error (ten bins), and the mean probability of right answers less that of wrong ones.
+ten new answers: expected calibration error (ten bins), and spread, the mean probability of right answers less that of
+wrong ones.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MOST_TRIPLES = 1000
 BLOCK = 32 << 20  # scores held at once, in bytes
 # Known triples that are hidden in turn: each costs a pass over all, so that fewer are drawn of a large graph.
 MOST_HIDDEN, MOST_HEARD = 200, 4_000_000
-LARGEST = 2_000_000  # triples; of more it would take a minute or longer
+LARGEST = 1_000_000  # triples; of more it would take a minute or longer
 
 MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rgcn.answers.relation_rules import RelationProfile, rules_of
 from rgcn.cli.options import label_files
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
@@ -66,16 +67,39 @@ def show_statistics(asked: DataStatsCommand) -> None:
     graph = _graph(asked)
     report_skipped(graph)
     name, statistics = graph.name or asked.source, graph.statistics()
+    profiles = rules_of(graph).profiles() if asked.relations else []
     if asked.as_json:
-        print_json({"name": name, **statistics.as_dict()}, indent=2, ensure_ascii=False)
+        told = [{**one._asdict(), "relation": graph.relations[one.relation]} for one in profiles]
+        kinds = {"relation_rules": told} if asked.relations else {}
+        print_json({"name": name, **statistics.as_dict(), **kinds}, indent=2, ensure_ascii=False)
         return
     console = output(WIDTH)
+    if asked.relations:
+        _print_profiles(console, graph, profiles)
+        return
     _print_counts(console, name, statistics)
     _print_bars(console, "Degree (triples a node takes part in)", "degree", "nodes", statistics.degree_histogram)
     shown = dict(list(statistics.relation_counts.items())[: asked.top])
     if shown:
         of_all = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
         _print_bars(console, f"Relations ({of_all}, most frequent first)", "relation", "triples", _short(shown))
+
+
+def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[RelationProfile]) -> None:
+    numbers = ("triples", "subjects", "objects", "one object", "one subject", "both ways", "itself")
+    drawn = table(("relation", *numbers, "rules"), numbers, "Relations, by their training triples", HEAVY_HEAD)
+    for one in sorted(profiles, key=lambda profile: -profile.triples):
+        counts = (f"{number:,}" for number in one[1:4])
+        shares = (f"{share:.1%}" for share in one[4:8])
+        name = _short({graph.relations[one.relation]: 0})
+        drawn.add_row(*map(escape, (next(iter(name)), *counts, *shares, "; ".join(one.rules))))
+    console.print(drawn)
+    console.print(
+        "one object: the share of subjects with one; one subject: of objects; both ways: of triples that are there "
+        "turned round; itself: of triples of a node with itself. Answers keep to the rules: --any-node and "
+        "--any-direction ask for others.",
+        soft_wrap=True,
+    )
 
 
 def _graph(asked: DataStatsCommand) -> KnowledgeGraph:

@@ -194,6 +194,9 @@ class DataStatsCommand(Command, name="data stats", calls="data:show_statistics")
     file_format: str | None = option("Format of the file, if its name lies.", "--format")
     skip_bad_lines: bool = flag("--skip-bad-lines", "Leave out lines that do not parse.")
     top: int = option("How many relations to show, most frequent first.", default=20, min=0)
+    relations: bool = flag(
+        "--relations", "What kind of thing each relation is, by its triples and by RDFS and OWL: the rules of answers."
+    )
     mirror: Path | None = DATA_MIRROR
     offline: bool = OFFLINE
     as_json: bool = JSON_FOR_TABLES

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rgcn.answers.calibration import AnsweringModel
@@ -99,14 +100,14 @@ def evaluate_links(predictor: RankingModel, split: str, on_progress: OnProgress 
     tell = None if on_progress is None else lambda done: on_progress(done, 2 * len(triples))
     ranks = predictor.ranks(split=split, on_progress=tell)
     by_object, by_subject = ranks.rank("object").numpy(), ranks.rank("subject").numpy()
-    scored = predictor.score(map(tuple, triples.tolist()))
-    order = np.argsort(-np.array([triple.score for triple in scored]), kind="stable")
+    scores = predictor.scorer().triple_scores(torch.from_numpy(triples.copy())).cpu().numpy()
+    order = np.argsort(-scores, kind="stable")
 
     def at(positions: NDArray[np.int64]) -> list[RankedTriple]:
-        return [
-            RankedTriple(*scored[int(i)][:5], float(by_object[i]), float(by_subject[i]))
-            for i in positions[:SHOWN_TRIPLES]
-        ]
+        shown = positions[:SHOWN_TRIPLES]
+        scored = predictor.score(map(tuple, triples[shown].tolist()))
+        ranks = zip(by_object[shown].tolist(), by_subject[shown].tolist(), strict=True)
+        return [RankedTriple(*one[:5], *both) for one, both in zip(scored, ranks, strict=True)]
 
     return LinkEvaluation(
         split,
