@@ -2,9 +2,9 @@
 
     python tools/bounds.py [--venv .venv-bounds] [--print] [arguments of pytest]
 
-Every package that rgcn, its server, tuning and trackers name is taken at the bound that pyproject.toml states. torch is
-the pinned one, and so is what only tests need. What these packages need in turn is the newest that pip finds, as it
-would be for a user. Without arguments every test runs but those of the browser and of generated requests.
+Every package that rgcn, its kernels, server, tuning and trackers name is taken at the bound that pyproject.toml states.
+torch is the pinned one, and so is what only tests need. What these packages need in turn is the newest that pip finds,
+as it would be for a user. Without arguments every test runs but those of the browser and of generated requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ except ModuleNotFoundError:  # Python 3.10
     from pip._vendor import tomli as tomllib  # type: ignore[no-redef]
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("serve", "tune", "tensorboard", "mlflow")
+EXTRAS = ("gpu", "serve", "tune", "tensorboard", "mlflow")
 PINNED = {"torch"}
 FOR_TESTS = ("httpx", "hypothesis", "pytest", "pytest-xdist")
 LEFT_OUT = ("tests/serve/test_browser.py", "tests/serve/test_schema.py")  # they need a browser, schemathesis
