@@ -67,7 +67,7 @@ def show_statistics(asked: DataStatsCommand) -> None:
     report_skipped(graph)
     name, statistics = graph.name or asked.source, graph.statistics()
     if asked.as_json:
-        print_json({"name": name, **statistics.as_dict()}, indent=2, ensure_ascii=False)
+        print_json({"name": name, **statistics.as_dict()}, indent=2)
         return
     console = output(WIDTH)
     _print_counts(console, name, statistics)

@@ -30,6 +30,7 @@ ACCEPT_CHANGED_DATA = flag(
     "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
 )
 SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
+KEEP_FORMULAS = flag("--keep-formulas", "CSV, TSV: no ' before names that a spreadsheet would compute (=..., @...).")
 ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
 
 # Choices on the command line.
@@ -229,6 +230,7 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
     min_probability: float | None = option("Leave out what is less probable than this.", min=0.0, max=1.0)
     any_direction: bool = ANY_DIRECTION
     out: Path | None = option("File to write: its name ends in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
+    keep_formulas: bool = KEEP_FORMULAS
     predicate: str | None = option(
         "Predicate of classes written as .nt; by default the relation the labels came from.", metavar="IRI"
     )
@@ -264,6 +266,7 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     )
     restart: bool = flag("--restart", "Begin anew, and forget what a call that was stopped has found.")
     out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
+    keep_formulas: bool = KEEP_FORMULAS
 
 
 class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
@@ -296,6 +299,7 @@ class EmbedCommand(Command, OpeningOptions, TellingOptions, name="embed", calls=
 
     run: str = ASKED
     out: Path | None = option("File for the nodes' vectors: a name in .parquet, .csv, .jsonl or .npz.")
+    keep_formulas: bool = KEEP_FORMULAS
     nodes: Path | None = option("Only these nodes: a file of names, one a line; - is standard input.")
     skip_unknown: bool = SKIP_UNKNOWN
     layer: int | None = option("Of a classifier: states after this layer; -2 the last hidden one, -1 the logits.")

@@ -8,7 +8,8 @@ arrays.safetensors   triples, kinds, labels, splits, features, weights
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,18 +64,20 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
             labels = NodeLabels(nodes, classes, _names(folder, "classes", "class"), splits)
+        metadata = {key: value for key, value in about.get("metadata", {}).items() if key in KEPT}
+        for names in (*metadata.get("prefixes", {}).values(), metadata.get("labels_from", [])):
+            deque(_texts(names), maxlen=0)
         given: dict[str, Any] = {"triples": arrays["triples"], **{name: arrays.get(name) for name in ARRAYS}}
         graph = KnowledgeGraph(
             nodes=_names(folder, "nodes", "node"),
             relations=_names(folder, "relations", "relation"),
             labels=labels,
-            name=_text(about["name"]),
-            metadata=_metadata(about.get("metadata", {})),
+            name="".join(_texts([about["name"]])),
+            metadata=metadata,
             **given,
         )
-        same = graph.fingerprint == about["fingerprint"]
-    if not same:
-        raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
+        if graph.fingerprint != about["fingerprint"]:
+            raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
     return graph
 
 
@@ -109,9 +112,7 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
     if not isinstance(found, int):
         raise DataError(f"{path}: damaged, its version is no whole number")
     if found > version:
-        raise DataError(
-            f"{path}: written by a newer rgcn (format {found}, this one reads up to {version}); upgrade rgcn"
-        )
+        raise DataError(f"{path}: of a newer rgcn (format {found}, this one reads up to {version}); upgrade rgcn")
     if found < version:
         written = about.get("rgcn")
         raise DataError(
@@ -123,17 +124,11 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
 
 def _names(folder: Path, name: str, kind: str) -> Vocabulary:
     with plain_file(folder / f"{name}.jsonl").open(encoding="utf-8") as lines:
-        return Vocabulary((_text(json.loads(line)) for line in lines), kind=kind)
+        return Vocabulary(_texts(json.loads(line) for line in lines), kind=kind)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a name is no text but a {type(value).__name__}")
-    return value
-
-
-def _metadata(given: dict[str, Any]) -> dict[str, Any]:
-    told = {key: given[key] for key in KEPT if key in given}
-    for texts in (*told.get("prefixes", {}).values(), told.get("labels_from", [])):
-        list(map(_text, list(texts)))
-    return told
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"a name is no text but a {type(value).__name__}")
+        yield value

@@ -241,20 +241,16 @@ class LabelRelation:
 def _warn_of_leaks(graph: KnowledgeGraph, relation: int, gone: set[int]) -> None:
     """Where another relation tells more than half of the labels, a model reads them there and learns nothing."""
     found = relation_overlaps(graph.triples, graph.num_relations, of=[relation])
-    telling = {overlap.other: overlap for overlap in reversed(found) if overlap.other not in gone}
-    if not telling:
-        return
-    parts = [
-        f"{graph.relations[one.other]} ({one.share:.0%}{', the other way round' if one.inverse else ''})"
-        for one in telling.values()
-    ]
-    names = [graph.relations[other] for other in (*gone - {relation}, *telling)]
-    setting = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
-    warnings.warn(
-        f"the labels, which are from {graph.relations[relation]}, also stand in {', '.join(parts)}, which stays in the "
-        f"graph and gives the classes away. inverse={setting} (`data.inverse` in a configuration) removes it",
-        stacklevel=4,
-    )
+    telling = {one.other: one for one in reversed(found) if one.other not in gone}.values()
+    ways = [f"{graph.relations[o.other]} ({o.share:.0%}{', the other way round' * o.inverse})" for o in telling]
+    names = [graph.relations[other] for other in (*gone - {relation}, *(one.other for one in telling))]
+    if telling:
+        warnings.warn(
+            f"the labels, which are from {graph.relations[relation]}, also stand in {', '.join(ways)}, which stays in "
+            f"the graph and gives the classes away. inverse=[{', '.join(names)}] (`data.inverse` in a configuration) "
+            "removes it",
+            stacklevel=4,
+        )
 
 
 def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int64]) -> None:
