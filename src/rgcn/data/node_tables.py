@@ -243,7 +243,7 @@ def _warn_of_leaks(graph: KnowledgeGraph, relation: int, gone: set[int]) -> None
     found = relation_overlaps(graph.triples, graph.num_relations, of=[relation])
     telling = {one.other: one for one in reversed(found) if one.other not in gone}.values()
     ways = [f"{graph.relations[o.other]} ({o.share:.0%}{', the other way round' * o.inverse})" for o in telling]
-    names = [graph.relations[other] for other in (*gone - {relation}, *(one.other for one in telling))]
+    names = [graph.relations[other] for other in (*sorted(gone - {relation}), *(one.other for one in telling))]
     if telling:
         warnings.warn(
             f"the labels, which are from {graph.relations[relation]}, also stand in {', '.join(ways)}, which stays in "
