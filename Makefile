@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format types setup browser clean help
+.PHONY: demo test bounds lint format types setup browser clean help
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -26,6 +26,9 @@ test: lint types  ## Lint, check types, run every test
 	@$(BIN)/python tools/install_browser.py
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+bounds: $(STAMP)  ## Run the tests with the lowest versions that pyproject.toml allows (torch: the pinned one)
+	$(BIN)/python tools/bounds.py
+
 browser: $(STAMP)  ## Install Debian's Chromium, for the tests of the explorer page
 	@$(BIN)/python tools/install_browser.py --asked
 
@@ -41,4 +44,4 @@ format: $(STAMP)  ## Tidy the code
 	$(BIN)/ruff format .
 
 clean:  ## Remove what make made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-bounds .mypy_cache .ruff_cache .hypothesis build dist

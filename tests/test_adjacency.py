@@ -106,6 +106,26 @@ def test_weights_stay_in_the_precision_they_came_in():
     assert adjacency.to(torch.float32).weight.dtype == torch.float32
 
 
+@given(graph=small_graphs())
+def test_weights_are_normalized_in_the_wider_precision_they_are_cast_to(graph):
+    given = graph.triple_weights()
+    given = None if given is None else given.float()
+
+    def made(weights):
+        sizes = graph.num_nodes, graph.num_relations
+        return RelationalAdjacency.from_triples(graph.tensor(), *sizes, edge_weights=weights, **graph.choices())
+
+    narrow = made(given)
+    exact = made(torch.ones(len(graph.triples), dtype=torch.float64) if given is None else given.double())
+    near(narrow.to(torch.float64).to_dense(), exact.to_dense())
+    torch.testing.assert_close(narrow.to(torch.float64).weight.float(), narrow.weight)
+    assert torch.equal(narrow.to(torch.float16).weight, narrow.weight.half())  # rounded once, not summed in float16
+    if graph.self_loops:  # a part keeps the weights that it had in the whole
+        rest, _, loops = narrow.split_self_loops()
+        torch.testing.assert_close(rest.to(torch.float64).weight.float(), rest.weight)
+        assert len(loops) + rest.num_edges == narrow.num_edges
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [

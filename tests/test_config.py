@@ -99,7 +99,7 @@ def test_all_problems_are_reported_at_once():
         (NodeModelConfig, {"name": "e-rgcn", "input": "one-hot"}, "leave it at auto"),
         (NodeModelConfig, {"decomposition": "diagonal", "input": "one-hot"}, "set input to features"),
         (NodeModelConfig, {"name": "e-rgcn", "layers": 3, "decomposition": "diagonal"}, "embedding = 32 is not hidden"),
-        (NodeModelConfig, {"layers": True}, "must be a whole number, at least 1 (got true)"),
+        (NodeModelConfig, {"layers": True}, "must be a whole number, at least 1 and at most 100 (got true)"),
         (NodeModelConfig, {"gain": float("inf")}, "a number, above 0 (got inf)"),
         (NodeModelConfig, {"normalization": "relatoin"}, "did you mean 'relation'?"),
         (NodeModelConfig, {"bases": "none"}, "at least 1; or null (got 'none')"),

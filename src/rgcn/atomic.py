@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable
@@ -48,6 +49,15 @@ def remove_temporaries(folder: Path) -> None:
     """Remove what a process that was killed in the middle of a write left in a folder."""
     for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
         left.unlink(missing_ok=True)
+
+
+def full_disk(error: BaseException | None, place: object) -> str | None:
+    """What helps, where an error came of a full disk."""
+    while error is not None and getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+        error = error.__cause__ or error.__context__
+    if error is None:
+        return None
+    return f"the disk that holds {place} is full ({os.strerror(errno.ENOSPC)}): free some room, or use another disk"
 
 
 def sync(path: Path) -> None:

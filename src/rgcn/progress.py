@@ -63,7 +63,8 @@ def progress(
         yield ProgressMeter()
         return
     from rich import progress as rich_progress
-    from rich.console import Console
+
+    from rgcn.terminal import text_console
 
     amount: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit)]
     if unit == "bytes":
@@ -74,5 +75,5 @@ def progress(
         *amount,
         rich_progress.TimeRemainingColumn(),
     )
-    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with rich_progress.Progress(*columns, console=text_console(stderr=True), transient=True) as bar:
         yield ProgressMeter(bar, bar.add_task(description, total=total))

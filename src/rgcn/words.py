@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+# Characters that HTML and XML forbid, and halves of characters that cannot be written to a file at all.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def duration(seconds: float) -> str:
@@ -107,3 +111,12 @@ def shortened(text: str, letters: int) -> str:
 def _rounded(value: float) -> float:
     """What is shown decides about the unit: 0.9996 s is 1 s, not 1000 ms."""
     return float(f"{value:.3g}")
+
+
+def printable(text: str) -> str:
+    """Text without characters that no page and no terminal shows.
+
+    >>> printable("nul\\x00l")
+    'nul�l'
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)

@@ -122,10 +122,27 @@ def test_labels_from_a_relation_leave_no_trace_of_it(employees: Path) -> None:
         read(employees, labels_from="works_at", labels=employees)
 
 
+def test_relations_that_give_the_labels_away_are_named(employees: Path, recwarn: pytest.WarningsRecorder) -> None:
+    rows = [f"p{i}\tpaid_by\tfirm{i % 2}\np{i % 4}\tvisits\tfirm{i % 2}\n" for i in range(9)]
+    employees.write_text(employees.read_text() + "".join(rows))
+    told = (
+        r"from works_at, also stand in paid_by \(90%\), employs \(100%, the other way round\), which stays .* "
+        r"inverse=\[paid_by, employs\] \(`data.inverse`"
+    )
+    with pytest.warns(UserWarning, match=told):
+        read(employees, labels_from="works_at")
+    with pytest.warns(UserWarning, match=r"stand in paid_by \(90%\), which .* inverse=\[employs, paid_by\]"):
+        read(employees, labels_from="works_at", inverse="employs")
+    recwarn.clear()
+    graph = read(employees, labels_from="works_at", inverse=["employs", "paid_by"])
+    assert list(graph.relations) == ["knows", "visits"]  # which tells of four in ten
+    assert not recwarn.list
+
+
 def test_several_values_of_the_label_relation(employees: Path) -> None:
     with pytest.raises(DataError, match=r"2 of 2 nodes have several values of employs, e.g. firm0 has p0, p2, p4"):
         read(employees, labels_from="employs")
-    graph = read(employees, labels_from=LabelRelation("employs", multiple="first"))
+    graph = read(employees, labels_from=LabelRelation("employs", inverse="works_at", multiple="first"))
     assert {name: label for name, (label, _) in labels_of(graph).items()} == {"firm0": "p0", "firm1": "p1"}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
 import json
 import logging
 import os
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Mapping
@@ -16,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rgcn.atomic import full_disk
 from rgcn.data import catalog, sources
 from rgcn.data.catalog import (
     CATALOG,
@@ -245,6 +249,38 @@ def test_leftovers_of_killed_processes_are_swept_when_old(tmp_path: Path, mirror
     os.utime(old, (0, 0))
     places(tmp_path, mirror).obtain(tiny())
     assert_clean(tmp_path / "cache", "tiny", young.name)
+
+
+def test_leftovers_of_a_process_that_was_killed_just_now_are_swept(tmp_path: Path, mirror: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from rgcn.data.sources import Sources
+with Sources(None, Path(sys.argv[1]))._work_folder("tiny") as work:
+    (work / "half").write_text("x")
+    print(work.name, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    cache = tmp_path / "cache"
+    killed = subprocess.run([sys.executable, "-c", code, str(cache)], capture_output=True, text=True)
+    assert (cache / killed.stdout.strip() / "half").exists()
+    asked = places(tmp_path, mirror)
+    with asked._work_folder("other") as under_way:  # of a process that lives
+        asked.obtain(tiny())
+        assert not (cache / killed.stdout.strip()).exists()
+        assert under_way.is_dir()
+    assert_clean(cache, "tiny")
+
+
+def test_a_full_disk_is_said_and_what_helps(tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sources, "write_plain", full)
+    with pytest.raises(DataError, match=r"tiny: the disk that holds .*cache is full .*free some room.*set RGCN_CACHE"):
+        places(tmp_path, mirror).obtain(tiny())
+    assert_clean(tmp_path / "cache")
+    assert full_disk(OSError(errno.EACCES, "no"), "here") is None
 
 
 def test_many_at_once_do_not_hurt_each_other(tmp_path: Path, mirror: Path) -> None:

@@ -196,9 +196,15 @@ class RelationalAdjacency:
     # -- other operators from this one -------------------------------------------------------------------
 
     def to(self, target: torch.device | str | torch.dtype) -> RelationalAdjacency:
-        """The same operator on another device, or with weights of another precision."""
+        """The same operator on another device, or with weights of another precision, in which they are normalized."""
         if isinstance(target, torch.dtype):
-            return replace(self, raw=self.raw.to(target), weight=self.weight.to(target))
+            weight = self.weight.to(target)
+            if target.itemsize > self.weight.dtype.itemsize:
+                # A third that was rounded to float32 is none in float64: normalize there, but for edges whose group is
+                # not whole here (a part of an operator keeps the weights it had in the whole).
+                whole = self.reweighted(self.raw).weight == self.weight
+                weight = torch.where(whole, self.reweighted(self.raw.to(target)).weight, weight)
+            return replace(self, raw=self.raw.to(target), weight=weight)
         structure = replace(self.structure, **{name: getattr(self.structure, name).to(target) for name in OF_EDGES})
         return replace(self, structure=structure, raw=self.raw.to(target), weight=self.weight.to(target))
 

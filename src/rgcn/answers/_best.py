@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numba
+import numpy as np
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -78,7 +79,7 @@ def best(  # type: ignore[no-untyped-def]
                 if found == k:
                     low = score[i, k - 1]
         for place in range(found, k):
-            score[i, place] = -float("inf")
+            score[i, place] = -np.inf
             node[i, place] = -1
             is_known[i, place] = False
     return strange

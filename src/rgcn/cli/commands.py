@@ -13,9 +13,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rgcn import axes
+from rgcn.atomic import full_disk
 from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
 from rgcn.cli.options import Command
 from rgcn.errors import RgcnError, StoppedError
+from rgcn.terminal import safe_output
 from rgcn.version import __version__
 
 GROUPS = {
@@ -109,17 +111,28 @@ for _name, _typer in _groups.items():
 def main() -> None:
     """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
     warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
+    with safe_output():
+        _obeyed()
+
+
+def _obeyed() -> None:
     try:
         app()
     except RgcnError as error:
         print(f"rgcn: {error}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, StoppedError) else 1)
-    except KeyboardInterrupt:
-        print("rgcn: interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        words = full_disk(error, error.filename or Path.cwd())
+        if words is None:
+            raise
+        print(f"rgcn: {words}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("rgcn: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

@@ -71,7 +71,7 @@ def show_statistics(asked: DataStatsCommand) -> None:
     if asked.as_json:
         told = [{**one._asdict(), "relation": graph.relations[one.relation]} for one in profiles]
         kinds = {"relation_rules": told} if asked.relations else {}
-        print_json({"name": name, **statistics.as_dict(), **kinds}, indent=2, ensure_ascii=False)
+        print_json({"name": name, **statistics.as_dict(), **kinds}, indent=2)
         return
     console = output(WIDTH)
     if asked.relations:

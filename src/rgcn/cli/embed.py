@@ -46,11 +46,12 @@ def embed(asked: EmbedCommand) -> None:
     written: dict[str, tuple[str, str]] = {}
     if asked.out is not None:
         with progress("vectors", len(nodes), "nodes", show=asked.bars) as meter:
-            write_table(asked.out, len(nodes), node_table(vectors, nodes, meter.advance))
+            parts = node_table(vectors, nodes, meter.advance)
+            write_table(asked.out, len(nodes), parts, keep_formulas=asked.keep_formulas)
         written["out"] = str(asked.out), f"{count(len(nodes), 'node')}, {vectors.width} numbers each"
     if asked.relations is not None:
         relations = relation_table(opened)
-        write_table(asked.relations, len(relations), [relations], "--relations")
+        write_table(asked.relations, len(relations), [relations], "--relations", asked.keep_formulas)
         said["relations"] = len(relations)
         written["relations"] = str(asked.relations), f"{len(relations)} rows"
     if asked.plot is not None:

@@ -32,6 +32,7 @@ ACCEPT_CHANGED_DATA = flag(
 SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
 ONLY_SEEN = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
 ANY_NODE = flag("--any-node", "Any node at either end, also where none of its like was ever seen, or one is enough.")
+KEEP_FORMULAS = flag("--keep-formulas", "CSV, TSV: no ' before names that a spreadsheet would compute (=..., @...).")
 ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
 
 # Choices on the command line.
@@ -233,6 +234,7 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
     any_node: bool = ANY_NODE
     any_direction: bool = ANY_DIRECTION
     out: Path | None = option("File to write: its name ends in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
+    keep_formulas: bool = KEEP_FORMULAS
     predicate: str | None = option(
         "Predicate of classes written as .nt; by default the relation the labels came from.", metavar="IRI"
     )
@@ -268,6 +270,7 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     )
     restart: bool = flag("--restart", "Begin anew, and forget what a call that was stopped has found.")
     out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
+    keep_formulas: bool = KEEP_FORMULAS
 
 
 class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
@@ -300,6 +303,7 @@ class EmbedCommand(Command, OpeningOptions, TellingOptions, name="embed", calls=
 
     run: str = ASKED
     out: Path | None = option("File for the nodes' vectors: a name in .parquet, .csv, .jsonl or .npz.")
+    keep_formulas: bool = KEEP_FORMULAS
     nodes: Path | None = option("Only these nodes: a file of names, one a line; - is standard input.")
     skip_unknown: bool = SKIP_UNKNOWN
     layer: int | None = option("Of a classifier: states after this layer; -2 the last hidden one, -1 the logits.")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from rich.box import HEAVY_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
 from rgcn.graph.titles import local_name
 from rgcn.tasks.task import Metric, Task, task_of
+from rgcn.terminal import text_console
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def print_outcome(result: RunResult) -> None:
     values, outcome = result.as_dict(), task_of(result.config.task).to(Outcome)
     stored, counted = values["stored_parameters"], values["parameters"]
     parameters = count(counted, "parameter") + (f" ({stored:,} of them stored)" if stored != counted else "")
-    console = Console(highlight=False, soft_wrap=True)
+    console = text_console(highlight=False, soft_wrap=True)
     console.print(
         f"[bold]{escape(values['model'])}[/] on [bold]{escape(values['dataset'])}[/], seed {values['seed']}: "
         f"{count(values['epochs'], 'epoch')} in {duration(values['seconds'])}, {parameters}"

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from rgcn.graph import KnowledgeGraph
 from rgcn.progress import ProgressMeter, progress
+from rgcn.terminal import text_console
 from rgcn.words import count
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def output(width: int = 0, least: int = 0) -> Console:
 
     least: as wide on a terminal too, for figures that tell nothing when they are cut off
     """
-    console = Console(highlight=False)
+    console = text_console(highlight=False)
     console.width = max(console.width, least, 0 if console.is_terminal else width)
     return console
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import typer
 from rich import progress as bars
-from rich.console import Console
 
 from rgcn.runs.series import SeriesListener, SeriesRow
 from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.terminal import text_console
 from rgcn.words import duration, rough_duration
 
 LINES = 10
@@ -76,7 +76,7 @@ class TrainingProgress:
 @contextmanager
 def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress | None]:
     """Bars, where somebody sees them."""
-    console = Console(stderr=True)
+    console = text_console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
     else:

@@ -23,8 +23,8 @@ class DataConfig(Section):
     """File of labels for `path`: one file, or one for each of train, valid, test."""
     labels_from: str | None = None
     """A relation of the graph whose objects are the classes; it is then removed from the graph."""
-    inverse: str | None = None
-    """The inverse of `labels_from`, which would give the answer away."""
+    inverse: str | list[str] | None = None
+    """The inverse of `labels_from`, and others that say the same: they are removed, for they give the answer away."""
     features: str | None = None
     """Table of node names and their numbers, for `path`."""
     format: Annotated[str, OnAxis(READERS, closed=False)] | None = None

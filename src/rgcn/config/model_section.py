@@ -95,7 +95,7 @@ class NodeModelConfig(ModelSection):
     head: Head = "convolution"
     """How states become classes. convolution: the last convolution gives a number for each class. linear: it gives
     hidden states, and a matrix turns them into classes."""
-    layers: int = tuned(2, low=1, high=3, ge=1)
+    layers: int = tuned(2, low=1, high=3, ge=1, le=100)
     """Number of convolutions: how many hops away a node can be heard."""
     hidden: int = tuned(16, [8, 16, 32, 64], when={"model.encoder": "rgcn"}, ge=1)
     """Width of the states between convolutions."""
@@ -201,7 +201,7 @@ class LinkModelConfig(ModelSection):
     layers and widths mean nothing to it."""
     decoder: Decoder = "distmult"
     """How triples are scored; path has a scoring head of its own."""
-    layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1)
+    layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1, le=100)
     """Number of convolutions; encoder none has none."""
     embedding: int = tuned(200, [64, 128, 256], when=EMBEDS, ge=1)
     """Width of the node embeddings, and of rgcn's convolutions."""
@@ -209,7 +209,7 @@ class LinkModelConfig(ModelSection):
     """Width of c-rgcn's convolutions."""
     width: int = tuned(32, [16, 32, 64], when=WALKS, ge=1)
     """Width of path's and universal's states; what is said of path below holds for both."""
-    relation_layers: int = Field(4, ge=1)
+    relation_layers: int = Field(4, ge=1, le=100)
     """universal: convolutions over the graph of relations."""
     start: Literal["random", "shipped"] = "random"
     """universal: where weights begin, at random or with those that come with rgcn."""

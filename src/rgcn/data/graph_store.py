@@ -8,15 +8,19 @@ arrays.safetensors   triples, kinds, labels, splits, features, weights
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rgcn.atomic import write_atomically
-from rgcn.errors import DataError
+from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
+from rgcn.words import shortened
 
 FORMAT_VERSION = 1
 KEPT = ("prefixes", "labels_from")  # of what is known about the files, what questions and answers need
@@ -51,47 +55,65 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
 
 def load_graph(folder: Path) -> KnowledgeGraph:
     """Read what `save_graph` wrote, and check that it is whole."""
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     about = read_json(folder / "graph.json", "rgcn-graph", FORMAT_VERSION)
-    try:
-        arrays = load_file(folder / "arrays.safetensors")
+    with damage_told(f"{folder}: not a whole saved graph: a file is missing or damaged"):
+        arrays = load_file(plain_file(folder / "arrays.safetensors"))
         labels = None
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
             labels = NodeLabels(nodes, classes, _names(folder, "classes", "class"), splits)
+        metadata = {key: value for key, value in about.get("metadata", {}).items() if key in KEPT}
+        for names in (*metadata.get("prefixes", {}).values(), metadata.get("labels_from", [])):
+            deque(_texts(names), maxlen=0)
         given: dict[str, Any] = {"triples": arrays["triples"], **{name: arrays.get(name) for name in ARRAYS}}
         graph = KnowledgeGraph(
             nodes=_names(folder, "nodes", "node"),
             relations=_names(folder, "relations", "relation"),
             labels=labels,
-            name=about["name"],
-            metadata=about.get("metadata", {}),
+            name="".join(_texts([about["name"]])),
+            metadata=metadata,
             **given,
         )
-    except (OSError, KeyError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
-        raise DataError(f"{folder}: not a whole saved graph: a file is missing or damaged ({error})") from error
-    if graph.fingerprint != about["fingerprint"]:
-        raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
+        if graph.fingerprint != about["fingerprint"]:
+            raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
     return graph
+
+
+@contextmanager
+def damage_told(words: str) -> Iterator[None]:
+    """Whatever a file from elsewhere makes a constructor raise is said of the file."""
+    try:
+        yield
+    except RgcnError:
+        raise
+    except Exception as error:
+        raise DataError(f"{words} ({shortened(str(error) or type(error).__name__, 300)})") from error
+
+
+def plain_file(path: Path) -> Path:
+    """The path, which must be of a file: who opens a FIFO waits for ever."""
+    if not path.is_file():
+        what = "is no plain file" if path.exists() else "there is no such file"
+        raise DataError(f"{path}: {what}; is {path.parent} what `save` wrote?")
+    return path
 
 
 def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
     """A JSON object of our own making, of a version this program understands."""
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file; is {path.parent} what `save` wrote?") from None
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        about = json.loads(plain_file(path).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(about, dict) or about.get("format") != format_name:
         raise DataError(f"{path}: not a {format_name} file")
-    if about.get("version", 0) > version:
-        raise DataError(
-            f"{path}: written by a newer rgcn (format {about['version']}, this one reads up to {version}); upgrade rgcn"
-        )
-    if about.get("version", 0) < version:
+    found = about.get("version", 0)
+    if not isinstance(found, int):
+        raise DataError(f"{path}: damaged, its version is no whole number")
+    if found > version:
+        raise DataError(f"{path}: of a newer rgcn (format {found}, this one reads up to {version}); upgrade rgcn")
+    if found < version:
         written = about.get("rgcn")
         raise DataError(
             f"{path}: written by rgcn {written if isinstance(written, str) else 'of an earlier version'}, whose "
@@ -101,5 +123,12 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
 
 
 def _names(folder: Path, name: str, kind: str) -> Vocabulary:
-    with (folder / f"{name}.jsonl").open(encoding="utf-8") as lines:
-        return Vocabulary((json.loads(line) for line in lines), kind=kind)
+    with plain_file(folder / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        return Vocabulary(_texts(json.loads(line) for line in lines), kind=kind)
+
+
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"a name is no text but a {type(value).__name__}")
+        yield value

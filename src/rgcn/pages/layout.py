@@ -20,10 +20,10 @@ from markupsafe import Markup
 from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
-from rgcn.pages.escaping import breakable, markdown_text, named, printable, prose
+from rgcn.pages.escaping import breakable, markdown_text, named, prose
 from rgcn.pages.figures import SPLIT_WORDS, compact, decimal, moment, percent, split_sizes
 from rgcn.version import __version__
-from rgcn.words import count, duration, memory, setting
+from rgcn.words import count, duration, memory, printable, setting
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rgcn.answers.links import ScoredTriples
 from rgcn.answers.relation_rules import rules_of
-from rgcn.atomic import replace_atomically
+from rgcn.atomic import full_disk, replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 
@@ -240,11 +240,14 @@ def format_of(path: Path) -> Format:
     raise ConfigError(f"{path}: the name says what to write, and must end in {', '.join(SUFFIXES)}")
 
 
-def write_table(path: Path, frames: Iterable[pl.DataFrame]) -> int:
+def write_table(path: Path, frames: Iterable[pl.DataFrame], keep_formulas: bool = False) -> int:
     """Write frames of the same columns one after the other, and say how many rows they had.
 
-    Frames are written as they come; only Parquet needs all of them at once.
+    Frames are written as they come; only Parquet needs all of them at once. In CSV and TSV, which spreadsheets open,
+    cells that begin like formulas are made text, unless these are kept.
     """
+    from rgcn.data.tables import without_formulas
+
     format, rows = format_of(path), 0
 
     def write(temporary: Path) -> None:
@@ -261,7 +264,8 @@ def write_table(path: Path, frames: Iterable[pl.DataFrame]) -> int:
                 if format == "jsonl":
                     frame.write_ndjson(file)
                 else:
-                    frame.write_csv(file, separator="," if format == "csv" else "\t", include_header=number == 0)
+                    written = frame if keep_formulas else without_formulas(frame)
+                    written.write_csv(file, separator="," if format == "csv" else "\t", include_header=number == 0)
                 rows += frame.height
 
     _replace(path, write)
@@ -290,4 +294,4 @@ def _replace(path: Path, write: Callable[[Path], None]) -> None:
     try:
         replace_atomically(path, write)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise DataError(full_disk(error, path) or f"{path}: cannot be written: {error.strerror or error}") from None

@@ -165,11 +165,11 @@ class RunFolder:
 
     def _json(self, name: str) -> Any:
         path = self.path / name
-        if not path.exists():
+        if not path.is_file():
             return None
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
     # -- writing ------------------------------------------------------------------------------------------

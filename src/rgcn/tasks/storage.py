@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
-from rgcn.data.graph_store import load_graph, read_json, save_graph
+from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.tasks.task import task_of
 from rgcn.version import __version__
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="Estimator")
 
 FORMAT_VERSION = 2
+KEYS = {"graph": str, "settings": dict, "task": str}
 
 
 def save_model(model: Estimator, folder: str | Path) -> None:
@@ -54,15 +55,16 @@ def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
     if not (source / "model.json").exists() and (source / "model" / "model.json").exists():
         source = source / "model"
     task = _about(source)["task"]
-    if not isinstance(task, str) or TASKS.problem(task) is not None:
+    if TASKS.problem(task) is not None:
         raise DataError(f"{source / 'model.json'}: a model of an unknown task, {task!r}: {TASKS.problem(task)}")
     return load_as(source, task_of(task).estimator_class, device)
 
 
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
+
+    from rgcn.tasks.within_bounds import WithinBounds
 
     source = Path(folder)
     about = _about(source)
@@ -71,18 +73,18 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     graph = load_graph(source / "graph")
     if graph.fingerprint != about["graph"]:
         raise DataError(f"{source}: the graph beside the model is another than it was saved with (fingerprints differ)")
-    model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
-    try:
-        model.network_.load_state_dict(load_file(source / "weights.safetensors"))
-    except (SafetensorError, RuntimeError, FileNotFoundError) as error:
-        raise DataError(f"{source / 'weights.safetensors'}: damaged, or of another model ({error})") from error
+    weights = plain_file(source / "weights.safetensors")
+    with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
+        model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
+    with damage_told(f"{weights}: damaged, or of another model"):
+        model.network_.load_state_dict(load_file(weights))
     model.network_.eval()
     return model
 
 
 def _about(source: Path) -> dict[str, Any]:
     about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
-    missing = sorted({"task", "settings", "graph"} - about.keys())
-    if missing:
-        raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(missing)}")
+    wrong = [key for key, kind in KEYS.items() if not isinstance(about.get(key), kind)]
+    if wrong:
+        raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(wrong)}, or has something else there")
     return about

@@ -1,0 +1,133 @@
+"""Model folders that are damaged or malicious: a sentence about the file; no traceback, no waiting, no huge memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import rgcn
+from rgcn.errors import RgcnError
+from rgcn.predict import open_model
+from rgcn.tasks import within_bounds
+from rgcn.tasks.within_bounds import WithinBounds
+
+DEEP = 200_000
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    kg = rgcn.KnowledgeGraph.from_triples([(f"n{i}", f"r{i % 2}", f"n{(i * 7 + 1) % 9}") for i in range(9)])
+    folder = tmp_path_factory.mktemp("saved")
+    for encoder in ("none", "rgcn", "c-rgcn", "path"):
+        settings = {"encoder": encoder} if encoder == "path" else {"encoder": encoder, "decoder": "distmult"}
+        rgcn.LinkPredictor(**settings).prepare(kg).save(folder / encoder)
+    labelled = kg.with_labels({"train": {"n0": "a", "n1": "b"}})
+    rgcn.NodeClassifier().prepare(labelled).save(folder / "classes")
+    return folder
+
+
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def setting(folder: Path, **values: object) -> None:
+    about = json.loads((folder / "model.json").read_text())
+    changed(folder / "model.json", settings={**about["settings"], **values})
+
+
+def without(path: Path, key: str) -> None:
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != key}))
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGE = {
+    "a name is a list": lambda f: (f / "graph/nodes.jsonl").write_text('["n0"]\n' * 9),
+    "names nested": lambda f: (f / "graph/nodes.jsonl").write_text("[" * DEEP + "]" * DEEP + "\n"),
+    "names are numbers": lambda f: (f / "graph/relations.jsonl").write_text("1\n2\n"),
+    "half a character": lambda f: (f / "graph/relations.jsonl").write_text('"\\ud800"\n"b"\n'),
+    "settings are a list": lambda f: changed(f / "model.json", settings=[1, 2]),
+    "version is text": lambda f: changed(f / "model.json", version="2"),
+    "version of the graph is a list": lambda f: changed(f / "graph/graph.json", version=[1]),
+    "model.json nested": lambda f: (f / "model.json").write_text("[" * DEEP + "]" * DEEP),
+    "task is a mapping": lambda f: changed(f / "model.json", task={"a": 1}),
+    "graph's name is a mapping": lambda f: changed(f / "graph/graph.json", name={"a": 1}),
+    "model's name is a mapping": lambda f: setting(f, name={"a": 1}),
+    "encoder is a mapping": lambda f: setting(f, encoder={"a": 1}),
+    "metadata are a list": lambda f: changed(f / "graph/graph.json", metadata=["prefixes"]),
+    "prefixes are numbers": lambda f: changed(f / "graph/graph.json", metadata={"prefixes": {"a": [1]}}),
+    "no fingerprint of the graph": lambda f: without(f / "graph/graph.json", "fingerprint"),
+    "no fingerprint in the model": lambda f: without(f / "model.json", "graph"),
+    "embedding": lambda f: setting(f, embedding=10**9),
+    "embedding beyond all numbers": lambda f: setting(f, embedding=10**30),
+    "many layers": lambda f: setting(f, layers=10**9),
+    "seed is text": lambda f: setting(f, seed="seven"),
+    "seed beyond all numbers": lambda f: setting(f, seed=10**30),
+    "weights are a FIFO": lambda f: fifo(f / "weights.safetensors"),
+    "arrays are a FIFO": lambda f: fifo(f / "graph/arrays.safetensors"),
+    "names are a FIFO": lambda f: fifo(f / "graph/nodes.jsonl"),
+    "model.json is a FIFO": lambda f: fifo(f / "model.json"),
+    "weights are a folder": lambda f: ((f / "weights.safetensors").unlink(), (f / "weights.safetensors").mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_told_in_a_sentence(damage, saved, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(saved / "rgcn", folder)
+    DAMAGE[damage](folder)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(RgcnError) as told:
+        rgcn.load_model(folder)
+    assert str(told.value)
+    assert len(str(told.value)) < 2_000
+    if damage != "model.json is a FIFO":  # then it is no model's folder, and is read as a graph
+        with pytest.raises(RgcnError):
+            open_model(folder, device="cpu")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 * 1024  # KiB
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("none", {"embedding": 10**9}),
+        ("rgcn", {"embedding": 50_000}),
+        ("rgcn", {"bases": 10**9, "decomposition": "basis", "blocks": None}),
+        ("c-rgcn", {"embedding": 10**9}),
+        ("c-rgcn", {"bottleneck": 10**9}),
+        ("path", {"width": 10**9}),
+        ("path", {"width": 30_000}),
+        ("classes", {"hidden": 10**9, "layers": 3}),
+        ("classes", {"layers": 10**9}),
+    ],
+    ids=str,
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, settings, saved, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(saved / model, folder)
+    setting(folder, **settings)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(RgcnError, match=r"far larger than its weights|layers|divide|another model"):
+        rgcn.load_model(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 * 1024
+
+
+def test_the_bound_counts_every_tensor_that_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(within_bounds, "MOST_TENSORS", 100)
+    with WithinBounds(tmp_path):
+        torch.zeros(1 << 20).new_empty(3, 3)
+        with pytest.raises(RgcnError, match=r"a table of 3\.73 GiB"):
+            torch.empty(10**9)
+    with WithinBounds(tmp_path):
+        made = [torch.empty(1) for _ in range(100)]
+        with pytest.raises(RgcnError, match="far larger"):
+            torch.empty(len(made))
