@@ -109,6 +109,24 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
     return settings
 
 
+def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """A configuration with other values for some settings, by dotted key."""
+    result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
+    return result
+
+
+def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Its plain values with some others, by dotted key, whether they are possible or not."""
+    values = config.model_dump(mode="json")
+    for key, value in changes.items():
+        *path, name = key.split(".")
+        section = values
+        for part in path:
+            section = section[part]
+        section[name] = value
+    return values
+
+
 class Difference(NamedTuple):
     """A key whose value differs; `in_a` and `in_b` say which side has such a key at all."""
 

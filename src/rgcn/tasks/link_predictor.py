@@ -28,7 +28,7 @@ from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.trainers import LinkTrainer
+from rgcn.tasks.trainers import LinkTrainer, default_batch
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
@@ -92,6 +92,7 @@ class LinkSettings(SharedSettings, total=False):
     clip: float | None
     objective_options: dict[str, Any]
     evaluate_every: int | None
+    evaluate_at_most: int | None
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
 
 
@@ -130,7 +131,7 @@ class LinkEstimator(Estimator):
         every = self.training.evaluate_every
         return {
             "report_every": max(1, self.training.epochs // REPORTS),
-            "measure": None if every is None else self._validated,
+            "measure": None if every is None else self.validated,
             "measure_every": every or 1,
         }
 
@@ -138,14 +139,12 @@ class LinkEstimator(Estimator):
     def columns(self) -> tuple[str, ...]:
         return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
-    def _validated(self) -> dict[str, float]:
-        """Figures on validation data while training. They leave the network in evaluation mode; a step puts it back."""
-        figures = self.evaluate(split="valid")
-        return {metric.name: figures[metric.name] for metric in self.task_().watched}
-
     def prepare(self, kg: KnowledgeGraph) -> Self:
         if self.training.evaluate_every is not None:
             self._check_validation(kg)
+        if self.training.batch_edges is None:
+            batch = default_batch(self.model, self.training, kg)
+            self.training = self.training.model_copy(update={"batch_edges": batch})
         self.restore_saved(kg).network_.begin(self.model)
         return self
 
@@ -157,6 +156,7 @@ class LinkEstimator(Estimator):
         adjacency, generator = self._begin(kg, "train")
         plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
         self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
+        self.learned_elsewhere = not self.training.epochs
         heard_in_part = self._network.num_layers and not self._network.hides_asked
         if kg.edge_weights is not None and self.training.batch_edges is not None and heard_in_part:
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
@@ -260,17 +260,20 @@ class LinkPredictor(LinkEstimator):
         filtered: bool = True,
         memory_budget: int | None = None,
         of: int | None = None,
+        at_most: int | None = None,
         show_progress: bool | None = False,
     ) -> dict[str, Any]:
         """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
 
+        at_most        rank so many of them, drawn with the seed
         of             also hits@10 among so many answers drawn at random (`RankCounts.hits_of`): hits@10_of_50
         show_progress  draw a bar; None: where stderr is a terminal
 
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        return self.rank(kg, split, ties, filtered, memory_budget, of, show_progress).as_dict(self.graph_.relations)
+        ranked = self.rank(kg, split, ties, filtered, memory_budget, of, at_most, show_progress)
+        return ranked.as_dict(self.graph_.relations)
 
     def rank(
         self,
@@ -280,16 +283,20 @@ class LinkPredictor(LinkEstimator):
         filtered: bool = True,
         memory_budget: int | None = None,
         of: int | None = None,
+        at_most: int | None = None,
         show_progress: bool | None = False,
     ) -> RankingReport:
         """The metrics behind `evaluate`, by relation number."""
-        asked, known = 2 * len((self.graph_ if kg is None else kg).split_triples(split)), None if filtered else ()
+        there = len((self.graph_ if kg is None else kg).split_triples(split))
+        known, asked = None if filtered else (), 2 * min(there, at_most or there)
         with progress("ranking", asked, "questions", show=show_progress) as meter:
 
             def advance(answered: int) -> None:
                 meter.advance(answered - meter.done)
 
-            ranks = self.ranks(kg, split, known=known, memory_budget=memory_budget, on_progress=advance)
+            ranks = self.ranks(
+                kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=advance
+            )
         return summarize(ranks, ties=ties, filtered=filtered, of=of)
 
     def ranks(
@@ -299,10 +306,12 @@ class LinkPredictor(LinkEstimator):
         *,
         known: Sequence[str] | None = None,
         memory_budget: int | None = None,
+        at_most: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
         """The rank of each triple of a split in both directions: what `evaluate` sums up.
 
+        at_most      of so many triples, drawn with the seed
         known        splits whose triples are left out of filtered ranks; by default the split itself and those before
                      it. Without any there are raw ranks only
         on_progress  called now and then with how many questions are answered, of two for each triple
@@ -318,7 +327,7 @@ class LinkPredictor(LinkEstimator):
         scorer = self.scorer()
         return rank_triples(
             scorer,
-            self._triples(split, graph),
+            self._some(self._triples(split, graph), at_most),
             KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None,
             memory_budget=memory_budget,
             on_progress=on_progress,

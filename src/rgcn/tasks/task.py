@@ -106,6 +106,8 @@ class Task(ABC):
     about        a few sentences for someone who has never heard of it
     metrics      what models are measured by on a held-out split; the first is the one they are judged by
     watched      validation figures that a training reports, and that early stopping and tuning may go by
+    candidates   models to choose from for a graph nobody named one for, as sections of a configuration; training.epochs
+                 is the most that is worth while, and `plain` says that no neighbor is heard: what others must beat
     answers      kinds of questions a trained model answers, "classes" or "links": what predict, explain and serve offer
     run          the configuration, as "module:Class"
     estimator    the estimator, likewise
@@ -117,6 +119,7 @@ class Task(ABC):
     about: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     watched: ClassVar[tuple[Metric, ...]]
+    candidates: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     answers: ClassVar[tuple[str, ...]]
     run: ClassVar[str]
     estimator: ClassVar[str]
