@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
+from rgcn.graph import splitting
 from rgcn.graph.interop import libraries, pyg
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.words import count
@@ -335,6 +336,8 @@ class KnowledgeGraph:
             return self
         remaining = self.with_triples(self.triple_splits != SPLITS.index("test"))
         return remaining.subgraph(np.unique(remaining.triples[:, [0, 2]]).tolist())
+
+    split = splitting.split
 
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""
