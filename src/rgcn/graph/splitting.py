@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.errors import DataError
+from rgcn.errors import DataError, NothingToHoldOutError
 from rgcn.graph.relation_overlap import relation_overlaps
-from rgcn.graph.vocabulary import SPLITS, NodeLabels
+from rgcn.graph.vocabulary import SPLITS
 
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
@@ -46,7 +46,7 @@ def split(
     >>> np.bincount(ring.split(seed=1).triple_splits).tolist()
     [16, 2, 2]
     """
-    _check_shares(valid, test)
+    check_shares(valid, test)
     splits = np.zeros(len(self), np.int8) if self.triple_splits is None else self.triple_splits.copy()
     learned = np.flatnonzero(splits == TRAIN)
     triples = self.triples[learned]
@@ -57,9 +57,8 @@ def split(
     # The last group in the order is the first to be held out: by time, the latest one.
     candidates = np.flatnonzero(spare)[np.argsort(-rank[spare])]
     if (valid or test) and not len(candidates):
-        raise DataError(
-            f"none of {len(learned):,} triples can be held out: each is the only one of some node or relation (or says "
-            "what another does). Add triples, or train on all of them (data.split: null)"
+        raise NothingToHoldOutError(
+            f"none of {len(learned):,} triples can be held out: each is the first of some node or relation"
         )
     side = np.zeros(len(sizes), dtype=np.int8)
     for name, share in ((TEST, test), (VALID, valid)):
@@ -72,7 +71,7 @@ def split(
             side[candidates[:number]] = name
             candidates = candidates[number:]
     splits[learned] = side[group]
-    return replace(self, triple_splits=splits)
+    return replace(self, triple_splits=splits, triple_times=None)
 
 
 def _groups(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -120,23 +119,6 @@ def _times(graph: KnowledgeGraph, by: Sequence[Any] | NDArray[Any]) -> NDArray[n
     return np.unique(given, return_inverse=True)[1]
 
 
-def split_labels(labels: NodeLabels, share: float, name: str, seed: int) -> NodeLabels:
-    """Labels with a share of the training labels held out as the split `name`, class by class.
-
-    A class keeps one to learn from; DataError where none can be held out.
-    """
-    _check_shares(share)
-    rng = np.random.default_rng(seed)
-    splits = labels.splits.copy()
-    train = np.flatnonzero(splits == TRAIN)
-    for label in np.unique(labels.classes[train]):
-        members = rng.permutation(train[labels.classes[train] == label])
-        splits[members[: min(round(share * len(members)), len(members) - 1)]] = SPLITS.index(name)
-    if share and not (splits == SPLITS.index(name)).any():
-        raise DataError(f"a share of {share:g} of {len(train)} training labels in each class holds out none")
-    return NodeLabels(labels.nodes, labels.classes, labels.names, splits)
-
-
-def _check_shares(*shares: float) -> None:
+def check_shares(*shares: float) -> None:
     if not all(0 <= share < 1 for share in shares) or sum(shares) >= 1:
         raise DataError(f"shares held out are at least 0, and below 1 together; these are {shares}")

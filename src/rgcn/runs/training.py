@@ -23,7 +23,7 @@ from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tra
 from rgcn.runs.workers import Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
-from rgcn.tasks.task import Epoch
+from rgcn.tasks.task import Epoch, task_of
 
 OnStep = Callable[[int], None]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
@@ -72,6 +72,7 @@ def train(
     on_epoch is called with every report of the training, and ends it by returning False; on_step is called with the
     number of steps after every step.
     """
+    graph = task_of(config.task).with_held_out(graph, config)
     if folder is None:
         with _saying_what_memory_lacks():
             return _Training(config, graph, on_epoch, on_step).run_through()
@@ -106,6 +107,7 @@ def resume(
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
         graph = load_data(config.data, mirror) if graph is None else graph
+        graph = task_of(config.task).with_held_out(graph, config)
         refuse_other_data(run, graph)
         return _Session(run, config, graph, on_epoch, on_step).run_through()
 
