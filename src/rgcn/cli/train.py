@@ -228,7 +228,7 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
     check_trackers(config.trackers)
     if folder is not None:
         RunFolder(folder).refuse_unless_free()
-    graph = runs.load_data(config.data, mirror)  # after all that can be refused without it
+    graph = runs.load_run_data(config, mirror)  # after all that can be refused without it
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)

@@ -143,6 +143,9 @@ class LinkTrainingConfig(TrainingSection):
     """Scale gradients down to this norm."""
     objective_options: dict[str, Any] = Field({})
     """Settings of an objective or sampler from outside, by name."""
+    validation: float | None = Field(None, ge=0, lt=1)
+    """Share of training triples held out for validation where the graph has no such split; null: 0.1 where
+    data.split makes one, else none."""
     evaluate_every: int | None = Field(None, ge=1)
     """Measure on the validation triples every so many steps, and keep the best weights."""
     evaluate_at_most: int | None = Field(None, ge=1)
@@ -173,7 +176,7 @@ class ClassLinkTrainingConfig(LinkTrainingConfig):
     """Share of the questions that ask for a class, the rest for triples of the graph; null: labels are asked about as
     often as any triple. With 1, set head_probability to 0: then nothing is asked but for classes."""
 
-    validation: float = Field(0.0, ge=0, lt=1)
+    validation: float = Field(0.0, ge=0, lt=1)  # type: ignore[assignment]
     """Share of training labels held out for validation where the data has no such split."""
     watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]
     """The validation figure by which the best weights are told, and which patience watches."""

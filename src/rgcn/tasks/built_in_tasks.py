@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rgcn.errors import DataError
+from rgcn.errors import ConfigError, DataError
 from rgcn.tasks.task import Metric, Task
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 ACCURACY = Metric("accuracy", "accuracy", share=True)
 LOSS = Metric("loss", "loss", higher=False)
+VALID = 0.1  # of the triples, where a graph without split is split
 HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
 RANKING = (
     Metric("mrr", "MRR"),
@@ -73,6 +75,14 @@ class NodeClassification(Task):
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
     folds = 3
+
+    def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        labels, data = graph.labels, config.data
+        if labels is None or not data.test or labels.splits.any():
+            return graph
+        if data.split == "time":
+            raise ConfigError("data.split: labels are held out at random, time is for triples: set it to random")
+        return replace(graph, labels=labels.holding_out("test", data.test, data.seed))
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_labels()
@@ -161,6 +171,23 @@ class LinkPrediction(Task):
         "Reporting": "rgcn.pages.link_report:LinkReporting",
         "Outcome": "rgcn.cli.outcome:LinkOutcome",
     }
+
+    def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        data, valid, splits = config.data, config.training.validation, graph.triple_splits
+        if splits is None:
+            by = graph.triple_times if data.split == "time" else None
+            if by is None and data.split == "time":
+                raise DataError("data.split: time needs a table with a column of times, and this graph has none")
+            return graph.split(VALID if valid is None else valid, data.test, seed=data.seed, by=by)
+        if data.split == "time":
+            raise ConfigError("data.split: the graph brings its own split; set it to random, which leaves that alone")
+        return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
+
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        from rgcn.tasks.trainers import default_batch
+
+        batch = None if config.training.batch_edges else default_batch(config.model, config.training, graph)
+        return {} if batch is None else {"training.batch_edges": batch}
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_triples()

@@ -91,6 +91,7 @@ class LinkSettings(SharedSettings, total=False):
     step_factor: float
     clip: float | None
     objective_options: dict[str, Any]
+    validation: float | None
     evaluate_every: int | None
     evaluate_at_most: int | None
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
@@ -247,6 +248,8 @@ class LinkPredictor(LinkEstimator):
                 "triples that were learned, a model looks better than it is",
                 stacklevel=2,
             )
+        if self.training.validation and not _has(kg, "valid"):
+            kg = kg.split(self.training.validation, 0.0, seed=self.seed)
         return super().prepare(kg)
 
     # -- measuring ---------------------------------------------------------------------------------------

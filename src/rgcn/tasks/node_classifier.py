@@ -304,13 +304,4 @@ def with_validation(labels: NodeLabels, share: float, seed: int) -> NodeLabels:
         raise ConfigError(
             "patience needs a validation split, and the data has none: set validation, for example to 0.1"
         )
-    rng = np.random.default_rng(seed)
-    splits = labels.splits.copy()
-    train = np.flatnonzero(splits == SPLITS.index("train"))
-    for label in np.unique(labels.classes[train]):
-        members = rng.permutation(train[labels.classes[train] == label])
-        held_out = min(round(share * len(members)), len(members) - 1)  # a class keeps one to learn from
-        splits[members[:held_out]] = SPLITS.index("valid")
-    if not (splits == SPLITS.index("valid")).any():
-        raise ConfigError(f"validation = {share} of {len(train)} training labels holds out none")
-    return NodeLabels(labels.nodes, labels.classes, labels.names, splits)
+    return labels.holding_out("valid", share, seed)

@@ -6,6 +6,7 @@ rgcn.tasks; ours are three lines of `axis_tables.TASKS`.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rgcn.axes import imported
 from rgcn.axis_tables import TASKS
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, NothingToHoldOutError
 
 if TYPE_CHECKING:
     from rgcn.config import RunConfig, Section
@@ -159,6 +160,22 @@ class Task(ABC):
         """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
         name = getattr(training, "watch", None)
         return next((metric for metric in self.watched if metric.name == name), self.headline)
+
+    def with_held_out(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """The graph that a run learns from and is measured on: split, where it brings no split and is to be."""
+        try:
+            return graph if config.data.split is None else self.split(graph, config)
+        except NothingToHoldOutError as error:
+            warnings.warn(f"{error}. All of it is learned, and figures are of what was learned", stacklevel=2)
+            return graph
+
+    def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """The same graph with what `data.split` holds out; as it is where it brings a split."""
+        return graph
+
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        """Changes that follow from the graph and the machine, where the configuration leaves something to them."""
+        return {}
 
     folds: ClassVar[int] = 1
     """Trainings a trial of tuning takes the mean of."""

@@ -203,7 +203,8 @@ class LinkTrainer(Trainer):
                 f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
                 f"does not fit: set training.batch_edges to {most:,} or less, or training.objective to self-adversarial"
             )
-        need, available = network.step_bytes(self.num_nodes, size), available_bytes(adjacency.device)
+        self.step_bytes = need = network.step_bytes(self.num_nodes, size)
+        available = available_bytes(adjacency.device)
         if available is not None and need > available:
             fits = int(size * available / need)
             raise ConfigError(
