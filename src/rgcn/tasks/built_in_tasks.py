@@ -197,7 +197,7 @@ class LinkPrediction(Task):
 
     def for_trials(self, config: RunConfig) -> dict[str, Any]:
         every = config.training.evaluate_every or max(1, config.training.epochs // MEASUREMENTS)
-        return {"training.evaluate_every": every}
+        return {"training.evaluate_every": every, "training.validation": config.training.validation or VALID}
 
     def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
         """Training measures on validation as the trial did, and keeps the best weights by itself: its number of steps
