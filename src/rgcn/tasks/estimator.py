@@ -193,8 +193,8 @@ class Estimator(ABC):
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
-        keeping = self.task_().watch(training), training.keeps_best, training.patience
-        schedule = Schedule(training.epochs, *keeping, **self._measuring(trainer))
+        watch = self.task_().watch(training)
+        schedule = Schedule(training.epochs, watch, training.patience, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod

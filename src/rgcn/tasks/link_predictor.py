@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +18,7 @@ from rgcn.answers.links import Known, answer_links, triple_probabilities
 from rgcn.axis_tables import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import KnowledgeGraph
+from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.graph.shared_names import with_relations
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.nn.decoders import Decoder
@@ -32,6 +34,8 @@ from rgcn.tasks.trainers import LinkTrainer
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
+# Where nobody says how often to measure on validation data: so often, on so many triples, and not after so few steps.
+MEASUREMENTS, SOME, SOONEST = 10, 1000, 10
 
 
 class ScoredTriple(NamedTuple):
@@ -128,25 +132,38 @@ class LinkEstimator(Estimator):
         return "" if self.learned_elsewhere else " The model learned from these: of others it may know less."
 
     def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
-        every = self.training.evaluate_every
+        every, epochs = self.training.evaluate_every, self.training.epochs
+        on = None
+        if every is None and self.measures_by_itself and self._can_validate(self.graph_) and epochs >= 2 * SOONEST:
+            every, on = max(SOONEST, epochs // MEASUREMENTS), self.some_marked_valid("valid")
         return {
-            "report_every": max(1, self.training.epochs // REPORTS),
-            "measure": None if every is None else self._validated,
+            "report_every": max(1, epochs // REPORTS),
+            "measure": partial(self._validated, on) if every else None,
             "measure_every": every or 1,
         }
+
+    measures_by_itself: ClassVar[bool] = True
+    """Whether it is measured on validation data while it learns where nobody says so."""
+
+    def some_marked_valid(self, split: str) -> KnowledgeGraph | None:
+        """The graph for figures that need not be of a whole split; None: the whole split will do."""
+        return None
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
-    def _validated(self) -> dict[str, float]:
+    def _validated(self, on: KnowledgeGraph | None) -> dict[str, float]:
         """Figures on validation data while training. They leave the network in evaluation mode; a step puts it back."""
-        figures = self.evaluate(split="valid")
+        figures = self.evaluate(on, split="valid")
         return {metric.name: figures[metric.name] for metric in self.task_().watched}
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
-        if self.training.evaluate_every is not None:
-            self._check_validation(kg)
+        if self.training.evaluate_every and not self._can_validate(kg):
+            raise DataError(
+                "evaluate_every needs something to validate on, and the graph has nothing: set validation, for example "
+                "to 0.1, or evaluate_every to null"
+            )
         self.restore_saved(kg).network_.begin(self.model)
         return self
 
@@ -163,12 +180,8 @@ class LinkEstimator(Estimator):
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self
 
-    def _check_validation(self, kg: KnowledgeGraph) -> None:
-        """Refuse to measure on validation data that are not there."""
-        if not _has(kg, "valid"):
-            raise DataError(
-                "evaluate_every needs validation triples, and the graph has none: read it with a valid split"
-            )
+    def _can_validate(self, kg: KnowledgeGraph) -> bool:
+        return _has(kg, "valid")
 
     def trainer(self) -> LinkTrainer:
         triples = self._triples("train")
@@ -329,6 +342,22 @@ class LinkPredictor(LinkEstimator):
 
     def measured_splits(self) -> list[str]:
         return [split for split in ("valid", "test") if _has(self.graph_, split)]
+
+    def some_marked_valid(self, split: str) -> KnowledgeGraph:
+        """Some triples of a split as valid ones, always the same; the rest of it counts as known, as it would be."""
+        graph = self.graph_
+        splits = np.zeros(len(graph), np.int8) if graph.triple_splits is None else graph.triple_splits.copy()
+        of_split = np.flatnonzero(splits == SPLITS.index(split))
+        splits[of_split] = SPLITS.index("train")
+        splits[np.random.default_rng(self.seed).permutation(of_split)[:SOME]] = SPLITS.index("valid")
+        return replace(graph, triple_splits=splits)
+
+    def measure(self) -> dict[str, dict[str, Any]]:
+        """As every estimator does; of some training triples, and called so, where nothing was held out."""
+        if self.measured_splits():
+            return super().measure()
+        figures = self.evaluate(self.some_marked_valid("train"), split="valid")
+        return {"train": {name: figures[name] for name in (*(one.name for one in self.task_().metrics), "count")}}
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):
