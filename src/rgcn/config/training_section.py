@@ -79,11 +79,12 @@ class LinkTrainingConfig(Section):
         "universal": {**ASKING, "learning_rate": 0.0005},
     }
 
-    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
-    """Steps; each is one batch of positive edges (or all of them)."""
+    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=0)
+    """Steps; each is one batch of positive edges (or all of them). 0: the model stays as it begins."""
     batch_edges: int | None = Field(None, ge=1)
-    """Positive edges a step; null: the whole graph. An encoder that may not hear what it is asked about takes half of
-    the triples at most, and 64 for null."""
+    """Positive edges a step; null: the whole graph where it is small, else as many as suit the memory there is, which
+    is then written down here. An encoder that may not hear what it is asked about takes half of the triples at most,
+    and 64 for null."""
     sampler: Sampler = "neighborhood"
     """How a batch is drawn: growing along edges as in the original; uniform; or shuffled, each triple once a round."""
     objective: Objective = "sampled-bce"
@@ -136,6 +137,9 @@ class LinkTrainingConfig(Section):
     evaluate_every: int | None = Field(None, ge=0)
     """Measure on the validation triples every so many steps, and keep the best weights. null: where there are any, ten
     times in a training, on a thousand of them at most; 0: never, and the last weights are kept."""
+    evaluate_at_most: int | None = Field(None, ge=1)
+    """Of these triples (or labels) so many at most, drawn with the seed; null: all, or as above. Final figures are of
+    all."""
     patience: int | None = Field(None, ge=1)
     """Stop after so many measurements without a better one."""
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"] = "mrr"

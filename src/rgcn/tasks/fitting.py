@@ -48,6 +48,7 @@ class Trainer(ABC):
     network: nn.Module
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
+    step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
 
     @abstractmethod
     def step(self) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -107,6 +107,8 @@ class Task(ABC):
     about        a few sentences for someone who has never heard of it
     metrics      what models are measured by on a held-out split; the first is the one they are judged by
     watched      validation figures that a training reports, and that early stopping and tuning may go by
+    candidates   models to choose from for a graph nobody named one for, as sections of a configuration; training.epochs
+                 is the most that is worth while, and `plain` says that no neighbor is heard: what others must beat
     answers      kinds of questions a trained model answers, "classes" or "links": what predict, explain and serve offer
     run          the configuration, as "module:Class"
     estimator    the estimator, likewise
@@ -118,6 +120,7 @@ class Task(ABC):
     about: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     watched: ClassVar[tuple[Metric, ...]]
+    candidates: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     answers: ClassVar[tuple[str, ...]]
     run: ClassVar[str]
     estimator: ClassVar[str]
@@ -160,15 +163,22 @@ class Task(ABC):
 
     def with_held_out(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """The graph that a run learns from and is measured on: split, where it brings no split and is to be."""
-        try:
-            return graph if config.data.split is None else self.split(graph, config)
-        except NothingToHoldOutError as error:
-            warnings.warn(f"{error}. All of it is learned, and figures are of what was learned", stacklevel=2)
+        if config.data.split is None or "split" in graph.metadata:
             return graph
+        try:
+            return self.split(graph, config)
+        except NothingToHoldOutError as error:
+            words = f"{error}. All is learned, and figures are of what was learned"
+            warnings.warn(words, stacklevel=2)
+            return replace(graph, metadata={**graph.metadata, "split": words})
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """The same graph with what `data.split` holds out; as it is where it brings a split."""
         return graph
+
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        """Changes that follow from the graph and the machine, where the configuration leaves something to them."""
+        return {}
 
     folds: ClassVar[int] = 1
     """Trainings a trial of tuning takes the mean of."""

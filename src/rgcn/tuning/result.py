@@ -18,7 +18,8 @@ from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
 from rgcn.runs.configuration import dump_configuration
 from rgcn.tasks.task import task_of
-from rgcn.tuning.spaces import Spaces, changed, described
+from rgcn.runs.configuration import changed
+from rgcn.tuning.spaces import Spaces, described
 from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
 from rgcn.words import count

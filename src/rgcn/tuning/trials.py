@@ -20,9 +20,10 @@ from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import load_run_data, make_model
+from rgcn.runs.configuration import changed
 from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
 from rgcn.tasks.task import Epoch, Metric, task_of
-from rgcn.tuning.spaces import changed, draw, draw_own
+from rgcn.tuning.spaces import draw, draw_own
 from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
 
 if TYPE_CHECKING:
