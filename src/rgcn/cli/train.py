@@ -232,6 +232,13 @@ def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quie
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
+        if "split" in graph.metadata:
+            labelled, statistics = "classes" in task_of(config.task).answers, graph.statistics()
+            sizes = statistics.labels_per_split if labelled else statistics.triples_per_split
+            parts = [f"{name} {size:,}" for name, size in sizes.items() if size]
+            words = f"The data bring no split: {graph.metadata['split']} ({', '.join(parts)}); see data.split"
+            if len(parts) > 1:
+                typer.echo(words, err=True)
     with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
         return runs.train(config, graph, folder, progress.epoch, progress.step)
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -215,7 +215,7 @@ class TripleCollector:
                 times = said.to_series().to_numpy()[first]
             triples, splits = triples[first], splits[first]
         nodes, relations = Vocabulary(self._node_ids, kind="node"), Vocabulary(self._relation_ids, kind="relation")
-        columns = {"triple_splits": splits, "edge_weights": weights, "triple_times": times}
+        columns: dict[str, Any] = {"triple_splits": splits, "edge_weights": weights, "triple_times": times}
         return KnowledgeGraph(triples, nodes, relations, **columns), duplicates
 
 

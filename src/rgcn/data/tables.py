@@ -326,7 +326,8 @@ def _as_times(cells: pl.Series) -> pl.Series:
     numbers = cells.cast(pl.Float64, strict=False)
     dates = cells.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime)
     moments = cells.str.replace(" ", "T").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False)
-    return numbers.fill_nan(None).fill_null(moments.fill_null(dates).dt.epoch("ms").cast(pl.Float64) / 1000)
+    seconds = moments.fill_null(dates).dt.epoch("ms").cast(pl.Float64) / 1000
+    return pl.Series(numbers.fill_nan(None).fill_null(seconds))
 
 
 class TsvReader(_TableReader):

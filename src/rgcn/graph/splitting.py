@@ -71,7 +71,9 @@ def split(
             side[candidates[:number]] = name
             candidates = candidates[number:]
     splits[learned] = side[group]
-    return replace(self, triple_splits=splits, triple_times=None)
+    how = "at random" if by is None else "by time, the latest for test"
+    metadata = {**self.metadata, "split": f"triples held out {how}, seed {seed}"}
+    return replace(self, triple_splits=splits, triple_times=None, metadata=metadata)
 
 
 def _groups(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

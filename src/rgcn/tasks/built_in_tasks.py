@@ -82,7 +82,9 @@ class NodeClassification(Task):
             return graph
         if data.split == "time":
             raise ConfigError("data.split: labels are held out at random, time is for triples: set it to random")
-        return replace(graph, labels=labels.holding_out("test", data.test, data.seed))
+        words = f"labels for test drawn at random, seed {data.seed}"
+        held_out = labels.holding_out("test", data.test, data.seed)
+        return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_labels()

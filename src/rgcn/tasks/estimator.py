@@ -193,8 +193,8 @@ class Estimator(ABC):
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
-        keeping = self.task_().watch(training), training.keeps_best, training.patience
-        schedule = Schedule(training.epochs, *keeping, **self._measuring(trainer))
+        watch = self.task_().watch(training)
+        schedule = Schedule(training.epochs, watch, training.patience, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod
@@ -237,9 +237,10 @@ class Estimator(ABC):
     ) -> dict[str, Any]:
         """Figures on one split of a graph (None: the one it was fitted on); at_most: on so many of it, drawn."""
 
-    def validated(self) -> dict[str, float]:
+    def validated(self, at_most: int | None = None) -> dict[str, float]:
         """Validation figures, as a training watches them. They leave the network in evaluation mode."""
-        figures = self.evaluate(split="valid", at_most=getattr(self.training, "evaluate_at_most", None))
+        at_most = at_most or getattr(self.training, "evaluate_at_most", None)
+        figures = self.evaluate(split="valid", at_most=at_most)
         return {metric.name: figures[metric.name] for metric in self.task_().watched if metric.name in figures}
 
     def _some(self, rows: Tensor, at_most: int | None) -> Tensor:

@@ -57,14 +57,12 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     def prepare(self, kg: KnowledgeGraph) -> Self:
         self._level = None
         labels = trainable_labels(kg)
-        if self.training.evaluate_every is not None or self.training.validation:
+        if self.training.evaluate_every or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
         return super().prepare(with_labels_as_triples(replace(kg, labels=labels)))
 
-    def _check_validation(self, kg: KnowledgeGraph) -> None:
-        assert kg.labels is not None
-        if not len(kg.labels.of("valid")[0]):
-            raise ConfigError("evaluate_every needs validation labels: set validation, for example to 0.1")
+    def _can_validate(self, kg: KnowledgeGraph) -> bool:
+        return kg.labels is not None and len(kg.labels.of("valid")[0]) > 0
 
     @property
     def class_nodes_(self) -> NDArray[np.int64]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ from rgcn.tasks.trainers import LinkTrainer, default_batch
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
+# Where nobody says how often to measure on validation data: so often, on so many triples, and not after so few steps.
+MEASUREMENTS, SOME, SOONEST = 10, 1000, 10
 
 
 class ScoredTriple(NamedTuple):
@@ -129,20 +132,28 @@ class LinkEstimator(Estimator):
         return "" if self.learned_elsewhere else " The model learned from these: of others it may know less."
 
     def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
-        every = self.training.evaluate_every
+        every, epochs, at_most = self.training.evaluate_every, self.training.epochs, self.training.evaluate_at_most
+        if every is None and self.measures_by_itself and self._can_validate(self.graph_) and epochs >= 2 * SOONEST:
+            every, at_most = max(SOONEST, epochs // MEASUREMENTS), at_most or SOME
         return {
-            "report_every": max(1, self.training.epochs // REPORTS),
-            "measure": None if every is None else self.validated,
+            "report_every": max(1, epochs // REPORTS),
+            "measure": partial(self.validated, at_most) if every else None,
             "measure_every": every or 1,
         }
+
+    measures_by_itself: ClassVar[bool] = True
+    """Whether it is measured on validation data while it learns where nobody says so."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
-        if self.training.evaluate_every is not None:
-            self._check_validation(kg)
+        if self.training.evaluate_every and not self._can_validate(kg):
+            raise DataError(
+                "evaluate_every needs something to validate on, and the graph has nothing: set validation, for example "
+                "to 0.1, or evaluate_every to null"
+            )
         if self.training.batch_edges is None:
             batch = default_batch(self.model, self.training, kg)
             self.training = self.training.model_copy(update={"batch_edges": batch})
@@ -163,12 +174,8 @@ class LinkEstimator(Estimator):
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self
 
-    def _check_validation(self, kg: KnowledgeGraph) -> None:
-        """Refuse to measure on validation data that are not there."""
-        if not _has(kg, "valid"):
-            raise DataError(
-                "evaluate_every needs validation triples, and the graph has none: read it with a valid split"
-            )
+    def _can_validate(self, kg: KnowledgeGraph) -> bool:
+        return _has(kg, "valid")
 
     def trainer(self) -> LinkTrainer:
         triples = self._triples("train")
@@ -338,6 +345,12 @@ class LinkPredictor(LinkEstimator):
 
     def measured_splits(self) -> list[str]:
         return [split for split in ("valid", "test") if _has(self.graph_, split)]
+
+    def measure(self, at_most: int | None = None) -> dict[str, dict[str, Any]]:
+        if self.measured_splits():
+            return super().measure(at_most)
+        figures = self.evaluate(split="train", at_most=at_most or SOME)  # nothing was held out
+        return {"train": {name: figures[name] for name in (*(one.name for one in self.task_().metrics), "count")}}
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -163,11 +163,14 @@ class Task(ABC):
 
     def with_held_out(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """The graph that a run learns from and is measured on: split, where it brings no split and is to be."""
-        try:
-            return graph if config.data.split is None else self.split(graph, config)
-        except NothingToHoldOutError as error:
-            warnings.warn(f"{error}. All of it is learned, and figures are of what was learned", stacklevel=2)
+        if config.data.split is None or "split" in graph.metadata:
             return graph
+        try:
+            return self.split(graph, config)
+        except NothingToHoldOutError as error:
+            words = f"{error}. All is learned, and figures are of what was learned"
+            warnings.warn(words, stacklevel=2)
+            return replace(graph, metadata={**graph.metadata, "split": words})
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """The same graph with what `data.split` holds out; as it is where it brings a split."""
