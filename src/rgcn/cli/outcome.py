@@ -20,6 +20,7 @@ from rgcn.tasks.task import Metric, Task, task_of
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
+    from rgcn.runs.selection import Selection
     from rgcn.runs.training import RunResult
     from rgcn.tasks.estimator import Estimator
 
@@ -141,6 +142,16 @@ class LinkOutcome(Outcome):
             question = f"{_short(graph.nodes[s])} —{_short(graph.relations[r])}→ ?"
             drawn.add_row(question, ", ".join(words), _short(answer))
         return drawn
+
+
+def print_selection(selection: Selection) -> None:
+    """What was tried, best first, and who won."""
+    figures = ("steps", "time", "test")
+    drawn = table(("model", "steps", "time", "validation", "test"), figures, f"{selection.metric.title} of each model")
+    for row in selection.rows():
+        drawn.add_row(*map(escape, row))
+    output(110).print(drawn)
+    output().print(f"{escape(selection.verdict())}\n", soft_wrap=True)
 
 
 def print_outcome(result: RunResult) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,14 +11,14 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
-from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
+from rgcn.errors import ConfigError, DataError, NothingToHoldOutError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.memory import available_bytes
 from rgcn.progress import ProgressMeter
 from rgcn.runs.assembly import load_trained, make_model
 from rgcn.runs.configuration import changed
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, with_whole_paths
-from rgcn.runs.selection import Candidate, Selection
+from rgcn.runs.selection import Candidate, Selection, Telling
 from rgcn.runs.training import RunResult, resume, saying_what_memory_lacks, settled, train
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.task import task_of
@@ -80,7 +79,7 @@ def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> Cost:
         fitting.finish()
         splits = model.measured_splits()
         if "valid" not in splits:
-            raise DataError("there is nothing to choose a model by: hold some out for validation (training.validation)")
+            raise NothingToHoldOutError("nothing is held out for validation, so that there is nothing to choose by")
         there = {split: _held_out(model, split) for split in splits if split != "train"}
         asked = 0.0
         for number, few in enumerate(TIMED_QUESTIONS):
@@ -108,6 +107,8 @@ def plan_selection(
         meter.describe(f"timing {name}")
         try:
             costs[name] = cost_of(config, graph, TIMING * total)
+        except NothingToHoldOutError:
+            raise
         except (ConfigError, DataError) as error:
             tried[name].skipped = str(error)
         meter.advance()
@@ -238,21 +239,11 @@ def _conclude(selection: Selection, run: RunFolder) -> RunResult:
         own.write("result.json", {**(own.result() or {}), "metrics": selection.metrics})
         for path in sorted(place.iterdir(), key=lambda path: path.name == "result.json"):
             if path.name != "lock":
-                os.replace(path, run.path / path.name)
+                path.replace(run.path / path.name)
     shutil.rmtree(run.path / "candidates", ignore_errors=True)
     result = run.result()
     assert result is not None
     return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
-
-
-class Telling:
-    """Hears how far a selection is; does nothing by itself."""
-
-    def begins(self, candidate: Candidate) -> None: ...
-
-    def advances(self, seconds: float) -> None: ...
-
-    def ends(self, candidate: Candidate, selection: Selection) -> None: ...
 
 
 def estimate(selection: Selection, size: int) -> str:

@@ -120,12 +120,27 @@ class Selection:
         ]
         return [*rows, *((one.name, "", "", f"skipped: {one.skipped}", "") for one in self.candidates if one.skipped)]
 
+    def told(self) -> list[dict[str, Any]]:
+        """Each as plain values, best first."""
+        keys, skipped = ("name", "steps", "seconds", "figure", "skipped"), [c for c in self.candidates if c.skipped]
+        return [{key: getattr(one, key) for key in keys} for one in (*self.ranked(), *skipped)]
+
     def as_dict(self) -> dict[str, Any]:
         head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
         return {**head, **vars(self), "candidates": [one.as_dict() for one in self.candidates]}
 
     def keep(self, folder: Path) -> None:
         RunFolder(folder).write(FILE, self.as_dict())
+
+
+class Telling:
+    """Hears how far a selection is; does nothing by itself."""
+
+    def begins(self, candidate: Candidate) -> None: ...
+
+    def advances(self, seconds: float) -> None: ...
+
+    def ends(self, candidate: Candidate, selection: Selection) -> None: ...
 
 
 def read_selection(folder: Path) -> Selection | None:
