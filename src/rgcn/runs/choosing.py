@@ -121,17 +121,18 @@ def plan_selection(
     # What is compiled the first time is not taken off.
     left = PLANNED * total - min(perf_counter() - began, 2 * TIMING * total * len(costs))
     left -= sum(cost.start + cost.validating(at_most) for name, cost in costs.items() if name not in trained)
+    shared = [name for name in trained if costs[name].steps(SHORT * left / len(trained), at_most)[0]]
     for name, cost in costs.items():
         one, most = tried[name], configs[name].training.epochs
         one.at_most = None if cost.asked * cost.measured <= final else max(LEAST_MEASURED, int(final / cost.asked))
         one.planned = cost.start + cost.validating(at_most)
+        if name in trained and name not in shared:
+            needs = LEAST_STEPS * cost.step + cost.start + cost.validating(at_most)
+            enough = math.ceil(needs * len(trained) / SHORT / PLANNED / 60 + 1)
+            one.skipped = f"a step takes {duration(cost.step)}: --minutes {enough} would be enough for it"
+            continue
         if name in trained:
-            steps, times = cost.steps(SHORT * left / len(trained), at_most)
-            if not steps:
-                needs = LEAST_STEPS * cost.step + cost.start + cost.validating(at_most)
-                enough = math.ceil(needs * len(trained) / SHORT / PLANNED / 60 + 1)
-                one.skipped = f"a step takes {duration(cost.step)}: --minutes {enough} would be enough for it"
-                continue
+            steps, times = cost.steps(SHORT * left / len(shared), at_most)
             one.config = _for_steps(one.config, min(most, steps), times)
             more = min(most, cost.steps((1 - SHORT) * left, at_most)[0])
             one.more = more if more > LONGER * one.config.training.epochs else 0

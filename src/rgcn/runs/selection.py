@@ -96,11 +96,11 @@ class Selection:
         """Who won, in words, plainly where it was no graph network."""
         best, ranked = self.best, self.ranked()
         if best.plain:
-            words = f"{best.name} is the best here, and it hears no neighbors: no graph network did better"
+            words = f"Best on validation data: {best.name}, which hears no neighbors; no graph network did better"
             return f"{words} in {self.minutes:g} min. More time (--minutes) or more triples may change that."
         plain = next((one for one in ranked if one.plain), None)
         than = "" if plain is None else f" The best without a graph, {plain.name}, has {self.words(plain)}."
-        return f"{best.name} is the best on validation data ({self.words(best)}).{than}"
+        return f"Best on validation data: {best.name} ({self.words(best)}).{than}"
 
     def words(self, candidate: Candidate) -> str:
         return "" if candidate.figure is None else self.metric.words(candidate.figure)
