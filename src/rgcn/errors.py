@@ -17,6 +17,10 @@ class DataError(RgcnError, ValueError):
     """The data are malformed, inconsistent, or lack something the request needs."""
 
 
+class NothingToHoldOutError(DataError):
+    """Every triple, or every label, is needed to learn from: none can be held out."""
+
+
 class ParseError(DataError):
     """A file could not be read: carries the file, the line number (from 1) and the offending text."""
 

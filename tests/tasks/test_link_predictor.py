@@ -133,7 +133,7 @@ def test_the_best_weights_on_validation_are_the_ones_kept(monkeypatch):
         self.network_.eval()
         return {"mrr": next(script)}
 
-    monkeypatch.setattr(LinkPredictor, "_validated", validated)
+    monkeypatch.setattr(LinkPredictor, "validated", validated)
     predictor = LinkPredictor(epochs=11, evaluate_every=2, **SMALL).fit(clubs())
     assert [e.number for e in predictor.history_ if e["valid_mrr"] is not None] == [2, 4, 6, 8, 10, 11]
     assert same(weights(predictor), states[2])
@@ -150,7 +150,7 @@ def test_what_is_kept_measures_as_it_did():
 
 def test_patience_counts_measurements_without_a_better_one(monkeypatch):
     script = iter([0.3, 0.2, 0.4, 0.4, 0.1, 0.9])
-    monkeypatch.setattr(LinkPredictor, "_validated", lambda self: {"mrr": next(script)})
+    monkeypatch.setattr(LinkPredictor, "validated", lambda self: {"mrr": next(script)})
     predictor = LinkPredictor(epochs=100, evaluate_every=3, patience=2, **SMALL).fit(clubs())
     assert predictor.history_[-1].number == 15
     assert [e["valid_mrr"] for e in predictor.history_ if e["valid_mrr"] is not None] == [0.3, 0.2, 0.4, 0.4, 0.1]
@@ -510,7 +510,7 @@ def test_edge_weights_are_used_or_refused_and_never_forgotten():
         ({"separate_inverse_bases": True, "decomposition": "basis", "bases": 2, "inverse": False}, "inverse: true"),
         ({"model": "c-rgcn", "input": "one-hot"}, "goes with rgcn"),
         ({"patience": 3}, "evaluate_every"),
-        ({"epochs": 0}, "epochs"),
+        ({"epochs": -1}, "epochs"),
         ({"negatives": 0}, "negatives"),
         ({"edge_dropout": 1.0}, "edge_dropout"),
         ({"batch_edges": 0}, "batch_edges"),

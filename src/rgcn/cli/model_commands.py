@@ -45,8 +45,38 @@ MapName = Enum("MapName", {"tsne": "tsne", "umap": "umap", "pca": "pca"})
 SplitName = Enum("SplitName", {"train": "train", "valid": "valid", "test": "test"})
 
 
-class TrainCommand(Command, ComputingOptions, TellingOptions, name="train", calls="train:train"):
+class GraphOptions(Options):
+    """How a graph is read that is named instead of a run."""
+
+    labels: list[str] | None = option(
+        "Of a graph: table of nodes and their classes; FILE or SPLIT=FILE (train, valid, test); repeatable.",
+        metavar="FILE",
+    )
+    data: list[str] | None = option(
+        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, labels_from=kind, "
+        "'columns=[from, type, to]', skip_bad_lines=true; repeatable.",
+        metavar="KEY=VALUE",
+    )
+
+    def reading(self) -> dict[str, Any]:
+        """As arguments of `rgcn.open_model`."""
+        from rgcn.runs.yaml_lines import parse_yaml
+
+        found: dict[str, Any] = {"labels": options.label_files(self.labels)} if self.labels else {}
+        for change in self.data or ():
+            key, separator, text = change.removeprefix("data.").partition("=")
+            if not separator or key in ("path", "dataset", ""):
+                raise ConfigError(f"--data takes KEY=VALUE, for example format=nt; got {change!r}")
+            found[key] = parse_yaml(text).values
+        return found
+
+
+class TrainCommand(Command, ComputingOptions, TellingOptions, GraphOptions, name="train", calls="train:train"):
     """Train a model, measure it on every split, and show some of its predictions.
+
+    Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
+    is best on validation data is kept, and measured on test data. With --labels they tell classes of nodes, else
+    missing links. --set model.name=path trains that one alone.
 
     Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
     weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.
@@ -61,6 +91,11 @@ class TrainCommand(Command, ComputingOptions, TellingOptions, name="train", call
         "Train with so many seeds, a folder each; mean, deviation and error.", default=1, min=1, max=options.MOST_RUNS
     )
     jobs: int = options.JOBS
+    minutes: float | None = option(
+        "How long to train, about; it becomes a number of steps, which the run writes down. To choose a model: 3 by "
+        "default; of a configuration: as many steps as it says.",
+        show_default=False,
+    )
     track: list[str] | None = option(
         "Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."
     )
@@ -89,32 +124,6 @@ class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", call
 
     folder: Path = RUN
     no_track: bool = flag("--no-track", "Report to no tracker this time.")
-
-
-class GraphOptions(Options):
-    """How a graph is read that is named instead of a run."""
-
-    labels: list[str] | None = option(
-        "Of a graph: table of nodes and their classes; FILE or SPLIT=FILE (train, valid, test); repeatable.",
-        metavar="FILE",
-    )
-    data: list[str] | None = option(
-        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, labels_from=kind, "
-        "'columns=[from, type, to]', skip_bad_lines=true; repeatable.",
-        metavar="KEY=VALUE",
-    )
-
-    def reading(self) -> dict[str, Any]:
-        """As arguments of `rgcn.open_model`."""
-        from rgcn.runs.yaml_lines import parse_yaml
-
-        found: dict[str, Any] = {"labels": options.label_files(self.labels)} if self.labels else {}
-        for change in self.data or ():
-            key, separator, text = change.removeprefix("data.").partition("=")
-            if not separator or key in ("path", "dataset", ""):
-                raise ConfigError(f"--data takes KEY=VALUE, for example format=nt; got {change!r}")
-            found[key] = parse_yaml(text).values
-        return found
 
 
 class EvaluateCommand(Command, ReadingOptions, GraphOptions, name="evaluate", calls="train:evaluate"):

@@ -20,6 +20,7 @@ from rgcn.terminal import text_console
 from rgcn.words import count, duration
 
 if TYPE_CHECKING:
+    from rgcn.runs.selection import Selection
     from rgcn.runs.training import RunResult
     from rgcn.tasks.estimator import Estimator
 
@@ -98,7 +99,8 @@ class LinkOutcome(Outcome):
     """Ranks; some questions that held-out triples ask, what is answered, and what is true."""
 
     def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
-        return count(measured["count"], "filtered question")
+        of = "; nothing was held out, these are triples it learned" if split == "train" else ""
+        return count(measured["count"], "filtered question") + of
 
     def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
         return {"of": OF_OTHERS if of is None and on is not None else of, "show_progress": None}
@@ -125,11 +127,13 @@ class LinkOutcome(Outcome):
         triples = graph.split_triples(split)
         chosen = _spread(len(triples))
         sure = "probability" if model.calibration_.fitted else "score"
-        title = f"{len(chosen)} of {len(triples)} {split} triples: new answers, best first"
-        drawn = table(("question", f"the model says ({sure})", "held out"), (), title, HEAVY_HEAD)
+        learned = split == "train"
+        title = f"{len(chosen)} of {len(triples)} {split} triples: {'' if learned else 'new '}answers, best first"
+        truth = "learned" if learned else "held out"
+        drawn = table(("question", f"the model says ({sure})", truth), (), title, HEAVY_HEAD)
         for s, r, o in triples[chosen].tolist():
             answer = graph.nodes[o]
-            best = model.predict(subject=s, relation=r, k=3, known="mark" if split == "train" else "drop")
+            best = model.predict(subject=s, relation=r, k=3, known="mark" if learned else "drop")
             words = [
                 f"[{'green' if one.object == answer else 'default'}]{_short(one.object)}[/] "
                 f"({_sure(one.score, one.probability)})"
@@ -138,6 +142,16 @@ class LinkOutcome(Outcome):
             question = f"{_short(graph.nodes[s])} —{_short(graph.relations[r])}→ ?"
             drawn.add_row(question, ", ".join(words), _short(answer))
         return drawn
+
+
+def print_selection(selection: Selection) -> None:
+    """What was tried, best first, and who won."""
+    figures = ("steps", "time", "test")
+    drawn = table(("model", "steps", "time", "validation", "test"), figures, f"{selection.metric.title} of each model")
+    for row in selection.rows():
+        drawn.add_row(*map(escape, row))
+    output(110).print(drawn)
+    output().print(f"{escape(selection.verdict())}\n", soft_wrap=True)
 
 
 def print_outcome(result: RunResult) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,15 +25,18 @@ from rgcn.cli.model_commands import (
     TuneCommand,
 )
 from rgcn.cli.options import RUNS, TellingOptions
-from rgcn.cli.outcome import Outcome, print_outcome
+from rgcn.cli.outcome import Outcome, print_outcome, print_selection
 from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
-from rgcn.cli.training_progress import series_progress, training_progress
+from rgcn.cli.training_progress import selection_progress, series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
-from rgcn.errors import ConfigError, DataError
+from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
+from rgcn.graph import KnowledgeGraph
+from rgcn.progress import progress
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
+from rgcn.runs.selection import Selection, read_selection
 from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
 from rgcn.tasks.task import task_of
@@ -41,6 +46,7 @@ from rgcn.words import duration
 if TYPE_CHECKING:
     from rgcn.runs.training import RunResult
 
+MINUTES = 3.0  # to choose a model in, where nobody says
 COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
 
@@ -49,13 +55,21 @@ def train(asked: TrainCommand) -> None:
         raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
     if asked.out is not None and asked.no_keep:
         raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
-    config = configured(asked, trackers=asked.track)
+    if asked.minutes is not None and not asked.minutes > 0:
+        raise ConfigError("--minutes is more than 0")
+    said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
+    candidates = runs.candidate_configurations(*said)
+    if asked.runs > 1 and (candidates or asked.minutes is not None):
+        raise ConfigError("--runs repeats one training: name its model and steps (--set model.name=path), no --minutes")
+    config = None if candidates else runs.load_configuration(*said)
     folder = None if asked.no_keep else asked.out or _free_folder(asked.configuration)
     try:
-        if asked.runs > 1:
+        if config is None:
+            _train_chosen(candidates, folder, asked)
+        elif asked.runs > 1:
             _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
-            result = _train_one(config, folder, asked.mirror, asked.quiet)
+            result = _train_one(config, folder, asked.mirror, asked.quiet, asked.minutes)
             _show(result, folder, asked.as_json)
     finally:
         if folder is not None and asked.out is None:
@@ -86,6 +100,8 @@ def resume(asked: ResumeCommand) -> None:
     folder = asked.folder
     if (folder / "series.json").exists():
         _train_series(*read_series(folder), folder, asked.mirror, asked)
+    elif (selection := read_selection(folder)) is not None and not (folder / "result.json").exists():
+        _choose(selection, folder, runs.load_run_data(selection.candidates[0].config, asked.mirror), asked)
     else:
         _resume(folder, asked.mirror, asked, track=not asked.no_track)
 
@@ -182,11 +198,13 @@ def _print_runs(lines: list[run_record.RunLine]) -> None:
     output(140).print(drawn)
 
 
-def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
+def _show(result: RunResult, folder: Path | None, as_json: bool, selection: Selection | None = None) -> None:
     """A finished run: one JSON object, or figures and examples."""
     if as_json:
-        print_json(result.as_dict())
+        print_json(result.as_dict() if selection is None else {**result.as_dict(), "selection": selection.told()})
         return
+    if selection is not None:
+        print_selection(selection)
     print_outcome(result)
     if folder is not None:
         typer.echo(
@@ -197,9 +215,14 @@ def _show(result: RunResult, folder: Path | None, as_json: bool) -> None:
 
 def configured(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any) -> RunConfig:
     """The configuration that is named, with what else was said."""
-    overrides = {"seed": asked.seed, "training.device": asked.device, **more}
-    given = {key: value for key, value in overrides.items() if value is not None}
-    return runs.load_configuration(asked.configuration, asked.changes or [], given)
+    return runs.load_configuration(asked.configuration, asked.changes or [], _overrides(asked, **more))
+
+
+def _overrides(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any) -> dict[str, Any]:
+    """What flags say, by the settings they stand for; of `more` each is one of `data`, but for trackers."""
+    data = {key if key == "trackers" else f"data.{key}": value for key, value in more.items()}
+    overrides = {"seed": asked.seed, "training.device": asked.device, **data}
+    return {key: value for key, value in overrides.items() if value is not None}
 
 
 def plain_name(configuration: str) -> str:
@@ -224,14 +247,71 @@ def _free_folder(configuration: str) -> Path:
     raise AssertionError("numbers do not end")
 
 
-def _train_one(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> RunResult:
+def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: TrainCommand) -> None:
+    """Try several models on a graph, and keep the best."""
+    from rgcn.runs.choosing import estimate, plan_selection, with_validation
+
+    minutes = MINUTES if asked.minutes is None else asked.minutes
+    tried = {name: with_validation(config) for name, config in configs.items()}
+    graph = _prepared(next(iter(tried.values())), folder, asked.mirror, asked.quiet)
+    if not asked.quiet:
+        by_default = " (--minutes changes that)" if asked.minutes is None else ""
+        typer.echo(
+            f"No model is named: {len(tried)} are tried in about {minutes:g} min{by_default}, and the best on "
+            "validation data is kept",
+            err=True,
+        )
+    try:
+        with progress("timing", len(tried), "models", show=asked.bars) as meter:
+            selection, size = plan_selection(tried, graph, minutes, meter)
+    except NothingToHoldOutError as error:
+        shipped = next(config for config in configs.values() if not config.training.epochs and config.model.layers > 1)
+        typer.echo(f"{error}: the model that comes with rgcn answers as it is", err=True)
+        _show(runs.train(shipped, graph, folder), folder, asked.as_json)
+        return
+    if not asked.quiet:
+        typer.echo(estimate(selection, size), err=True)
+    with nullcontext(folder) if folder else TemporaryDirectory() as place:
+        _choose(selection, Path(place), graph, asked, kept=folder is not None)
+
+
+def _choose(
+    selection: Selection, folder: Path, graph: KnowledgeGraph, telling: TellingOptions, kept: bool = True
+) -> None:
+    from rgcn.runs.choosing import choose
+
+    with selection_progress(selection, telling.quiet) as hears:
+        result = choose(selection, folder, graph, hears)
+    _show(result, folder if kept else None, telling.as_json, selection)
+
+
+def _prepared(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> KnowledgeGraph:
+    """The graph of a run, after all that can be refused without it; a word on what was read."""
     check_trackers(config.trackers)
     if folder is not None:
         RunFolder(folder).refuse_unless_free()
-    graph = runs.load_data(config.data, mirror)  # after all that can be refused without it
+    graph = runs.load_run_data(config, mirror)
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
+        if "split" in graph.metadata:
+            labelled, statistics = "classes" in task_of(config.task).answers, graph.statistics()
+            sizes = statistics.labels_per_split if labelled else statistics.triples_per_split
+            parts = [f"{name} {size:,}" for name, size in sizes.items() if size]
+            words = f"The data bring no split: {graph.metadata['split']} ({', '.join(parts)}); see data.split"
+            if len(parts) > 1:
+                typer.echo(words, err=True)
+    return graph
+
+
+def _train_one(
+    config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool, minutes: float | None = None
+) -> RunResult:
+    graph = _prepared(config, folder, mirror, quiet)
+    if minutes is not None:
+        from rgcn.runs.choosing import steps_in
+
+        config = steps_in(config, graph, minutes)
     with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
         return runs.train(config, graph, folder, progress.epoch, progress.step)
 

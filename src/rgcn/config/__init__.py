@@ -24,7 +24,6 @@ from rgcn.config.training_section import (
     LinkTrainingConfig,
     NodeTrainingConfig,
     PretrainingConfig,
-    TrainingSection,
 )
 
 __all__ = [
@@ -46,7 +45,6 @@ __all__ = [
     "SearchSpace",
     "Section",
     "Tracker",
-    "TrainingSection",
     "search_spaces",
     "tuned",
     "validated",

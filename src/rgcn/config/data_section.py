@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,15 @@ class DataConfig(Section):
     """Whether a table's first line names its columns; null: it does if it reads so (subject,relation,object)."""
     skip_bad_lines: bool = False
     """Count malformed lines instead of stopping at the first."""
+    time: str | int | None = None
+    """Column of a table that says when each triple was true, a number or a date: for `split: time`."""
+    split: Literal["random", "time"] | None = "random"
+    """How triples (of classification: labels) are held out where the data bring no split: at random, or the latest for
+    test and those before them for validation; null: not at all. Validation takes training.validation of them."""
+    test: float = Field(0.1, ge=0, lt=1)
+    """Share that `split` holds out for test."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Draws what `split` holds out; apart from the run's seed, so that runs of several seeds have one test split."""
     prune: Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True, ge=1)] = False
     """Node classification: keep only what lies within so many hops of a labelled node; true: as many as the model has
     layers. Changes no prediction for labelled nodes; nodes further away can no longer be asked for."""
@@ -48,7 +57,18 @@ class DataConfig(Section):
             yield "give either `dataset` or `path`, and not both"
 
     @impossible(
-        *("labels", "labels_from", "inverse", "features", "format", "columns", "weight", "header", "skip_bad_lines"),
+        *(
+            "labels",
+            "labels_from",
+            "inverse",
+            "features",
+            "format",
+            "columns",
+            "weight",
+            "time",
+            "header",
+            "skip_bad_lines",
+        ),
         "dataset",
     )
     def _reading_goes_with_path(self) -> Iterator[str]:
@@ -77,9 +97,14 @@ class DataConfig(Section):
         if self.columns is not None and len(self.columns) != 3:
             yield f"takes three, subject, relation and object; these are {len(self.columns)}"
 
+    @impossible("split", "time")
+    def _time_to_split_by(self) -> Iterator[str]:
+        if (self.split == "time") != (self.time is not None):
+            yield "`split: time` and the column `time` go together: give both or neither"
+
     def reading_options(self) -> dict[str, Any]:
         """What is said about reading `path`, as arguments of `rgcn.read`."""
-        return self.model_dump(exclude={"dataset", "path", "prune"}, exclude_defaults=True)
+        return self.model_dump(exclude={"dataset", "path", "prune", "split", "test", "seed"}, exclude_defaults=True)
 
     def source_paths(self) -> list[str]:
         """The files and folders that are read; none for a data set of the registry."""

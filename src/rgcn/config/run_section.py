@@ -102,6 +102,11 @@ class LinkPredictionRun(RunConfig):
         if self.data.prune is not False:
             yield "pruning keeps what labelled nodes hear, and link prediction asks for every node: set prune to false"
 
+    @impossible("training.validation", "data.test", "data.split")
+    def _something_left_to_learn(self) -> Iterator[str]:
+        if self.data.split and self.data.test + (self.training.validation or 0) >= 1:
+            yield "validation and data.test together leave nothing to learn from: their sum must be below 1"
+
     @impossible("training.warmup", "training.epochs")
     def _warm_before_the_end(self) -> Iterator[str]:
         warmup, epochs = self.training.warmup, self.training.epochs

@@ -40,16 +40,7 @@ def _known_device(value: str) -> str:
 Device = Annotated[str, AfterValidator(_known_device)]
 
 
-class TrainingSection(Section):
-    """What the section of a training says of it; a task's own derives from it, and has `epochs` and `device`."""
-
-    @property
-    def keeps_best(self) -> bool:
-        """Whether the weights with the best validation figure (`watch`) are kept, rather than the last ones."""
-        return False
-
-
-class NodeTrainingConfig(TrainingSection):
+class NodeTrainingConfig(Section):
     """How the network learns."""
 
     epochs: int = tuned(50, low=20, high=200, log=True, ge=1)
@@ -67,22 +58,19 @@ class NodeTrainingConfig(TrainingSection):
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: a rare class counts as much in the loss as a frequent one."""
     validation: float = Field(0.0, ge=0, lt=1)
-    """Share of training labels held out for validation where the data has no such split."""
+    """Share of training labels held out for validation where the data has no such split. Where there is one, the
+    weights that are best on it are kept."""
     patience: int | None = Field(None, ge=1)
-    """Stop after so many epochs without a better validation figure, and go back to the best."""
+    """Stop after so many epochs without a better validation figure."""
     watch: Literal["loss", "accuracy"] = "loss"
-    """The validation figure that patience watches."""
+    """The validation figure by which the best weights are told, and which patience watches."""
     device: Device = "auto"
     """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
     deterministic: bool = False
     """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
 
-    @property
-    def keeps_best(self) -> bool:
-        return self.patience is not None
 
-
-class LinkTrainingConfig(TrainingSection):
+class LinkTrainingConfig(Section):
     """How the link predictor learns."""
 
     # What suits a model that is chosen by its name from Python; a file says what it wants.
@@ -91,11 +79,12 @@ class LinkTrainingConfig(TrainingSection):
         "universal": {**ASKING, "learning_rate": 0.0005},
     }
 
-    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=1)
-    """Steps; each is one batch of positive edges (or all of them)."""
+    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=0)
+    """Steps; each is one batch of positive edges (or all of them). 0: the model stays as it begins."""
     batch_edges: int | None = Field(None, ge=1)
-    """Positive edges a step; null: the whole graph. An encoder that may not hear what it is asked about takes half of
-    the triples at most, and 64 for null."""
+    """Positive edges a step; null: the whole graph where it is small, else as many as suit the memory there is, which
+    is then written down here. An encoder that may not hear what it is asked about takes half of the triples at most,
+    and 64 for null."""
     sampler: Sampler = "neighborhood"
     """How a batch is drawn: growing along edges as in the original; uniform; or shuffled, each triple once a round."""
     objective: Objective = "sampled-bce"
@@ -142,8 +131,15 @@ class LinkTrainingConfig(TrainingSection):
     """Scale gradients down to this norm."""
     objective_options: dict[str, Any] = Field({})
     """Settings of an objective or sampler from outside, by name."""
-    evaluate_every: int | None = Field(None, ge=1)
-    """Measure on the validation triples every so many steps, and keep the best weights."""
+    validation: float | None = Field(None, ge=0, lt=1)
+    """Share of training triples held out for validation where the graph has no such split; null: 0.1 where
+    data.split makes one, else none."""
+    evaluate_every: int | None = Field(None, ge=0)
+    """Measure on the validation triples every so many steps, and keep the best weights. null: where there are any, ten
+    times in a training, on a thousand of them at most; 0: never, and the last weights are kept."""
+    evaluate_at_most: int | None = Field(None, ge=1)
+    """Of these triples (or labels) so many at most, drawn with the seed; null: all, or as above. Final figures are of
+    all."""
     patience: int | None = Field(None, ge=1)
     """Stop after so many measurements without a better one."""
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"] = "mrr"
@@ -153,13 +149,9 @@ class LinkTrainingConfig(TrainingSection):
     deterministic: bool = False
     """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
 
-    @property
-    def keeps_best(self) -> bool:
-        return self.evaluate_every is not None
-
     @impossible("patience", "evaluate_every")
     def _patience_counts_measurements(self) -> Iterator[str]:
-        if self.patience is not None and self.evaluate_every is None:
+        if self.patience is not None and not self.evaluate_every:
             yield "`patience` counts measurements: set `evaluate_every` too, or `patience` to null"
 
 

@@ -23,7 +23,7 @@ from rgcn.graph.knowledge_graph import ARRAYS
 from rgcn.words import shortened
 
 FORMAT_VERSION = 1
-KEPT = ("prefixes", "labels_from")  # of what is known about the files, what questions and answers need
+KEPT = ("prefixes", "labels_from", "split")  # of what is known about the files, what questions and answers need
 
 
 def save_graph(graph: KnowledgeGraph, folder: Path) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -140,6 +140,7 @@ class TripleCollector:
         self._triples = [np.empty((0, 3), dtype=np.int64)]
         self._splits = [np.empty(0, dtype=np.int8)]
         self._weights: list[NDArray[np.float32] | None] = [None]
+        self._times: list[NDArray[np.float64]] = []
         self._waiting: list[pl.DataFrame] = []
         self._name_of: Callable[[str], str] | None = None
         self.count = 0
@@ -154,6 +155,7 @@ class TripleCollector:
         *,
         split: str | NDArray[np.int8] | None = None,
         weights: NDArray[np.float32] | None = None,
+        times: NDArray[np.float64] | None = None,
         name_of: Callable[[str], str] | None = None,
     ) -> None:
         """Add T triples, each column a string series of length T; `name_of` turns what the file says into a name.
@@ -171,6 +173,8 @@ class TripleCollector:
             split = np.full(len(subjects), SPLITS.index(split or "train"), dtype=np.int8)
         self._splits.append(split)
         self._weights.append(weights)
+        if times is not None:
+            self._times.append(times)
         self.count += len(subjects)
 
     def declare(self, prefixes: Mapping[str, str]) -> None:
@@ -199,13 +203,20 @@ class TripleCollector:
         if any(some is not None for some in self._weights):  # a file without any weighs 1
             pairs = zip(self._weights, self._splits, strict=True)
             weights = np.concatenate([np.ones(len(of), np.float32) if some is None else some for some, of in pairs])
+        times = np.concatenate(self._times) if self._times else None
+        if times is not None and len(times) != len(triples):
+            raise DataError("some files have a time for each triple and others have none: read them apart")
         if weights is None:  # with weights, a triple that stands twice is two edges
             table = pl.DataFrame({"s": triples[:, 0], "r": triples[:, 1], "o": triples[:, 2], "split": splits})
             first = table.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
             duplicates = int((~first).sum())
+            if times is not None:  # of a triple that stands several times, when it was said first
+                said = table.select(pl.lit(pl.Series(times)).min().over("s", "r", "o", "split"))
+                times = said.to_series().to_numpy()[first]
             triples, splits = triples[first], splits[first]
         nodes, relations = Vocabulary(self._node_ids, kind="node"), Vocabulary(self._relation_ids, kind="relation")
-        return KnowledgeGraph(triples, nodes, relations, triple_splits=splits, edge_weights=weights), duplicates
+        columns: dict[str, Any] = {"triple_splits": splits, "edge_weights": weights, "triple_times": times}
+        return KnowledgeGraph(triples, nodes, relations, **columns), duplicates
 
 
 def _number(names: pl.Series, ids: dict[str, int], name_of: Callable[[str], str] | None) -> NDArray[np.int64]:

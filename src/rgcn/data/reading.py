@@ -28,6 +28,7 @@ def read(
     format: str | type[TripleReader] | None = None,
     columns: Sequence[Column] | None = None,
     weight: Column | None = None,
+    time: Column | None = None,
     header: bool | None = None,
     literals: str = "keep",
     skip_bad_lines: bool = False,
@@ -48,6 +49,7 @@ def read(
                     them (subject,relation,object; source,target,type; s,p,o; ...), else the first three
     weight          column of edge weights; None: one that is called weight beside named columns. Without weights a
                     triple that stands twice is one
+    time            column that says when each triple was true, numbers or dates: `triple_times`, for `split`
     header          whether a table's first line names the columns; None: it does if `columns` are names, or if it
                     reads so and nothing below contradicts; in doubt it is a triple, and a warning says so
     literals        "keep" or "drop" triples whose object is a literal
@@ -82,7 +84,7 @@ def read(
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
     if columns is not None and (isinstance(columns, str) or len(columns) != 3):
         raise DataError("columns= takes three: subject, relation and object")
-    triple_columns = TripleColumns(None if columns is None else tuple(columns), weight, header)
+    triple_columns = TripleColumns(None if columns is None else tuple(columns), weight, header, time)
     beside = [] if label_files is None else list(label_files.paths().values())
     if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
         format = READERS.find(format, trusted=True)

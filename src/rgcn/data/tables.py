@@ -50,9 +50,10 @@ class TripleColumns(NamedTuple):
     triple: tuple[Column, ...] | None = None
     weight: Column | None = None
     header: bool | None = None
+    time: Column | None = None
 
     def has_header(self) -> bool | None:
-        by_name = any(isinstance(column, str) for column in (*(self.triple or ()), self.weight))
+        by_name = any(isinstance(column, str) for column in (*(self.triple or ()), self.weight, self.time))
         return True if by_name and self.header is None else self.header
 
 
@@ -270,6 +271,9 @@ class _TableReader(TripleReader):
             for position in positions.values():
                 block = table.without_empty(block, position)
             weights, split = None, reading.file.split
+            if "time" in positions:
+                bad = _as_times(block[str(positions["time"])]).is_null()
+                block = table.without(block, bad, "the time is neither a number nor a date (2026-11-16)")
             if "weight" in positions:
                 given = block[str(positions["weight"])].cast(pl.Float32, strict=False)
                 bad = ~(given.is_finite() & (given >= 0)).fill_null(False)
@@ -281,8 +285,9 @@ class _TableReader(TripleReader):
                 block = table.without(block, numbers.is_null(), "the split is none of train, valid (or dev) and test")
                 weights = None if weights is None else weights[numbers.is_not_null().to_numpy()]
                 split = numbers.drop_nulls().to_numpy()
+            times = _as_times(block[str(positions["time"])]).to_numpy() if "time" in positions else None
             subject, relation, object_ = (block[str(positions[role])] for role in TRIPLE)
-            reading.collector.add(subject, relation, object_, split=split, weights=weights)
+            reading.collector.add(subject, relation, object_, split=split, weights=weights, times=times)
 
 
 def _has_header(table: TableFile, told: TripleColumns) -> bool:
@@ -299,7 +304,8 @@ def _has_header(table: TableFile, told: TripleColumns) -> bool:
 
 def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
     """The column of each role."""
-    weight: dict[str, Column] = {} if told.weight is None else {"weight": told.weight}
+    beside = {"weight": told.weight, "time": told.time}
+    weight: dict[str, Column] = {role: column for role, column in beside.items() if column is not None}
     if told.triple is not None:
         return {**dict(zip(TRIPLE, told.triple, strict=True)), **weight}
     named = named_columns(table.names or []) if told.header is not False else {}
@@ -313,6 +319,15 @@ def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
         unclear = []
     which = f", and several may be the {' and the '.join(unclear)}" if unclear else ""
     raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. columns=(0, 1, 2)")
+
+
+def _as_times(cells: pl.Series) -> pl.Series:
+    """Numbers as they are, dates as seconds since 1970; null where a cell is neither."""
+    numbers = cells.cast(pl.Float64, strict=False)
+    dates = cells.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime)
+    moments = cells.str.replace(" ", "T").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False)
+    seconds = moments.fill_null(dates).dt.epoch("ms").cast(pl.Float64) / 1000
+    return pl.Series(numbers.fill_nan(None).fill_null(seconds))
 
 
 class TsvReader(_TableReader):

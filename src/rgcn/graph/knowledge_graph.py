@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
+from rgcn.graph import splitting
 from rgcn.graph.interop import libraries, pyg
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.words import count
@@ -29,8 +30,9 @@ ARRAYS = {
     "triple_splits": np.int8,
     "features": np.float32,
     "edge_weights": np.float32,
+    "triple_times": np.float64,
 }
-ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights")
+ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights", "triple_times")
 
 
 class Neighbor(NamedTuple):
@@ -53,6 +55,7 @@ class KnowledgeGraph:
     triple_splits int8 [T]       index into ("train", "valid", "test"), for link prediction; None: no split
     features      float32 [N, F] given node features, or None
     edge_weights  float32 [T]    non-negative weights of the triples, or None (all one)
+    triple_times  float64 [T]    when each triple was said, for `split(by=...)`; a split graph has none, or None
 
     >>> kg = KnowledgeGraph.from_triples([("Bern", "capital_of", "Switzerland"), ("Oslo", "capital_of", "Norway")])
     >>> kg
@@ -69,6 +72,7 @@ class KnowledgeGraph:
     triple_splits: NDArray[np.int8] | None = None
     features: NDArray[np.float32] | None = None
     edge_weights: NDArray[np.float32] | None = None
+    triple_times: NDArray[np.float64] | None = None
     name: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -187,7 +191,9 @@ class KnowledgeGraph:
         digest = hashlib.sha256()
         for names in (self.nodes, self.relations):
             digest.update(b"\x1e".join(name.encode() for name in names) + b"\x1d")
-        arrays: list[NDArray[Any] | None] = [getattr(self, attribute) for attribute in ARRAYS]
+        # Times came later: a graph without them is what it was.
+        there = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
+        arrays: list[NDArray[Any] | None] = [getattr(self, attribute) for attribute in there]
         if self.labels is not None:
             digest.update(b"\x1e".join(name.encode() for name in self.labels.names) + b"\x1d")
             arrays += [self.labels.nodes, self.labels.classes, self.labels.splits]
@@ -335,6 +341,8 @@ class KnowledgeGraph:
             return self
         remaining = self.with_triples(self.triple_splits != SPLITS.index("test"))
         return remaining.subgraph(np.unique(remaining.triples[:, [0, 2]]).tolist())
+
+    split = splitting.split
 
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""

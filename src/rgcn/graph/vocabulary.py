@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.errors import DataError, UnknownNameError
+from rgcn.errors import DataError, NothingToHoldOutError, UnknownNameError
 
 SPLITS = ("train", "valid", "test")
 
@@ -144,6 +144,31 @@ class NodeLabels:
         """Number of labelled nodes in each split that has any."""
         sizes = {split: int((self.splits == i).sum()) for i, split in enumerate(SPLITS)}
         return {split: size for split, size in sizes.items() if size}
+
+    def holding_out(self, split: str, share: float, seed: int) -> NodeLabels:
+        """The same with a share of the training labels held out, class by class; a class keeps one to learn from.
+
+        Where the share of no class makes one, the largest classes give one each. DataError where none has two.
+
+        >>> labels = NodeLabels(np.arange(6), np.array([0, 0, 0, 0, 1, 1]), Vocabulary("ab"), np.zeros(6))
+        >>> labels.holding_out("test", 0.5, seed=0)
+        NodeLabels(6 nodes, 2 classes; train 3, test 3)
+        """
+        rng, splits = np.random.default_rng(seed), self.splits.copy()
+        train = np.flatnonzero(splits == SPLITS.index("train"))
+        members = [rng.permutation(train[self.classes[train] == label]) for label in np.unique(self.classes[train])]
+        numbers = [min(round(share * len(of)), len(of) - 1) for of in members]
+        if share and not any(numbers):
+            members = sorted((of for of in members if len(of) > 1), key=len, reverse=True)
+            members = members[: max(1, round(share * len(train)))]
+            numbers = [1] * len(members)
+        if share and not any(numbers):
+            raise NothingToHoldOutError(
+                f"no label can be held out: each of {len(train):,} is the only one of its class"
+            )
+        for of, number in zip(members, numbers, strict=True):
+            splits[of[:number]] = SPLITS.index(split)
+        return NodeLabels(self.nodes, self.classes, self.names, splits)
 
     def remapped(self, new_id: NDArray[np.int64]) -> NodeLabels:
         """The same labels after renumbering nodes; `new_id` is -1 for nodes that are gone."""

@@ -20,6 +20,9 @@ from rgcn.scoring import Questions, Scorer
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig, LinkTrainingConfig
 
+# Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
+BYTES_A_NUMBER = 46
+
 
 @dataclass(frozen=True)
 class LinkPlan:
@@ -161,6 +164,9 @@ class VectorNetwork(LinkNetwork):
         """[N, d']: vectors of every node, or of those a receptive field gives, ready for the decoder."""
         nodes = over.outputs if isinstance(over, ReceptiveField) else None
         return self.decoder.prepare(self.encoder(over), nodes)
+
+    def step_bytes(self, num_nodes: int, questions: int) -> int:
+        return BYTES_A_NUMBER * self.encoder.width * questions
 
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives

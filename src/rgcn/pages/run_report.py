@@ -18,6 +18,7 @@ from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained
 from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
+from rgcn.runs.selection import read_selection
 from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 
@@ -77,6 +78,7 @@ def make_report(
         relations=[Bar(named(name), [number]) for name, number in counts.items()],
         session_seconds=session_seconds,
         machine_changes=_machine_changes(run),
+        selection=read_selection(folder),
     )
     footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
     text = page(f"{run.title}: {run.task.title}", content, footer=footer)

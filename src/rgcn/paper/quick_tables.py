@@ -242,7 +242,7 @@ def timings_table(
     rows = []
     for name, figure, place, epochs in wanted:
         whole = name in stated.NODE_TIMES
-        config = load_configuration(name, [] if whole else ["training.evaluate_every=null"], {"training.device": place})
+        config = load_configuration(name, [] if whole else ["training.evaluate_every=0"], {"training.device": place})
         if names is not None and config.data.dataset not in names:
             continue
         quantity = f"training, {'GPU' if place == 'cuda' else 'CPU'}" if whole else "training and inference"

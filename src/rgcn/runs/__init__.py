@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rgcn.runs.assembly import evaluate as evaluate
     from rgcn.runs.assembly import load_data as load_data
+    from rgcn.runs.assembly import load_run_data as load_run_data
+    from rgcn.runs.configuration import candidate_configurations as candidate_configurations
     from rgcn.runs.configuration import dump_configuration as dump_configuration
     from rgcn.runs.configuration import load_configuration as load_configuration
     from rgcn.runs.configuration import shipped_configurations as shipped_configurations
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
 _FILES = {
-    "assembly": ("evaluate", "load_data"),
-    "configuration": ("dump_configuration", "load_configuration", "shipped_configurations"),
+    "assembly": ("evaluate", "load_data", "load_run_data"),
+    "configuration": ("candidate_configurations", "dump_configuration", "load_configuration", "shipped_configurations"),
     "folder": ("RunFolder",),
     "training": ("RunResult", "resume", "train"),
 }

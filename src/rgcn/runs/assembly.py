@@ -31,6 +31,11 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
     return read(config.path, **options)
 
 
+def load_run_data(config: RunConfig, mirror: Path | None = None) -> KnowledgeGraph:
+    """The graph that a run learns from: what it names, with what its task holds out of it."""
+    return task_of(config.task).with_held_out(load_data(config.data, mirror), config)
+
+
 def make_model(config: RunConfig) -> Estimator:
     return task_of(config.task).estimator_class.from_settings(config.settings())
 
@@ -55,12 +60,12 @@ def refuse_changed_data(run: RunFolder) -> None:
     is compared. Data sets of the registry are checked whenever they are read and need no second look. Data that are
     gone cannot contradict: the model has its copy of the graph.
     """
-    data, stamps = run.config().data, run.about()["data"].get("files")
-    if (stamps and stamps == stamps_of(data)) or not _can_be_read(data):
+    config, stamps = run.config(), run.about()["data"].get("files")
+    if (stamps and stamps == stamps_of(config.data)) or not _can_be_read(config.data):
         return
     advice = "put them back, train anew, or ask the model about the graph it knew with --accept-changed-data"
     try:
-        now = load_data(data)
+        now = load_run_data(config)
     except DataError as error:
         raise DataError(
             f"{run.path}: its data have changed since it was trained, and can no longer be read: {error}; {advice}"
@@ -84,7 +89,7 @@ def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto
     if state is None:
         raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to look at")
     config = run.config()
-    graph = load_data(config.data, mirror)
+    graph = load_run_data(config, mirror)
     refuse_other_data(run, graph)
     training = config.training.model_copy(update={"device": device})
     model = make_model(config.model_copy(update={"training": training})).prepare(graph)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -38,19 +39,67 @@ def shipped_configurations() -> dict[str, Path]:
 def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
-    A graph, that is a file or folder of triples or a data set's name, stands for link prediction on it: as the task has
-    it by default, and with the training that suits `model.name` where that is given.
+    A graph, that is a file or folder of triples or a data set's name, stands for link prediction on it, or where labels
+    are given for classes of nodes, with the training that suits `model.name`, which must be given.
     Everything that is wrong is said at once, each with the line or the argument it comes from. A class that is named by
     "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100
     """
+    layers = _layered(name, changes, overrides)
+    if _open_choice(layers):
+        raise ConfigError(
+            f"{name} is a graph, and no model is named for it: `rgcn train {name}` tries several and keeps the best; "
+            "to name one: --set model.name=rgcn (or c-rgcn, path, universal, distmult, popularity)"
+        )
+    return _judged(name, layers)
+
+
+def candidate_configurations(
+    name: str, changes: Sequence[str] = (), overrides: Mapping[str, Any] | None = None
+) -> dict[str, RunConfig]:
+    """The models to choose from for a graph, by name, where none is named for it; empty where there is no choice."""
+    candidates = _open_choice(layers := _layered(name, changes, overrides))
+    if candidates and ("training", "epochs") in layers.origins:
+        raise ConfigError("training.epochs: how long each model trains follows from --minutes; or name a model, too")
+    return {
+        candidate: _judged(name, _layered(name, changes, overrides, sections))
+        for candidate, sections in candidates.items()
+    }
+
+
+def _layered(
+    name: str, changes: Iterable[str], overrides: Mapping[str, Any] | None, sections: Mapping[str, Any] | None = None
+) -> _Layers:
+    """What was said, one after another; sections: of a candidate, before all changes."""
     layers = _read(name)
+    for section in ("task", "model", "training"):
+        if sections and section in sections:
+            layers.values[section] = copy(sections[section])
     for change in changes:
         layers.change(change)
     for key, value in (overrides or {}).items():
         layers.put(tuple(key.split(".")), value, Origin(FLAGS.get(key, f"{key}={value}")))
+    data = layers.values.get("data")
+    labelled = isinstance(data, dict) and (data.get("labels") or data.get("labels_from"))
+    if layers.of_graph and labelled and sections is None and ("task",) not in layers.origins:
+        layers.values["task"] = _answering("classes")
+    return layers
+
+
+def _open_choice(layers: _Layers) -> Mapping[str, Mapping[str, Any]]:
+    """The candidates, where a graph is given and no model."""
+    task = layers.values.get("task")
+    is_open = layers.of_graph and "model" not in layers.values and isinstance(task, str) and TASKS.problem(task) is None
+    return task_of(task).candidates if is_open else {}
+
+
+def _answering(kind: str) -> str:
+    return next(task for task in TASKS.names() if kind in task_of(task).answers)
+
+
+def _judged(name: str, layers: _Layers) -> RunConfig:
     task, problem = _task(layers)
     if problem is not None:
         layers.problems.append(problem)
@@ -107,6 +156,24 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
         elif name not in besides:
             settings[name] = value
     return settings
+
+
+def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """A configuration with other values for some settings, by dotted key."""
+    result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
+    return result
+
+
+def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Its plain values with some others, by dotted key, whether they are possible or not."""
+    values = config.model_dump(mode="json")
+    for key, value in changes.items():
+        *path, name = key.split(".")
+        section = values
+        for part in path:
+            section = section[part]
+        section[name] = value
+    return values
 
 
 class Difference(NamedTuple):
@@ -247,8 +314,7 @@ class _Layers:
 
 def _read(name: str) -> _Layers:
     if data := _graph(name):
-        links = next(task for task in TASKS.names() if "links" in task_of(task).answers)
-        return _Layers({"task": links, "data": data}, {("data",): Origin(name)}, of_graph=True)
+        return _Layers({"task": _answering("links"), "data": data}, {("data",): Origin(name)}, of_graph=True)
     file, shown = _find(name)
     try:
         with file.open("rb") as content:

@@ -8,6 +8,7 @@ log.txt             what happened, and when
 checkpoints/        see `rgcn.runs.checkpoints`
 model/              the trained model with its graph (`rgcn.load_model`)
 result.json         the final figures; written last, so that a run that has it is finished
+selection.json      what its model was chosen from, where it was (`rgcn.runs.selection`)
 lock                held by the process that writes
 """
 
@@ -74,6 +75,10 @@ class RunFolder:
         if (self.path / "series.json").exists():
             raise DataError(
                 f"{self.path} holds several runs: name one, such as {self.path / 'seed-0'}, or `rgcn compare`"
+            )
+        if not self.exists() and (self.path / "selection.json").exists():
+            raise DataError(
+                f"{self.path}: its model is still being chosen; `rgcn resume {self.path}` goes on with that"
             )
         if not self.exists():
             why = "it has no run.json" if self.path.is_dir() else "a run is a folder"
@@ -240,6 +245,8 @@ class RunFolder:
                 f"{self.path} holds a run that is not finished: `rgcn resume {self.path}` goes on with it; to begin "
                 "anew choose another --out, or remove the folder"
             )
+        if (self.path / "selection.json").exists():
+            raise DataError(f"{self.path}: a model is being chosen there: `rgcn resume {self.path}` goes on with it")
         # A run that was killed before it began may have left its lock and half a file.
         names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         if not all(name == "lock" or name.startswith(TEMPORARY_PREFIX) for name in names):

@@ -195,11 +195,6 @@ class RunRecord:
         number, value = (max if metric.higher else min)(curve, key=lambda point: point[1])
         return BestEpoch(metric, int(number), value)
 
-    @property
-    def keeps_best(self) -> bool:
-        """Whether the weights of the best validation are kept, rather than the last ones."""
-        return bool(getattr(self.config.training, "keeps_best", False))
-
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run's folder; a DataError says so where it holds no run."""

@@ -18,14 +18,16 @@ from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
+from rgcn.runs.configuration import changed
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.workers import Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
-from rgcn.tasks.task import Epoch
+from rgcn.tasks.task import Epoch, task_of
 
 OnStep = Callable[[int], None]
+Measure = Callable[[Estimator], dict[str, dict[str, Any]]]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
 WORTH_SAVING_S = 60.0
 
@@ -66,21 +68,24 @@ def train(
     folder: Path | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
+    measure: Measure = Estimator.measure,
 ) -> RunResult:
     """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
 
     on_epoch is called with every report of the training, and ends it by returning False; on_step is called with the
-    number of steps after every step.
+    number of steps after every step; measure gives the figures of its end.
     """
+    graph = task_of(config.task).with_held_out(graph, config)
+    config = settled(config, graph)
     if folder is None:
-        with _saying_what_memory_lacks():
-            return _Training(config, graph, on_epoch, on_step).run_through()
+        with saying_what_memory_lacks():
+            return _Training(config, graph, on_epoch, on_step, measure).run_through()
     check_trackers(config.trackers)
     run = RunFolder(folder)
     run.refuse_unless_free()
     with run.writing():
         run.create(config, graph)
-        return _Session(run, config, graph, on_epoch, on_step).run_through()
+        return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
 
 
 def resume(
@@ -90,6 +95,7 @@ def resume(
     on_step: OnStep | None = None,
     graph: KnowledgeGraph | None = None,
     track: bool = True,
+    measure: Measure = Estimator.measure,
 ) -> RunResult:
     """Go on with a run from its newest checkpoint; the end is that of an undisturbed run, to the last bit.
 
@@ -106,8 +112,15 @@ def resume(
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
         graph = load_data(config.data, mirror) if graph is None else graph
+        graph = task_of(config.task).with_held_out(graph, config)
         refuse_other_data(run, graph)
-        return _Session(run, config, graph, on_epoch, on_step).run_through()
+        return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
+
+
+def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
+    """The configuration with what the graph and this machine decide, so that it is written down."""
+    changes = task_of(config.task).settled(config, graph)
+    return changed(config, changes) if changes else config
 
 
 def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
@@ -115,7 +128,7 @@ def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
 
 
 @contextmanager
-def _saying_what_memory_lacks() -> Iterator[None]:
+def saying_what_memory_lacks() -> Iterator[None]:
     """PyTorch says that memory is out in a stack trace; which settings ask for it is what helps."""
     try:
         yield
@@ -132,9 +145,14 @@ class _Training:
     """A model on its way through its steps, with everyone who wants to hear of them; kept nowhere."""
 
     def __init__(
-        self, config: RunConfig, graph: KnowledgeGraph, on_epoch: OnEpoch | None, on_step: OnStep | None
+        self,
+        config: RunConfig,
+        graph: KnowledgeGraph,
+        on_epoch: OnEpoch | None,
+        on_step: OnStep | None,
+        measure: Measure,
     ) -> None:
-        self.config, self.graph, self.on_epoch, self.on_step = config, graph, on_epoch, on_step
+        self.config, self.graph, self.on_epoch, self.on_step, self.measure = config, graph, on_epoch, on_step, measure
         self.model = make_model(config)
         self.trackers: list[RunTracker] = []
         self.steps_taken, self.seconds_before, self.start = 0, 0.0, time.perf_counter()
@@ -166,7 +184,7 @@ class _Training:
     def result(self) -> RunResult:
         seconds, model = self.seconds, self.model
         counted = model.num_parameters_as_published_
-        return RunResult(self.config, model, self.steps_taken, counted, seconds, model.measure())
+        return RunResult(self.config, model, self.steps_taken, counted, seconds, self.measure(model))
 
 
 class _Session(_Training):
@@ -188,7 +206,7 @@ class _Session(_Training):
             self.run.log("no checkpoint can be used: begins again")
         outcome, words = "failed", ""
         try:
-            with _saying_what_memory_lacks(), self.interruption:
+            with saying_what_memory_lacks(), self.interruption:
                 self._open_trackers()
                 rows = [row for row in self.run.metrics() if row["number"] <= self.steps_taken] if state else []
                 with self.model.fitting(self.graph) as fitting:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rgcn.errors import DataError
+from rgcn.errors import ConfigError, DataError
 from rgcn.tasks.task import Metric, Task
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 ACCURACY = Metric("accuracy", "accuracy", share=True)
 LOSS = Metric("loss", "loss", higher=False)
+VALID = 0.1  # of the triples, where a graph without split is split
 HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
 RANKING = (
     Metric("mrr", "MRR"),
@@ -22,6 +24,9 @@ RANKING = (
     Metric("mean_rank", "mean rank", higher=False),
 )
 MEASUREMENTS = 10  # on validation data in a trial, where the configuration does not say
+COUNTING = {"model": {"name": "popularity"}, "training": {"epochs": 0, "edge_dropout": 0.0}, "plain": True}
+SAMPLED = {"batch_edges": 5000, "penalty": 0.003, "learning_rate": 0.02, "schedule": "cosine"}
+AS_IT_IS, FINE_TUNED = "universal as it is", "universal fine-tuned"
 
 
 class NodeClassification(Task):
@@ -35,6 +40,31 @@ class NodeClassification(Task):
     )
     metrics = (ACCURACY,)
     watched: ClassVar[tuple[Metric, ...]] = (ACCURACY, LOSS)
+    candidates: ClassVar = {
+        # Which class has the most edges from labelled nodes.
+        "most frequent class": {**COUNTING, "task": "classification-by-links"},
+        AS_IT_IS: {
+            "task": "classification-by-links",
+            "model": {"name": "universal"},
+            "training": {"epochs": 0},
+        },
+        FINE_TUNED: {
+            "task": "classification-by-links",
+            "model": {"name": "universal"},
+            "training": {
+                "epochs": 300,
+                "class_share": 1,
+                "head_probability": 0,
+                "batch_edges": 16,
+                "learning_rate": 0.001,
+            },
+        },
+        "rgcn": {
+            "task": "node-classification",
+            "model": {"name": "rgcn"},
+            "training": {"epochs": 100, "patience": 100, "watch": "accuracy"},
+        },
+    }
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.tasks.node_classifier:NodeClassifier"
@@ -45,6 +75,16 @@ class NodeClassification(Task):
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
     folds = 3
+
+    def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        labels, data = graph.labels, config.data
+        if labels is None or not data.test or labels.splits.any():
+            return graph
+        if data.split == "time":
+            raise ConfigError("data.split: labels are held out at random, time is for triples: set it to random")
+        words = f"labels for test drawn at random, seed {data.seed}"
+        held_out = labels.holding_out("test", data.test, data.seed)
+        return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_labels()
@@ -80,6 +120,52 @@ class LinkPrediction(Task):
     )
     metrics = RANKING
     watched = RANKING
+    # As lp-world has them, of `configs/`.
+    candidates: ClassVar = {
+        "popularity": COUNTING,
+        "distmult": {
+            "model": {"name": "distmult", "embedding": 256},
+            "training": {
+                "epochs": 3000,
+                "objective": "softmax",
+                "sampler": "shuffled",
+                "batch_edges": 512,
+                "weight_decay": 0.0005,
+                "schedule": "cosine",
+            },
+            "plain": True,
+        },
+        AS_IT_IS: {"model": {"name": "universal"}, "training": {"epochs": 0}},
+        FINE_TUNED: {
+            "model": {"name": "universal", "dropout": 0.1},
+            "training": {"epochs": 4000, "learning_rate": 0.001, "clip": 1.0},
+        },
+        "path": {"model": {"name": "path", "dropout": 0.1}, "training": {"epochs": 8000}},
+        "rgcn": {
+            "model": {
+                "name": "rgcn",
+                "embedding": 128,
+                "activated_input": False,
+                "decomposition": "basis",
+                "bases": 4,
+                "self_loop_apart": True,
+                "separate_inverse_bases": True,
+                "coefficient_init": "normal",
+                "normalization": "direction",
+            },
+            "training": {**SAMPLED, "epochs": 2000, "self_loop_dropout_on": "message", "clip": 1.0},
+        },
+        "c-rgcn": {
+            "model": {
+                "name": "c-rgcn",
+                "embedding": 128,
+                "bottleneck": 16,
+                "normalization": "direction",
+                "gain": 0.3,
+            },
+            "training": {**SAMPLED, "epochs": 2000},
+        },
+    }
     answers = ("links",)
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.tasks.link_predictor:LinkPredictor"
@@ -87,6 +173,23 @@ class LinkPrediction(Task):
         "Reporting": "rgcn.pages.link_report:LinkReporting",
         "Outcome": "rgcn.cli.outcome:LinkOutcome",
     }
+
+    def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        data, valid, splits = config.data, config.training.validation, graph.triple_splits
+        if splits is None:
+            by = graph.triple_times if data.split == "time" else None
+            if by is None and data.split == "time":
+                raise DataError("data.split: time needs a table with a column of times, and this graph has none")
+            return graph.split(VALID if valid is None else valid, data.test, seed=data.seed, by=by)
+        if data.split == "time":
+            raise ConfigError("data.split: the graph brings its own split; set it to random, which leaves that alone")
+        return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
+
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        from rgcn.tasks.trainers import default_batch
+
+        batch = None if config.training.batch_edges else default_batch(config.model, config.training, graph)
+        return {} if batch is None else {"training.batch_edges": batch}
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_triples()
@@ -96,7 +199,7 @@ class LinkPrediction(Task):
 
     def for_trials(self, config: RunConfig) -> dict[str, Any]:
         every = config.training.evaluate_every or max(1, config.training.epochs // MEASUREMENTS)
-        return {"training.evaluate_every": every}
+        return {"training.evaluate_every": every, "training.validation": config.training.validation or VALID}
 
     def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
         """Training measures on validation as the trial did, and keeps the best weights by itself: its number of steps
@@ -137,5 +240,6 @@ class Pretraining(LinkPrediction):
         "Pretraining: weights that belong to no graph learn from many. What is measured are missing links of a graph "
         "that they never learned from."
     )
+    candidates: ClassVar = {}
     run = "rgcn.config:PretrainingRun"
     estimator = "rgcn.tasks.pretraining:Pretrainer"

@@ -194,8 +194,8 @@ class Estimator(ABC):
     def fitting(self, kg: KnowledgeGraph) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
-        keeping = self.task_().watch(training), training.keeps_best, training.patience
-        schedule = Schedule(training.epochs, *keeping, **self._measuring(trainer))
+        watch = self.task_().watch(training)
+        schedule = Schedule(training.epochs, watch, training.patience, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod
@@ -233,18 +233,33 @@ class Estimator(ABC):
     # -- measuring ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def evaluate(self, kg: KnowledgeGraph | None = None, split: str = "test") -> dict[str, Any]:
-        """Figures on one split of a graph (None: the one it was fitted on)."""
+    def evaluate(
+        self, kg: KnowledgeGraph | None = None, split: str = "test", *, at_most: int | None = None
+    ) -> dict[str, Any]:
+        """Figures on one split of a graph (None: the one it was fitted on); at_most: on so many of it, drawn."""
+
+    def validated(self, at_most: int | None = None) -> dict[str, float]:
+        """Validation figures, as a training watches them. They leave the network in evaluation mode."""
+        at_most = at_most or getattr(self.training, "evaluate_at_most", None)
+        figures = self.evaluate(split="valid", at_most=at_most)
+        return {metric.name: figures[metric.name] for metric in self.task_().watched if metric.name in figures}
+
+    def _some(self, rows: Tensor, at_most: int | None) -> Tensor:
+        """So many rows, drawn with the seed, in their order; the same whatever the model."""
+        if at_most is None or at_most >= len(rows):
+            return rows
+        drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed))[:at_most]
+        return rows[drawn.sort().values.to(rows.device)]
 
     @abstractmethod
     def measured_splits(self) -> list[str]:
         """Splits on which there is something to measure, once it is trained."""
 
-    def measure(self) -> dict[str, dict[str, Any]]:
-        """The task's metrics on every split that has something to measure, and how much that was."""
+    def measure(self, at_most: int | None = None) -> dict[str, dict[str, Any]]:
+        """The task's metrics on every split that has something to measure, or on so many of each, and how many."""
         names = {metric.name for metric in self.task_().metrics} | {"count"}
         return {
-            split: {name: value for name, value in self.evaluate(split=split).items() if name in names}
+            split: {k: value for k, value in self.evaluate(split=split, at_most=at_most).items() if k in names}
             for split in self.measured_splits()
         }
 

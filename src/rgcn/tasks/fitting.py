@@ -48,6 +48,7 @@ class Trainer(ABC):
     network: nn.Module
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
+    step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -74,8 +75,7 @@ class Schedule:
     """When a training reports and measures, and what it keeps.
 
     steps         how many there are at most
-    watch         the figure that tells which weights are best
-    keep_best     whether to go back to them in the end
+    watch         the figure that tells which weights are best, to which training goes back in the end
     patience      measurements without a better one after which to stop
     report_every  steps between reports; a measurement is always reported, and so is the last step
     measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
@@ -84,7 +84,6 @@ class Schedule:
 
     steps: int
     watch: Metric
-    keep_best: bool = False
     patience: int | None = None
     report_every: int = 1
     measure: Callable[[], dict[str, float]] | None = None
@@ -144,7 +143,7 @@ class Fitting:
         if measure:
             measured = measure()
             figures |= {f"valid_{name}": value for name, value in measured.items()}
-            if schedule.keep_best:
+            if schedule.watch.name in measured:
                 self._offer(measured[schedule.watch.name])
         self.history.append(Epoch(number, loss, self.seconds, figures))
         return self.history[-1]

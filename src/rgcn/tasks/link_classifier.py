@@ -45,19 +45,24 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     training_section = ClassLinkTrainingConfig
 
     training: ClassLinkTrainingConfig
-    level_: ClassLevel | None = None
+    _level: ClassLevel | None = None
+
+    @property
+    def level_(self) -> ClassLevel | None:
+        """What makes the scores of classes level, where weights came from elsewhere."""
+        if self._level is None and self.learned_elsewhere and self.hides_asked_:
+            self.leveled()
+        return self._level
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
-        self.level_ = None
+        self._level = None
         labels = trainable_labels(kg)
-        if self.training.evaluate_every is not None or self.training.validation:
+        if self.training.evaluate_every or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
         return super().prepare(with_labels_as_triples(replace(kg, labels=labels)))
 
-    def _check_validation(self, kg: KnowledgeGraph) -> None:
-        assert kg.labels is not None
-        if not len(kg.labels.of("valid")[0]):
-            raise ConfigError("evaluate_every needs validation labels: set validation, for example to 0.1")
+    def _can_validate(self, kg: KnowledgeGraph) -> bool:
+        return kg.labels is not None and len(kg.labels.of("valid")[0]) > 0
 
     @property
     def class_nodes_(self) -> NDArray[np.int64]:
@@ -88,6 +93,10 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
+        scores = self._scores(nodes)
+        return scores if self.level_ is None else self.level_.of(scores)
+
+    def _scores(self, nodes: Nodes) -> Tensor:
         ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
         scorer, among = self.scorer(), torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
@@ -104,8 +113,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             here = slice(first, first + AT_ONCE)
             found.append(scorer.scores_hiding(asked.take(here), labels[here], candidates).cpu())
         scores = torch.cat(found) if found else torch.empty(0, len(among))
-        scores = scores[torch.argsort(by_label)][:, torch.argsort(order)]
-        return scores if self.level_ is None else self.level_.of(scores)
+        return scores[torch.argsort(by_label)][:, torch.argsort(order)]
 
     def leveled(self) -> Self:
         """The same, its classes' scores made level by the training labels, some of them, each hidden meanwhile.
@@ -114,8 +122,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         """
         nodes, classes = self._labels.of("train")
         some = np.random.default_rng(self.seed).permutation(len(nodes))[:LEVELED_BY]
-        self.level_ = None
-        self.level_ = ClassLevel.fitted(self.logits(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
+        self._level = ClassLevel.fitted(self._scores(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
         return self
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:

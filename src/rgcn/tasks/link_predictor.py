@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,10 +30,12 @@ from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.trainers import LinkTrainer
+from rgcn.tasks.trainers import LinkTrainer, default_batch
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
+# Where nobody says how often to measure on validation data: so often, on so many triples, and not after so few steps.
+MEASUREMENTS, SOME, SOONEST = 10, 1000, 10
 
 
 class ScoredTriple(NamedTuple):
@@ -92,7 +95,9 @@ class LinkSettings(SharedSettings, total=False):
     step_factor: float
     clip: float | None
     objective_options: dict[str, Any]
+    validation: float | None
     evaluate_every: int | None
+    evaluate_at_most: int | None
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"]
 
 
@@ -128,25 +133,31 @@ class LinkEstimator(Estimator):
         return "" if self.learned_elsewhere else " The model learned from these: of others it may know less."
 
     def _measuring(self, trainer: LinkTrainer) -> dict[str, Any]:
-        every = self.training.evaluate_every
+        every, epochs, at_most = self.training.evaluate_every, self.training.epochs, self.training.evaluate_at_most
+        if every is None and self.measures_by_itself and self._can_validate(self.graph_) and epochs >= 2 * SOONEST:
+            every, at_most = max(SOONEST, epochs // MEASUREMENTS), at_most or SOME
         return {
-            "report_every": max(1, self.training.epochs // REPORTS),
-            "measure": None if every is None else self._validated,
+            "report_every": max(1, epochs // REPORTS),
+            "measure": partial(self.validated, at_most) if every else None,
             "measure_every": every or 1,
         }
+
+    measures_by_itself: ClassVar[bool] = True
+    """Whether it is measured on validation data while it learns where nobody says so."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
-    def _validated(self) -> dict[str, float]:
-        """Figures on validation data while training. They leave the network in evaluation mode; a step puts it back."""
-        figures = self.evaluate(split="valid")
-        return {metric.name: figures[metric.name] for metric in self.task_().watched}
-
     def prepare(self, kg: KnowledgeGraph) -> Self:
-        if self.training.evaluate_every is not None:
-            self._check_validation(kg)
+        if self.training.evaluate_every and not self._can_validate(kg):
+            raise DataError(
+                "evaluate_every needs something to validate on, and the graph has nothing: set validation, for example "
+                "to 0.1, or evaluate_every to null"
+            )
+        if self.training.batch_edges is None:
+            batch = default_batch(self.model, self.training, kg)
+            self.training = self.training.model_copy(update={"batch_edges": batch})
         self.restore_saved(kg).network_.begin(self.model)
         return self
 
@@ -158,17 +169,14 @@ class LinkEstimator(Estimator):
         adjacency, generator = self._begin(kg, "train")
         plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
         self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
+        self.learned_elsewhere = not self.training.epochs
         heard_in_part = self._network.num_layers and not self._network.hides_asked
         if kg.edge_weights is not None and self.training.batch_edges is not None and heard_in_part:
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self
 
-    def _check_validation(self, kg: KnowledgeGraph) -> None:
-        """Refuse to measure on validation data that are not there."""
-        if not _has(kg, "valid"):
-            raise DataError(
-                "evaluate_every needs validation triples, and the graph has none: read it with a valid split"
-            )
+    def _can_validate(self, kg: KnowledgeGraph) -> bool:
+        return _has(kg, "valid")
 
     def trainer(self) -> LinkTrainer:
         triples = self._triples("train")
@@ -248,6 +256,8 @@ class LinkPredictor(LinkEstimator):
                 "triples that were learned, a model looks better than it is",
                 stacklevel=2,
             )
+        if self.training.validation and not _has(kg, "valid"):
+            kg = kg.split(self.training.validation, 0.0, seed=self.seed)
         return super().prepare(kg)
 
     # -- measuring ---------------------------------------------------------------------------------------
@@ -261,17 +271,20 @@ class LinkPredictor(LinkEstimator):
         filtered: bool = True,
         memory_budget: int | None = None,
         of: int | None = None,
+        at_most: int | None = None,
         show_progress: bool | None = False,
     ) -> dict[str, Any]:
         """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
 
+        at_most        rank so many of them, drawn with the seed
         of             also hits@10 among so many answers drawn at random (`RankCounts.hits_of`): hits@10_of_50
         show_progress  draw a bar; None: where stderr is a terminal
 
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        return self.rank(kg, split, ties, filtered, memory_budget, of, show_progress).as_dict(self.graph_.relations)
+        ranked = self.rank(kg, split, ties, filtered, memory_budget, of, at_most, show_progress)
+        return ranked.as_dict(self.graph_.relations)
 
     def rank(
         self,
@@ -281,16 +294,20 @@ class LinkPredictor(LinkEstimator):
         filtered: bool = True,
         memory_budget: int | None = None,
         of: int | None = None,
+        at_most: int | None = None,
         show_progress: bool | None = False,
     ) -> RankingReport:
         """The metrics behind `evaluate`, by relation number."""
-        asked, known = 2 * len((self.graph_ if kg is None else kg).split_triples(split)), None if filtered else ()
+        there = len((self.graph_ if kg is None else kg).split_triples(split))
+        known, asked = None if filtered else (), 2 * min(there, at_most or there)
         with progress("ranking", asked, "questions", show=show_progress) as meter:
 
             def advance(answered: int) -> None:
                 meter.advance(answered - meter.done)
 
-            ranks = self.ranks(kg, split, known=known, memory_budget=memory_budget, on_progress=advance)
+            ranks = self.ranks(
+                kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=advance
+            )
         return summarize(ranks, ties=ties, filtered=filtered, of=of)
 
     def ranks(
@@ -300,10 +317,12 @@ class LinkPredictor(LinkEstimator):
         *,
         known: Sequence[str] | None = None,
         memory_budget: int | None = None,
+        at_most: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Ranks:
         """The rank of each triple of a split in both directions: what `evaluate` sums up.
 
+        at_most      of so many triples, drawn with the seed
         known        splits whose triples are left out of filtered ranks; by default the split itself and those before
                      it. Without any there are raw ranks only
         on_progress  called now and then with how many questions are answered, of two for each triple
@@ -319,7 +338,7 @@ class LinkPredictor(LinkEstimator):
         scorer = self.scorer()
         return rank_triples(
             scorer,
-            self._triples(split, graph),
+            self._some(self._triples(split, graph), at_most),
             KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None,
             memory_budget=memory_budget,
             on_progress=on_progress,
@@ -327,6 +346,12 @@ class LinkPredictor(LinkEstimator):
 
     def measured_splits(self) -> list[str]:
         return [split for split in ("valid", "test") if _has(self.graph_, split)]
+
+    def measure(self, at_most: int | None = None) -> dict[str, dict[str, Any]]:
+        if self.measured_splits():
+            return super().measure(at_most)
+        figures = self.evaluate(split="train", at_most=at_most or SOME)  # nothing was held out
+        return {"train": {name: figures[name] for name in (*(one.name for one in self.task_().metrics), "count")}}
 
     def _same_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):

@@ -80,12 +80,16 @@ class ClassEstimator(Estimator):
         """Accuracy on one split of a graph's labels (None: the graph it was fitted on)."""
         return float(self.evaluate(kg, split)["accuracy"])
 
-    def evaluate(self, kg: KnowledgeGraph | None = None, split: str = "test") -> dict[str, Any]:
-        """Accuracy on one split of a graph's labels, and how many there are."""
+    def evaluate(
+        self, kg: KnowledgeGraph | None = None, split: str = "test", *, at_most: int | None = None
+    ) -> dict[str, Any]:
+        """Accuracy on one split of a graph's labels, or on so many of them, and how many there are."""
         graph = self.graph_ if kg is None else kg
         if graph.labels is None:
             raise DataError("the graph has no labels to score against")
         nodes, classes = graph.labels.of(split)
+        some = self._some(torch.arange(len(nodes)), at_most).numpy()
+        nodes, classes = nodes[some], classes[some]
         if not len(nodes):
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
         known = {name: i for i, name in enumerate(self.classes_)}
@@ -300,13 +304,4 @@ def with_validation(labels: NodeLabels, share: float, seed: int) -> NodeLabels:
         raise ConfigError(
             "patience needs a validation split, and the data has none: set validation, for example to 0.1"
         )
-    rng = np.random.default_rng(seed)
-    splits = labels.splits.copy()
-    train = np.flatnonzero(splits == SPLITS.index("train"))
-    for label in np.unique(labels.classes[train]):
-        members = rng.permutation(train[labels.classes[train] == label])
-        held_out = min(round(share * len(members)), len(members) - 1)  # a class keeps one to learn from
-        splits[members[:held_out]] = SPLITS.index("valid")
-    if not (splits == SPLITS.index("valid")).any():
-        raise ConfigError(f"validation = {share} of {len(train)} training labels holds out none")
-    return NodeLabels(labels.nodes, labels.classes, labels.names, splits)
+    return labels.holding_out("valid", share, seed)

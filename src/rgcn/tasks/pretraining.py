@@ -39,6 +39,7 @@ class Pretrainer(LinkPredictor):
     read: Callable[[str], KnowledgeGraph] = staticmethod(named_or_read)
 
     training: PretrainingConfig
+    measures_by_itself = False  # weights for any graph are not chosen by one, unless someone wants that
 
     def measured_splits(self) -> list[str]:
         return [split for split in super().measured_splits() if split == "valid"]  # a test split is for the very end

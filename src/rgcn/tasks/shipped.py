@@ -16,16 +16,9 @@ def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor
     >>> [found.object for found in model.predict(subject="Albania", relation="borders", k=1, known="drop")]
     ['North Macedonia']
     """
-    model = LinkPredictor("universal", **shipped_card()["settings"], device=device).restore_saved(kg)
-    model.network_.begin(model.model)
-    model.network_.eval()
-    model.learned_elsewhere = True
-    return model
+    return LinkPredictor("universal", **shipped_card()["settings"], device=device, epochs=0).fit(kg)
 
 
 def shipped_classifier(kg: KnowledgeGraph, device: str = "auto") -> LinkClassifier:
     """Classes of any graph's nodes: training labels are heard as edges, a class is the answer among the classes."""
-    model = LinkClassifier("universal", **shipped_card()["settings"], device=device).prepare(kg)
-    model.network_.eval()
-    model.learned_elsewhere = True
-    return model.leveled()
+    return LinkClassifier("universal", **shipped_card()["settings"], device=device, epochs=0).fit(kg)

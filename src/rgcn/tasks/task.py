@@ -6,15 +6,16 @@ rgcn.tasks; ours are three lines of `axis_tables.TASKS`.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rgcn.axes import imported
 from rgcn.axis_tables import TASKS
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, NothingToHoldOutError
 
 if TYPE_CHECKING:
     from rgcn.config import RunConfig, Section
@@ -106,6 +107,8 @@ class Task(ABC):
     about        a few sentences for someone who has never heard of it
     metrics      what models are measured by on a held-out split; the first is the one they are judged by
     watched      validation figures that a training reports, and that early stopping and tuning may go by
+    candidates   models to choose from for a graph nobody named one for, as sections of a configuration; training.epochs
+                 is the most that is worth while, and `plain` says that no neighbor is heard: what others must beat
     answers      kinds of questions a trained model answers, "classes" or "links": what predict, explain and serve offer
     run          the configuration, as "module:Class"
     estimator    the estimator, likewise
@@ -117,6 +120,7 @@ class Task(ABC):
     about: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     watched: ClassVar[tuple[Metric, ...]]
+    candidates: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     answers: ClassVar[tuple[str, ...]]
     run: ClassVar[str]
     estimator: ClassVar[str]
@@ -156,6 +160,25 @@ class Task(ABC):
         """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
         name = getattr(training, "watch", None)
         return next((metric for metric in self.watched if metric.name == name), self.headline)
+
+    def with_held_out(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """The graph that a run learns from and is measured on: split, where it brings no split and is to be."""
+        if config.data.split is None or "split" in graph.metadata:
+            return graph
+        try:
+            return self.split(graph, config)
+        except NothingToHoldOutError as error:
+            words = f"{error}. All is learned, and figures are of what was learned"
+            warnings.warn(words, stacklevel=2)
+            return replace(graph, metadata={**graph.metadata, "split": words})
+
+    def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """The same graph with what `data.split` holds out; as it is where it brings a split."""
+        return graph
+
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        """Changes that follow from the graph and the machine, where the configuration leaves something to them."""
+        return {}
 
     folds: ClassVar[int] = 1
     """Trainings a trial of tuning takes the mean of."""

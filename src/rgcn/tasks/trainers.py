@@ -14,24 +14,29 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.axis_tables import OBJECTIVES, SAMPLERS
+from rgcn.axis_tables import ENCODERS, OBJECTIVES, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
 from rgcn.errors import ConfigError
-from rgcn.graph import NodeLabels
+from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.memory import available_bytes
 from rgcn.nn.decompositions import BasisRows
+from rgcn.nn.encoders import VectorEncoder
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
-from rgcn.nn.link_network import LinkNetwork
+from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.optim import Adam
 from rgcn.sampling import EdgeSampler, HiddenTriples, prefetched
+from rgcn.tasks.estimator import choose_device
 from rgcn.tasks.fitting import StepRecording, Trainer
 from rgcn.words import memory
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64
+# Where nodes have vectors and no number is set: a graph of so many triples is learned from as a whole, of a larger one
+# as many a step as the original takes.
+WHOLE, A_PART = 500_000, 30_000
 
 
 class NodeTrainer(Trainer):
@@ -198,7 +203,8 @@ class LinkTrainer(Trainer):
                 f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
                 f"does not fit: set training.batch_edges to {most:,} or less, or training.objective to self-adversarial"
             )
-        need, available = network.step_bytes(self.num_nodes, size), available_bytes(adjacency.device)
+        self.step_bytes = need = network.step_bytes(self.num_nodes, size)
+        available = available_bytes(adjacency.device)
         if available is not None and need > available:
             fits = int(size * available / need)
             raise ConfigError(
@@ -316,6 +322,19 @@ class LinkTrainer(Trainer):
             checked=True,  # rows of the training triples; to ask again would wait for the device in every step
         )
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
+
+
+def default_batch(model: LinkModelConfig, training: LinkTrainingConfig, kg: KnowledgeGraph) -> int | None:
+    """`training.batch_edges` where nobody has set it: as many as suit the graph and the memory there is.
+
+    None: all of them; or as a network that hides what it is asked about has it. Sampled edges carry no weights, so that
+    a graph with weights is heard as a whole.
+    """
+    if kg.edge_weights is not None or not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
+        return None
+    triples, free = len(kg.split_triples("train")), available_bytes(choose_device(training.device))
+    fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
+    return None if triples <= min(fit, WHOLE) else min(fit, A_PART)
 
 
 def learning_rate_factor(training: LinkTrainingConfig, step: int) -> float:

@@ -37,7 +37,7 @@ def tune(
 
     Ctrl-C stops whatever runs and writes down what is finished. With one job, the same seed gives the same trials.
     """
-    from rgcn.runs.assembly import load_data
+    from rgcn.runs.assembly import load_run_data
     from rgcn.tuning import study as studies
     from rgcn.tuning.trials import Trials, run_here, run_in_processes
 
@@ -47,7 +47,7 @@ def tune(
     file = plan.folder / "study.db"
     # Ours alone: a second one at work on the study would take our running trials for dead.
     with sole_use(plan.folder, "study", "`rgcn tune`", ".tune.lock", file.exists()), studies.storage_errors(file):
-        graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
+        graph = task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
         study = studies.open_study(plan)
         studies.begin(study, plan, graph.fingerprint)
         wanted = Trials(plan, study, max(0, trials - len(studies.records(study))), minutes)

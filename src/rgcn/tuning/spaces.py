@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from rgcn.config import RunConfig, validated
+from rgcn.config import RunConfig
 from rgcn.config.knobs import SearchSpace, search_spaces
 from rgcn.config.section import FIELDS_ONLY, Section, find_problems
 from rgcn.errors import ConfigError, UnknownNameError
-from rgcn.runs.configuration import flat_settings
+from rgcn.runs.configuration import changed, flat_settings, with_changes
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -75,12 +75,6 @@ def draw_own(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
     return config
 
 
-def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """A configuration with other values for some settings, by dotted key."""
-    result: RunConfig = validated(type(config), _with(config, changes), "the trial's settings")
-    return result
-
-
 def described(space: SearchSpace) -> str:
     """A space in words.
 
@@ -90,17 +84,6 @@ def described(space: SearchSpace) -> str:
     if space.choices:
         return ", ".join(map(str, space.choices))
     return f"{space.low:g} to {space.high:g}{', logarithmic' if space.log else ''}"
-
-
-def _with(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
-    values = config.model_dump(mode="json")
-    for key, value in changes.items():
-        *path, name = key.split(".")
-        section = values
-        for part in path:
-            section = section[part]
-        section[name] = value
-    return values
 
 
 def _suggest(trial: Trial, key: str, space: SearchSpace) -> Any:
@@ -184,7 +167,7 @@ def _interval(section: type[Section], key: str, values: str) -> SearchSpace:
 
 def _check(config: RunConfig, key: str, value: Any) -> None:
     """Whether a setting takes a value at all; whether it goes with others is seen in each trial."""
-    values = _with(config, {key: value})
+    values = with_changes(config, {key: value})
     try:
         type(config).model_validate(values, context=FIELDS_ONLY)
     except ValidationError:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
-from rgcn.runs.assembly import load_data, make_model
+from rgcn.runs.assembly import load_run_data, make_model
+from rgcn.runs.configuration import changed
 from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
 from rgcn.tasks.task import Epoch, Metric, task_of
-from rgcn.tuning.spaces import changed, draw, draw_own
+from rgcn.tuning.spaces import draw, draw_own
 from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _work(line: Connection, plan: StudyPlan) -> None:
         return bool(line.recv())
 
     warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
-    graph = task_of(plan.config.task).blinded(load_data(plan.config.data, plan.mirror))
+    graph = task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
     while True:
         _, config = line.recv()
         line.send(TAKEN)

@@ -1,0 +1,126 @@
+"""Triples held out for validation and test, where a graph brings no split of its own.
+
+A figure is worth something only if what is held out could be answered and is not given away. So no node and no
+relation is left out of training, and triples that say the same thing, (a, parent_of, b) and (b, child_of, a), go to one
+side together: kept apart, a model only has to turn them round, as with FB15k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rgcn.errors import DataError, NothingToHoldOutError
+from rgcn.graph.relation_overlap import relation_overlaps
+from rgcn.graph.vocabulary import SPLITS
+
+if TYPE_CHECKING:
+    from rgcn.graph.knowledge_graph import KnowledgeGraph
+
+TRAIN, VALID, TEST = range(len(SPLITS))
+
+
+def split(
+    self: KnowledgeGraph,
+    valid: float = 0.1,
+    test: float = 0.1,
+    *,
+    seed: int = 0,
+    by: Sequence[Any] | NDArray[Any] | None = None,
+) -> KnowledgeGraph:
+    """The same graph with a share of its training triples held out for validation, and one for test.
+
+    by  when each triple was said, [T], numbers or anything else that sorts: the latest triples are test, those before
+        them valid; None: at random
+
+    Every node and every relation keeps a training triple. Triples between the same two nodes in either direction,
+    through relations that overlap, go to one side together; by time they count as said when the first of them was.
+    Where so many cannot be held out there are fewer; where none can, DataError. The same seed gives the same split.
+
+    >>> from rgcn import KnowledgeGraph
+    >>> ring = KnowledgeGraph.from_triples([(f"n{i}", "next", f"n{(i + j) % 10}") for i in range(10) for j in (1, 2)])
+    >>> np.bincount(ring.split(seed=1).triple_splits).tolist()
+    [16, 2, 2]
+    """
+    check_shares(valid, test)
+    splits = np.zeros(len(self), np.int8) if self.triple_splits is None else self.triple_splits.copy()
+    learned = np.flatnonzero(splits == TRAIN)
+    triples = self.triples[learned]
+    group, sizes = _groups(self, triples)
+    rank = _ranks(group, len(sizes), None if by is None else _times(self, by)[learned], seed)
+    spare = np.ones(len(sizes), dtype=bool)
+    spare[group[_first_of_each(self, triples, rank[group])]] = False
+    # The last group in the order is the first to be held out: by time, the latest one.
+    candidates = np.flatnonzero(spare)[np.argsort(-rank[spare])]
+    if (valid or test) and not len(candidates):
+        raise NothingToHoldOutError(
+            f"none of {len(learned):,} triples can be held out: each is the first of some node or relation"
+        )
+    side = np.zeros(len(sizes), dtype=np.int8)
+    for name, share in ((TEST, test), (VALID, valid)):
+        if share:
+            # A small graph has few to spare: what is left is shared as the whole would have been.
+            rest = sizes[candidates]
+            enough = rest.sum() * (share / (share + valid) if name == TEST else 1.0)
+            wanted = min(max(1.0, np.rint(share * len(learned))), max(1.0, enough))
+            number = int(np.searchsorted(np.cumsum(rest), wanted)) + 1
+            side[candidates[:number]] = name
+            candidates = candidates[number:]
+    splits[learned] = side[group]
+    how = "at random" if by is None else "by time, the latest for test"
+    metadata = {**self.metadata, "split": f"triples held out {how}, seed {seed}"}
+    return replace(self, triple_splits=splits, triple_times=None, metadata=metadata)
+
+
+def _groups(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which group of triples that say the same each one is in, [t], and how many are in each, [G]."""
+    low, high = np.sort(triples[:, [0, 2]], axis=1).T
+    pairs, pair = np.unique(low * graph.num_nodes + high, return_inverse=True)
+    kind = np.arange(graph.num_relations)
+    for overlap in relation_overlaps(triples, graph.num_relations):
+        one, other = kind[overlap.relation], kind[overlap.other]
+        if one != other:
+            kind[kind == other] = one
+    _, group, sizes = np.unique(kind[triples[:, 1]] * len(pairs) + pair, return_inverse=True, return_counts=True)
+    return group, sizes
+
+
+def _ranks(group: NDArray[np.int64], count: int, times: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
+    """The place of each group, [G], in the order in which they are learned rather than held out."""
+    drawn = np.random.default_rng(seed).permutation(count)
+    if times is None:
+        return drawn
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, group, times)
+    rank = np.empty(count, dtype=np.int64)
+    rank[np.lexsort((drawn, first))] = np.arange(count)
+    return rank
+
+
+def _first_of_each(graph: KnowledgeGraph, triples: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The triple of lowest rank of every node and every relation that occurs."""
+    backwards = np.argsort(-rank, kind="stable")
+    of_node, of_relation = np.full(graph.num_nodes, -1), np.full(graph.num_relations, -1)
+    # Of what is written to one place several times, the last stays.
+    of_node[triples[backwards][:, [0, 2]].ravel()] = np.repeat(backwards, 2)
+    of_relation[triples[backwards, 1]] = backwards
+    return np.concatenate([of_node[of_node >= 0], of_relation[of_relation >= 0]])
+
+
+def _times(graph: KnowledgeGraph, by: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
+    """Numbers in the order of the times, int64 [T]."""
+    given = np.asarray(by)
+    if given.shape != (len(graph),):
+        raise DataError(f"by= takes a time for each of the {len(graph):,} triples; these are of shape {given.shape}")
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        raise DataError(f"by=: triple {int(np.flatnonzero(~np.isfinite(given))[0])} (from 0) has no time")
+    return np.unique(given, return_inverse=True)[1]
+
+
+def check_shares(*shares: float) -> None:
+    if not all(0 <= share < 1 for share in shares) or sum(shares) >= 1:
+        raise DataError(f"shares held out are at least 0, and below 1 together; these are {shares}")
