@@ -16,9 +16,8 @@ from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
 from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
-from rgcn.runs.configuration import dump_configuration
+from rgcn.runs.configuration import changed, dump_configuration
 from rgcn.tasks.task import task_of
-from rgcn.runs.configuration import changed
 from rgcn.tuning.spaces import Spaces, described
 from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
