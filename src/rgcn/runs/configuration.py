@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from rgcn.axis_tables import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
 from rgcn.config.knobs import choices
 from rgcn.config.section import Origin, Problem, Section, listed, origin_of
+from rgcn.data.catalog import CATALOG
 from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
@@ -27,6 +29,7 @@ WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and knobs that no figur
 DEFAULT_TASK = next(iter(TASKS.built_in))
 # `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
 SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
+PATHS = ("path", "labels", "features")  # of the section `data`
 
 
 def shipped_configurations() -> dict[str, Path]:
@@ -268,10 +271,37 @@ def _read(name: str) -> _Layers:
         Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
         for path, first, line in read.duplicates
     ]
-    layers = _Layers(read.values, {place: Origin(shown, line) for place, line in read.lines.items()}, problems)
+    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
+    layers = _Layers(seen_from(file.parent, read.values), origins, problems)
     if (file.parent / "run.json").is_file():
-        layers.values, layers.of_run = _without_missing_trackers(read.values, shown), shown
+        layers.values, layers.of_run = _without_missing_trackers(layers.values, shown), shown
     return layers
+
+
+def seen_from(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a configuration, its relative paths seen from a folder.
+
+    >>> seen_from(Path("mine"), {"data": {"path": "graph.nt", "format": "nt"}})
+    {'data': {'path': 'mine/graph.nt', 'format': 'nt'}}
+    """
+
+    def seen(given: Any) -> Any:
+        if isinstance(given, dict):
+            return {split: seen(path) for split, path in given.items()}
+        return str(folder / given) if isinstance(given, str) and given else given
+
+    def graph(name: Any) -> Any:  # it may be a data set's name
+        return seen(name) if str(name).lower() not in CATALOG and (folder / str(name)).exists() else name
+
+    found, data, training = dict(values), values.get("data"), values.get("training")
+    if isinstance(data, dict):
+        found["data"] = {key: seen(given) if key in PATHS else given for key, given in data.items()}
+    if isinstance(training, dict) and isinstance(graphs := training.get("graphs"), dict):
+        hidden = training.get("pairs_hidden_in")
+        found["training"] = {**training, "graphs": {graph(name): share for name, share in graphs.items()}}
+        if isinstance(hidden, list):
+            found["training"]["pairs_hidden_in"] = list(map(graph, hidden))
+    return found
 
 
 def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
@@ -283,6 +313,14 @@ def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
                 axis.find(choice, trusted=True)
             except RgcnError as error:
                 yield Problem(".".join(map(str, path)), str(error), origin)
+    for key in PATHS:
+        placed, origin = getattr(config.data, key), origin_of(("data", key), layers.origins)
+        if isinstance(placed, str) and origin is not None and origin.line and not Path(placed).exists():
+            folder = Path(origin.source).parent
+            if Path(given := os.path.relpath(placed, folder)).exists():  # where the user is
+                there = os.path.relpath(given, folder)
+                words = f"there is no {placed}: paths are seen from the file's folder; write {there}"
+                yield Problem(f"data.{key}", words, origin)
 
 
 def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -314,7 +352,6 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
 
 def _graph(name: str) -> dict[str, str] | None:
     """The section `data` of a graph that is given in place of a configuration."""
-    from rgcn.data.catalog import CATALOG
     from rgcn.data.files import format_of
     from rgcn.data.registry import DATASET, path_or_dataset
 
