@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -112,4 +113,5 @@ class DataConfig(Section):
 
     @property
     def title(self) -> str:
-        return self.dataset or str(self.path)
+        """The data set, or the last part of the path: where a file lies on a machine is nobody else's affair."""
+        return self.dataset or Path(str(self.path)).name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import textwrap
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -18,9 +18,12 @@ from rgcn.config import RunConfig, validated
 from rgcn.config.knobs import choices
 from rgcn.config.section import Origin, Problem, Section, listed, origin_of
 from rgcn.data.catalog import CATALOG
-from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
+from rgcn.data.registry import DATASET, path_or_dataset
+from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
+
+Config = TypeVar("Config", bound=RunConfig)
 
 YAML = (".yaml", ".yml")
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
@@ -96,6 +99,15 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
     return {"task": config.task, **config.model_dump(mode="json", exclude_defaults=True)}
 
 
+def without_folders(config: Config) -> Config:
+    """The same for pages that others read: of an absolute path only its end, enough to tell two apart."""
+
+    def end(path: str) -> str:
+        return str(Path(*Path(path).parts[1:][-2:])) if Path(path).is_absolute() else path
+
+    return type(config).model_validate(with_paths(config.model_dump(), end))
+
+
 def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str] = ()) -> dict[str, Any]:
     """Every setting by its key; `besides`: sections and knobs to leave out.
 
@@ -106,7 +118,7 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
     settings: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and name not in besides:
-            settings |= {f"{name}.{key}": setting for key, setting in flat_settings(value).items()}
+            settings |= {f"{name}.{key}": setting for key, setting in value.items()}
         elif name not in besides:
             settings[name] = value
     return settings
@@ -272,26 +284,26 @@ def _read(name: str) -> _Layers:
         for path, first, line in read.duplicates
     ]
     origins = {place: Origin(shown, line) for place, line in read.lines.items()}
-    layers = _Layers(seen_from(file.parent, read.values), origins, problems)
+    layers = _Layers(with_paths(read.values, file.parent.joinpath), origins, problems)
     if (file.parent / "run.json").is_file():
         layers.values, layers.of_run = _without_missing_trackers(layers.values, shown), shown
     return layers
 
 
-def seen_from(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a configuration, its relative paths seen from a folder.
+def with_paths(values: dict[str, Any], change: Callable[[str], str | Path]) -> dict[str, Any]:
+    """The values of a configuration, each path in it changed.
 
-    >>> seen_from(Path("mine"), {"data": {"path": "graph.nt", "format": "nt"}})
+    >>> with_paths({"data": {"path": "graph.nt", "format": "nt"}}, Path("mine").joinpath)
     {'data': {'path': 'mine/graph.nt', 'format': 'nt'}}
     """
 
     def seen(given: Any) -> Any:
         if isinstance(given, dict):
             return {split: seen(path) for split, path in given.items()}
-        return str(folder / given) if isinstance(given, str) and given else given
+        return str(change(given)) if isinstance(given, str) and given else given
 
-    def graph(name: Any) -> Any:  # it may be a data set's name
-        return seen(name) if str(name).lower() not in CATALOG and (folder / str(name)).exists() else name
+    def graph(name: Any) -> Any:
+        return name if str(name).removeprefix(DATASET).lower() in CATALOG else seen(name)
 
     found, data, training = dict(values), values.get("data"), values.get("training")
     if isinstance(data, dict):
@@ -353,7 +365,6 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
 def _graph(name: str) -> dict[str, str] | None:
     """The section `data` of a graph that is given in place of a configuration."""
     from rgcn.data.files import format_of
-    from rgcn.data.registry import DATASET, path_or_dataset
 
     path = Path(name)
     is_run = any((path / file).is_file() for file in ("config.yaml", "run.json"))
@@ -361,7 +372,10 @@ def _graph(name: str) -> dict[str, str] | None:
         return None
     if not (name.removeprefix(DATASET).lower() in CATALOG or path.is_dir() or format_of(path)):
         return None
-    found = path_or_dataset(name)
+    try:
+        found = path_or_dataset(name)
+    except DataError as error:
+        raise DataError(f"{error}, `rgcn configs` configurations") from error
     return {"path": str(found)} if isinstance(found, Path) else {"dataset": found.name}
 
 

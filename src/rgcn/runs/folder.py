@@ -329,9 +329,9 @@ def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
 
 def with_whole_paths(config: RunConfig) -> RunConfig:
     """The same with absolute paths: a run is resumed from wherever its user happens to be."""
-    from rgcn.runs.configuration import seen_from
+    from rgcn.runs.configuration import with_paths
 
-    return type(config).model_validate(seen_from(Path.cwd(), config.model_dump()))
+    return type(config).model_validate(with_paths(config.model_dump(), Path.cwd().joinpath))
 
 
 # -- what a session runs on --------------------------------------------------------------------------------
