@@ -77,11 +77,12 @@ def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
     every  all that are no literals, whatever they are
     """
     graph = opened.graph if opened.untrained is None else opened.untrained
-    assert graph.labels is not None
+    labels = graph.labels
+    assert labels is not None
     if (told := getattr(opened.model, "class_relation_", graph.num_relations)) < graph.num_relations:
         graph = graph.without_relations([graph.relations[told]])  # it tells who has a label, not what has one
     found = np.flatnonzero(~graph.is_literal) if every else of_labelled_kind(graph)
-    return found if opened.untrained is None else np.setdiff1d(found, graph.labels.of("train")[0])
+    return found if opened.untrained is None else np.setdiff1d(found, labels.of("train")[0])
 
 
 def of_labelled_kind(graph: KnowledgeGraph) -> Ids:

@@ -284,10 +284,9 @@ def _read(name: str) -> _Layers:
         for path, first, line in read.duplicates
     ]
     origins = {place: Origin(shown, line) for place, line in read.lines.items()}
-    layers = _Layers(with_paths(read.values, file.parent.joinpath), origins, problems)
-    if (file.parent / "run.json").is_file():
-        layers.values, layers.of_run = _without_missing_trackers(layers.values, shown), shown
-    return layers
+    if (file.parent / "run.json").is_file():  # its paths were made whole when it began
+        return _Layers(_without_missing_trackers(read.values, shown), origins, problems, of_run=shown)
+    return _Layers(with_paths(read.values, file.parent.joinpath), origins, problems)
 
 
 def with_paths(values: dict[str, Any], change: Callable[[str], str | Path]) -> dict[str, Any]:
@@ -302,8 +301,9 @@ def with_paths(values: dict[str, Any], change: Callable[[str], str | Path]) -> d
             return {split: seen(path) for split, path in given.items()}
         return str(change(given)) if isinstance(given, str) and given else given
 
-    def graph(name: Any) -> Any:
-        return name if str(name).removeprefix(DATASET).lower() in CATALOG else seen(name)
+    def graph(name: Any) -> Any:  # a path, or the name of a data set
+        named, changed = str(name).removeprefix(DATASET).lower() in CATALOG, seen(name)
+        return changed if not named and (Path(str(name)).is_absolute() or Path(str(changed)).exists()) else name
 
     found, data, training = dict(values), values.get("data"), values.get("training")
     if isinstance(data, dict):
