@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, TypeVar
 
 # Characters that HTML and XML forbid, and halves of characters that cannot be written to a file at all.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -120,3 +121,33 @@ def printable(text: str) -> str:
     'nul�l'
     """
     return _UNPRINTABLE.sub("\ufffd", text)
+
+
+T = TypeVar("T")
+MOST_ROWS = 100
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
+    """Rows of the same columns for a notebook, the first hundred of them.
+
+    >>> html_table([{"node": "<b>", "score": 0.12345}])
+    '<table><thead><tr><th>node</th><th>score</th></tr></thead><tbody><tr><td>&lt;b&gt;</td><td>0.1235</td></tr></tbody></table>'
+    """
+
+    def line(cells: Sequence[Any], tag: str) -> str:
+        shown = (f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else str(cell) for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in shown)}</tr>"
+
+    more = f" (the first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
+    head = f"<thead>{line([*rows[0]], 'th')}</thead>" if rows else ""
+    body = "".join(line([*row.values()], "td") for row in rows[:MOST_ROWS])
+    words = f"<caption>{escape(caption + more)}</caption>" if caption or more else ""
+    return f"<table>{words}{head}<tbody>{body}</tbody></table>"
+
+
+class Rows(list[T]):
+    """A list of named tuples, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [row._asdict() for row in self]  # type: ignore[attr-defined]
+        return html_table([{key: cell for key, cell in row.items() if not isinstance(cell, dict)} for row in rows])

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rgcn.config import DataConfig
 from rgcn.data.node_tables import LabelFiles, LabelRelation, stratified_split
 from rgcn.data.reading import read
 from rgcn.errors import DataError, ParseError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
+from rgcn.runs.assembly import load_data
 
 
 @pytest.fixture
@@ -181,3 +183,44 @@ def test_published_data(
     if name == "mutag":
         assert sorted(graph.labels.names) == ["0.0", "1.0"]
     assert read(folder, labels=files).fingerprint == graph.fingerprint
+
+
+def test_a_split_in_the_last_column_is_noticed_without_a_header(tmp_path, graph_file):
+    nodes = list(read(graph_file).nodes)[:3]
+    rows = [
+        f"{node},{kind},{split}\n" for node, kind, split in zip(nodes, "xyx", ("train", "train", "dev"), strict=True)
+    ]
+    (tmp_path / "l.csv").write_text("".join(rows))
+    with pytest.warns(UserWarning, match=r"last column is read as the split.*label_columns=\[0, 2\]"):
+        labels = read(graph_file, labels=tmp_path / "l.csv").labels
+    assert list(labels.names) == ["x", "y"]
+    assert (len(labels.of("train")[0]), len(labels.of("valid")[0])) == (2, 1)
+    for told in ({"label_columns": [0, 2]}, {"label_columns": (0, 2), "label_header": False}):
+        assert list(read(graph_file, labels=tmp_path / "l.csv", **told).labels.names) == ["train", "dev"]
+    (tmp_path / "named.csv").write_text("node,kind,label\n" + "".join(rows))  # then it is the class
+    assert list(read(graph_file, labels=tmp_path / "named.csv").labels.names) == ["train", "dev"]
+
+
+def test_what_python_can_say_a_configuration_can(tmp_path, graph_file):
+    """And errors name what the command line has."""
+    nodes = list(read(graph_file).nodes)
+    (tmp_path / "l.csv").write_text(f"{nodes[0]},x\n{nodes[1]},y\nnobody,x\n")
+
+    def loaded(**data):
+        return load_data(DataConfig(path=str(graph_file), **data))
+
+    with pytest.raises(DataError, match=r"--data missing_labels=drop; training: --set data\.missing_labels=drop"):
+        loaded(labels=str(tmp_path / "l.csv"))
+    assert len(loaded(labels=str(tmp_path / "l.csv"), missing_labels="drop", label_header=False).labels) == 2
+    (tmp_path / "twice.tsv").write_text("a\tis\tx\na\tis\ty\nb\tis\tx\na\tr\tb\n")
+    twice = DataConfig(path=str(tmp_path / "twice.tsv"), labels_from="is")
+    with pytest.raises(DataError, match=r"--data multiple=first; training: --set data\.multiple=first"):
+        load_data(twice)
+    assert len(load_data(twice.model_copy(update={"multiple": "first"})).labels) == 2
+    (tmp_path / "g.nt").write_text('<urn:a> <urn:r> <urn:b> .\n<urn:a> <urn:n> "A" .\n')
+    assert len(load_data(DataConfig(path=str(tmp_path / "g.nt"), literals="drop"))) == 1
+    for wrong in ({"multiple": "first"}, {"missing_labels": "drop"}, {"label_columns": [0]}, {"label_header": True}):
+        with pytest.raises(ValueError, match=r"go with|takes two"):
+            loaded(**wrong)
+        with pytest.raises(DataError, match=r"go with|takes two"):
+            read(graph_file, **wrong)

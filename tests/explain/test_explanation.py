@@ -341,8 +341,9 @@ def test_the_picture_has_a_dozen_edges_at_most_and_names_its_nodes(reading, link
         nodes, edges = shapes(why)
         assert 0 < len(edges) <= 12
         names = [node.get("data-node") for node in nodes]
-        assert len(set(names)) == len(names)
+        assert len(nodes) == len(edges) + len({node["name"] for node in why.asked})  # each leads to one
         assert {node["name"] for node in why.asked} <= set(names)
+        assert float(ElementTree.fromstring(why.as_svg_file()).get("width")) <= 286  # a phone of 360 pixels has these
         assert all(node.get("tabindex") == "0" for node in nodes)
         assert all(group.find(f"{SVG}title").text for group in (*nodes, *edges))
 

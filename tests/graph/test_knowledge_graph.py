@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rgcn
 from naive import chain, naive_within_hops, triple_lists
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, NodeLabels, Vocabulary
@@ -283,3 +284,14 @@ def test_degree_histogram_ends_in_an_open_bin():
 def test_a_chain_is_pruned_by_the_hops_asked_for():
     kg = KnowledgeGraph.from_triples(chain(8), labels={"n0": "x"})
     assert [kg.prune(hops).num_nodes for hops in (1, 2, 3)] == [2, 3, 4]
+
+
+def test_a_notebook_shows_a_table():
+    graph = KnowledgeGraph.from_triples([("<a>", "r", "b")], labels={"b": "x"}, name="<script>")
+    shown = graph._repr_html_()
+    assert "<td>triples</td><td>1</td>" in shown
+    assert "<script>" not in shown
+    model = rgcn.LinkPredictor("distmult", embedding=2, epochs=1).fit(graph)
+    table = model.predict(subject="b", relation="r", k=2)._repr_html_()
+    assert "<th>subject</th>" in table
+    assert "<a>" not in table

@@ -84,7 +84,7 @@ def test_without_validation_labels_there_are_scores_and_no_probabilities(tmp_pat
     kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
     rgcn.NodeClassifier(epochs=1).fit(kg).save(str(tmp_path))
     opened = open_model(tmp_path)
-    chunk = next(predict_classes(opened, nodes_to_classify(opened)))
+    chunk = next(predict_classes(opened, nodes_to_classify(opened, every=True)))
     assert chunk.probability is chunk.probabilities is None
     assert class_frame(opened, chunk)["probability"].to_list() == [None] * 3
     nested = json.loads(class_frame(opened, chunk, nested=True).write_ndjson().splitlines()[0])

@@ -12,6 +12,7 @@ from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences, run_schema
+from rgcn.runs.folder import with_whole_paths
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks import LinkPredictor
 from rgcn.tasks.task import task_of
@@ -218,7 +219,7 @@ def test_a_graph_stands_for_its_missing_links(tmp_path, monkeypatch):
     for name in ("mine.csv", "mine", "./mine.csv", str(tmp_path / "mine.csv")):
         config = load_configuration(name)
         assert (config.task, Path(config.data.path)) == ("link-prediction", Path(name))
-        assert config == load_configuration(written(tmp_path, dump_configuration(config)))
+        assert config == load_configuration(Path(written(tmp_path, dump_configuration(config))).name)
     for name in ("world", "WORLD", "dataset:world"):
         assert load_configuration(name).data == load_configuration("rgcn/nc-world").data
     given = ["task=node-classification", "data.labels=people.csv", "data.header=false", "seed=3"]
@@ -227,6 +228,36 @@ def test_a_graph_stands_for_its_missing_links(tmp_path, monkeypatch):
         *("node-classification", "people.csv", False),
         3,
     )
+
+
+def test_paths_in_a_file_are_seen_from_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("project", "other"):
+        Path(folder).mkdir()
+    for file in ("project/graph.tsv", "project/few.tsv", "elsewhere.tsv"):
+        Path(file).write_text("a\tr\tb\n")
+    text = "task: pretraining\ndata: {path: graph.tsv, labels: {train: a.csv, test: /b.csv}, features: f.csv}\n"
+    graphs = "training: {graphs: {few.tsv: 1, codex-s: 1, nosuch: 1}, pairs_hidden_in: [few.tsv]}\n"
+    written(tmp_path / "project", text + graphs)
+    config = load_configuration("project/mine.yaml", ["data.columns=[0, 1, 2]"])
+    labels = {"train": "project/a.csv", "test": "/b.csv"}
+    assert config.data.path == "project/graph.tsv"
+    assert (config.data.labels, config.data.features) == (labels, "project/f.csv")
+    assert config.training.graphs == {"project/few.tsv": 1, "codex-s": 1, "nosuch": 1}
+    assert config.training.pairs_hidden_in == ["project/few.tsv"]
+    whole = with_whole_paths(config)
+    monkeypatch.chdir("other")
+    again = load_configuration(written(tmp_path / "other", dump_configuration(whole)))
+    assert again == whole
+    assert whole.data.path == str(tmp_path / "project" / "graph.tsv")
+    assert next(iter(whole.training.graphs)) == str(tmp_path / "project" / "few.tsv")
+    # As seen from where the user is: that is how it was read before.
+    monkeypatch.chdir(tmp_path)
+    words = refusal(written(tmp_path / "project", "task: link-prediction\ndata: {path: elsewhere.tsv}\n"))
+    assert "line 2: data.path: there is no" in words
+    assert "write ../elsewhere.tsv" in words
+    # What is said on the command line is seen from where it is said.
+    assert load_configuration("project/mine.yaml", ["data.path=elsewhere.tsv"]).data.path == "elsewhere.tsv"
 
 
 @pytest.mark.parametrize("name", ["path", "universal", "distmult"])
@@ -242,7 +273,7 @@ def test_what_is_neither_a_configuration_nor_a_graph(tmp_path, monkeypatch):
     Path("mine.csv").write_text("a,r,b\n")
     Path("mine.dat").write_text("a b c\n")
     Path("world").mkdir()
-    with pytest.raises(DataError, match=r"mien\.csv: there is no such file.*'mine\.csv'"):
+    with pytest.raises(DataError, match=r"mien\.csv: there is no such file.*'mine\.csv'.*`rgcn configs`"):
         load_configuration("mien.csv")
     with pytest.raises(ConfigError, match=r"mine\.dat: no configuration.*told by its ending"):
         load_configuration("mine.dat")

@@ -405,6 +405,13 @@ def test_relations_read_as_words(browser, site):
         relation = {"name": name, "title": name}
         expression = "[m.outgoing(a[0]), m.incoming(a[0]), m.question(a[0], 'Bern', 'object')]"
         assert said(expression, relation) == [out, into, asked]
+    for name, asked in [
+        ("learns", "Who or what learns Surf?"),
+        ("has_part", "Who or what has part Surf?"),
+        ("part_of", "Who or what part of Surf?"),
+        ("move", "What has Surf as move?"),
+    ]:
+        assert said("m.question(a[0], 'Surf', 'subject')", {"name": name, "title": name}) == asked
     assert said("a.map(m.percent)", 0, 0.00001, 0.5, 0.99999, 1) == [
         "0.0 %",
         "< 0.1 %",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rgcn.config import PretrainingRun
+from rgcn.config import PretrainingConfig, PretrainingRun
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs import load_configuration
@@ -238,3 +238,8 @@ def test_steps_on_all_views_are_recorded_on_a_gpu():
             kept = [view.recording is not None and view.recording.graph is not None for view in trainer.views]
         assert any(kept) == (trainer is recorded)
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
+
+
+def test_a_graph_that_is_called_as_the_drawn_ones_is_refused():
+    with pytest.raises(ValueError, match="`drawn` is how graphs drawn by rules are called"):
+        PretrainingConfig(graphs={"drawn": 1.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -230,3 +231,17 @@ def test_a_gpu_gives_about_the_same_answers(shipped):
     asked = torch.tensor(families().triples)
     ours, theirs = shipped.scorer().triple_scores(asked), there.scorer().triple_scores(asked).cpu()
     torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.5)
+
+
+def test_a_saved_classifier_answers_as_before(tmp_path):
+    model = shipped_classifier(families(labels=True), device="cpu")
+    model.save(str(tmp_path))
+    again = rgcn.load_model(tmp_path, device="cpu")
+    assert again.level_ is not None
+    assert again.learned_elsewhere
+    torch.testing.assert_close(again.logits(["child6", "parent6"]), model.logits(["child6", "parent6"]), rtol=0, atol=0)
+    about = json.loads((tmp_path / "model.json").read_text())
+    for level in ([1.0, [0.0]], [1.0], "x", [1.0, {"a": 1}]):
+        (tmp_path / "model.json").write_text(json.dumps({**about, "beside": {"level": level}}))
+        with pytest.raises(DataError, match="damaged"):
+            rgcn.load_model(tmp_path, device="cpu")

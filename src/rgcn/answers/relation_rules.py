@@ -189,11 +189,6 @@ class RelationRules:
         _, place, times = self._ends
         return np.bincount(place, times, 2 * self.num_relations).astype(np.int64)
 
-    def alike(self, place: int) -> Ids:
-        """Nodes seen there, and those like them, ascending; never literals."""
-        found = np.unique(self._alike(self._standing(place, "seen")))
-        return found[~self._is_literal[found]]
-
     def _alike(self, seen: Ids) -> Ids:
         nodes, places, _ = self._ends
         is_seen = np.zeros(self.num_nodes, dtype=bool)

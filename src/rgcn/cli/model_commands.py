@@ -231,9 +231,9 @@ class AskingOptions(OpeningOptions):
 class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
     """Predict classes of nodes, or the missing end of triples. Trained models, or any graph without training.
 
-    Of a run its task decides which, and all nodes are classified by default. Of a graph, say mine.csv, --subject,
-    --object or --queries asks for links; without them classes are predicted of the nodes that are like labelled ones
-    and have no label: rgcn predict mine.csv --labels people.csv
+    Of a run its task decides which. Of a graph, say mine.csv, --subject, --object or --queries asks for links; without
+    them classes are predicted: rgcn predict mine.csv --labels people.csv. By default nodes are classified that are like
+    labelled ones, of a graph those without a label.
     """
 
     run: str = ASKED
@@ -243,6 +243,7 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
         metavar="FILE",
     )
     node: list[str] | None = option("A node to classify. May be repeated.")
+    all_nodes: bool = flag("--all-nodes", "Classify all nodes, also those that are not like labelled ones.")
     subject: str | None = option("Which objects does this subject lack?")
     relation: list[str] | None = option("By which relation; by default each of them. May be repeated.")
     object: str | None = option("Which subjects does this object lack?")

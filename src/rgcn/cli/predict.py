@@ -166,7 +166,7 @@ def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.
     path, names = asked.nodes, asked.node or []
     if path is None and not names:
         new = np.array(opened.new_nodes, dtype=np.int64)
-        return (new, 0) if len(new) else (answers.nodes_to_classify(opened), 0)
+        return (new, 0) if len(new) else (answers.nodes_to_classify(opened, asked.all_nodes), 0)
     ids = np.array([opened.node(name) for name in names], dtype=np.int64)
     if path is None:
         return ids, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,6 +11,12 @@ from pydantic import Field
 from rgcn.axis_tables import READERS
 from rgcn.config.knobs import OnAxis
 from rgcn.config.section import Section, impossible
+
+# How `path` is read: arguments of `rgcn.read`.
+READING = (
+    *("labels", "labels_from", "inverse", "multiple", "missing_labels", "label_columns", "label_header", "features"),
+    *("format", "columns", "weight", "time", "header", "literals", "skip_bad_lines"),
+)
 
 
 class DataConfig(Section):
@@ -25,6 +32,14 @@ class DataConfig(Section):
     """A relation of the graph whose objects are the classes; it is then removed from the graph."""
     inverse: str | list[str] | None = None
     """The inverse of `labels_from`, and others that say the same: they are removed, for they give the answer away."""
+    multiple: Literal["error", "first"] | None = None
+    """A node with several classes by `labels_from`: an error, or the first that the file mentions."""
+    missing_labels: Literal["error", "add", "drop"] | None = None
+    """A label whose node is not in the graph: an error, an isolated node is added, or the label is dropped."""
+    label_columns: list[str | int] | None = None
+    """Node, class and perhaps split in the table of `labels`: names, or positions from 0; null: as its header says."""
+    label_header: bool | None = None
+    """Whether the first line of `labels` names its columns; null: it does if it reads so."""
     features: str | None = None
     """Table of node names and their numbers, for `path`."""
     format: Annotated[str, OnAxis(READERS, closed=False)] | None = None
@@ -36,6 +51,8 @@ class DataConfig(Section):
     """Column of edge weights in a table."""
     header: bool | None = None
     """Whether a table's first line names its columns; null: it does if it reads so (subject,relation,object)."""
+    literals: Literal["keep", "drop"] = "keep"
+    """RDF: keep triples whose object is a literal, or drop them."""
     skip_bad_lines: bool = False
     """Count malformed lines instead of stopping at the first."""
     time: str | int | None = None
@@ -56,21 +73,7 @@ class DataConfig(Section):
         if (self.dataset is None) == (self.path is None):
             yield "give either `dataset` or `path`, and not both"
 
-    @impossible(
-        *(
-            "labels",
-            "labels_from",
-            "inverse",
-            "features",
-            "format",
-            "columns",
-            "weight",
-            "time",
-            "header",
-            "skip_bad_lines",
-        ),
-        "dataset",
-    )
+    @impossible(*READING, "dataset")
     def _reading_goes_with_path(self) -> Iterator[str]:
         reading = self.reading_options()
         if self.dataset is not None and reading:
@@ -87,10 +90,16 @@ class DataConfig(Section):
         if unknown:
             yield f"unknown split {min(unknown)!r}: there are train, valid (or dev) and test"
 
-    @impossible("inverse", "labels_from")
-    def _inverse_of_labels(self) -> Iterator[str]:
-        if self.inverse is not None and self.labels_from is None:
-            yield "the inverse of `labels_from`, which is not given: give it, or remove this"
+    @impossible("inverse", "multiple", "labels_from")
+    def _of_the_label_relation(self) -> Iterator[str]:
+        if (self.inverse is not None or self.multiple is not None) and self.labels_from is None:
+            yield "`inverse` and `multiple` go with `labels_from`, which is not given: give it, or remove this"
+
+    @impossible("label_columns", "label_header", "missing_labels", "labels")
+    def _of_the_label_files(self) -> Iterator[str]:
+        told = (self.label_columns, self.label_header, self.missing_labels)
+        if self.labels is None and any(value is not None for value in told):
+            yield "`label_columns`, `label_header` and `missing_labels` go with `labels`: give it, or remove this"
 
     @impossible("columns")
     def _three_columns(self) -> Iterator[str]:
@@ -102,9 +111,14 @@ class DataConfig(Section):
         if (self.split == "time") != (self.time is not None):
             yield "`split: time` and the column `time` go together: give both or neither"
 
+    @impossible("label_columns")
+    def _two_or_three_columns(self) -> Iterator[str]:
+        if self.label_columns is not None and len(self.label_columns) not in (2, 3):
+            yield f"takes two or three, node, class and split; these are {len(self.label_columns)}"
+
     def reading_options(self) -> dict[str, Any]:
         """What is said about reading `path`, as arguments of `rgcn.read`."""
-        return self.model_dump(exclude={"dataset", "path", "prune", "split", "test", "seed"}, exclude_defaults=True)
+        return self.model_dump(include=set(READING), exclude_defaults=True)
 
     def source_paths(self) -> list[str]:
         """The files and folders that are read; none for a data set of the registry."""
@@ -113,4 +127,5 @@ class DataConfig(Section):
 
     @property
     def title(self) -> str:
-        return self.dataset or str(self.path)
+        """The data set, or the last part of the path: where a file lies on a machine is nobody else's affair."""
+        return self.dataset or Path(str(self.path)).name

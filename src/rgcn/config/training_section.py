@@ -190,6 +190,8 @@ class PretrainingConfig(LinkTrainingConfig):
     def _something_to_learn_from(self) -> Iterator[str]:
         if not self.graphs and not self.drawn:
             yield "there is no graph to learn from: name some in `graphs`, or set `drawn` to 1"
+        if "drawn" in self.graphs:
+            yield "`drawn` is how graphs drawn by rules are called: give the whole path of a file that is called so"
 
     @impossible("pairs_hidden_in", "graphs")
     def _pairs_of_graphs_that_are_there(self) -> Iterator[str]:

@@ -144,7 +144,8 @@ class PathGivenError(UnknownNameError):
     def __init__(self, name: str) -> None:
         super().__init__("data set", name, ())
         there = "is a path" if Path(name).exists() else "looks like a path"
-        self.args = (f"{name!r} {there}, not the name of a data set: use rgcn.read({name!r})",)
+        words = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
+        self.args = (f"{name!r} {there}, not the name of a data set: {words}",)
 
 
 def find(name: str) -> Dataset:

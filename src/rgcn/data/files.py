@@ -35,6 +35,18 @@ class SourceFile:
     split: str | None = None
 
 
+def said(key: str, value: object) -> str:
+    """How to say something of how files are read: in Python, and on the command line.
+
+    >>> said("header", False)
+    'header=False (asking a graph: --data header=false; training: --set data.header=false)'
+    """
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    given = f"'{key}={text}'" if " " in text else f"{key}={text}"
+    of_training = given.replace(key, f"data.{key}", 1)
+    return f"{key}={value!r} (asking a graph: --data {given}; training: --set {of_training})"
+
+
 def known_format(name: str) -> str:
     """The format a name or suffix stands for; a reader's dotted name is one of its own.
 
@@ -138,7 +150,7 @@ def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[S
         first, second, *_ = (f"{kind} ({name})" for kind, name in sorted(kinds.items()))
         raise DataError(
             f"{folder} holds both {first} and {second}, and a table may be labels rather than triples; name the file, "
-            f"or say which to read, e.g. format={readable[0].format!r}"
+            f"or say which to read, e.g. {said('format', readable[0].format)}"
         )
     return readable
 
@@ -158,8 +170,10 @@ def _in_split_order(sources: list[SourceFile]) -> list[SourceFile]:
 def _source(path: Path, forced: str | None, split: str | None = None) -> SourceFile:
     if found := forced or format_of(path):
         return SourceFile(path, found, split)
-    known = _formats_in_words()
-    raise DataError(f"the format of {path} cannot be told from its name; give format=, one of {known}")
+    example = said("format", "nt")
+    raise DataError(
+        f"the format of {path} cannot be told from its name; say it, e.g. {example}; known are {_formats_in_words()}"
+    )
 
 
 def _formats_in_words() -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
+from rgcn.data.files import said
+
 TRIPLE = ("subject", "relation", "object")
 # What people call the columns of a table of triples: in any case, with or without an ending.
 WORDS = {
@@ -72,8 +74,8 @@ def is_header(row: Sequence[str], others: pl.DataFrame, triple: Sequence[int] | 
         return True
     if named or (not recurs and not same.any() and len(others) >= FEWEST and _stands_out(row, others, at)):
         warnings.warn(
-            f"{path}: the first row ({', '.join(row)}) may be a header, and is read as a triple: header=True leaves it "
-            "out, header=False says it is one (data.header in a configuration, --data header=... on the command line)",
+            f"{path}: the first row ({', '.join(row)}) may be a header, and is read as a triple: header=False says "
+            f"that it is one; to leave it out, {said('header', True)}",
             stacklevel=4,
         )
     return False

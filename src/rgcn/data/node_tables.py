@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits
+from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits, said
 from rgcn.data.rdf import node_kinds
 from rgcn.data.tables import Column, whole_table
 from rgcn.errors import DataError, ParseError, close_matches
@@ -32,7 +32,8 @@ class LabelFiles:
     node     column of the node names, by name or position (from 0)
     label    column of the class names; None: the one whose name begins with "label" or is "class" if exactly one does,
              else the last but the split's
-    split    column saying train, valid or test; None: the column named "split" if there is one, else all are train
+    split    column saying train, valid or test; None: the column named "split" if there is one, or the last of three or
+             more where it says nothing else (a warning tells), else all are train
     header   whether the first line names the columns; None: it does if a column is given by name, or if it names no
              node of the graph and its class occurs in no other line; a warning says so unless its words are usual
     missing  what becomes of a label whose node is not in the graph: "error", "add" (an isolated node) or "drop"
@@ -111,11 +112,17 @@ def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Pat
         return
     names = [name.strip("\"' ").lower() for name in table.names or []]
     called = [i for i, name in enumerate(names) if name.startswith("label") or name == "class"]
-    usual = called[0] if len(called) == 1 else -2 if names[-1:] == ["split"] else -1
-    node, label = table.position(source.node), table.position(usual if source.label is None else source.label)
+    last = table.width - 1
     split_column = source.split
-    if split_column is None and "split" in names and not isinstance(source.files, Mapping):
-        split_column = names.index("split")
+    if split_column is None and not isinstance(source.files, Mapping):
+        says_splits = last > 1 and {row[last] for row in cells} <= set(SPLIT_NAMES)
+        if "split" in names:
+            split_column = names.index("split")
+        elif says_splits and source.label is None and last not in called:
+            split_column, example = last, said("label_columns", [0, last])
+            warnings.warn(f"{path}: the last column is read as the split; if it is the class: {example}", stacklevel=4)
+    usual = called[0] if len(called) == 1 else -2 if split_column == last or names[-1:] == ["split"] else -1
+    node, label = table.position(source.node), table.position(usual if source.label is None else source.label)
     for row, line in zip(cells, lines, strict=True):
         if not row[node] or not row[label]:
             raise ParseError(str(path), line, "\t".join(row), "the node or its class is empty")
@@ -142,7 +149,7 @@ def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: Lab
     if not any(cell.strip("\"' ").lower().startswith(USUAL_WORDS) for cell in first):
         warnings.warn(
             f"{path}: the first row ({', '.join(first)}) names no node of the graph, and is taken for a header: call "
-            "its columns node and label, or say LabelFiles(..., header=False)",
+            f"its columns node and label, or say {said('label_header', False)}",
             stacklevel=4,
         )
     return True
@@ -177,7 +184,7 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
         lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
     if len(unknown) > 3:
         lines.append(f"    and {len(unknown) - 3} more")
-    lines.append('(missing_labels="add" makes them isolated nodes, missing_labels="drop" leaves them out)')
+    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {said('missing_labels', 'drop')}")
     return DataError("\n".join(lines))
 
 
@@ -262,7 +269,7 @@ def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int
     values = [graph.nodes[int(o)] for o in dict.fromkeys(pairs[pairs[:, 0] == example, 1].tolist())]
     raise DataError(
         f"{len(several)} of {len(nodes)} nodes have several values of {relation}, e.g. {graph.nodes[int(example)]} has "
-        f'{", ".join(values[:3])}; a node has one class here (multiple="first" takes the first)'
+        f"{', '.join(values[:3])}; a node has one class here: to take the first, {said('multiple', 'first')}"
     )
 
 

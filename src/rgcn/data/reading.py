@@ -33,6 +33,9 @@ def read(
     literals: str = "keep",
     skip_bad_lines: bool = False,
     missing_labels: str | None = None,
+    label_columns: Sequence[Column] | None = None,
+    label_header: bool | None = None,
+    multiple: str | None = None,
     show_progress: bool | None = None,
 ) -> KnowledgeGraph:
     """Read a knowledge graph: RDF or a table of triples, one file or a folder, plain or compressed.
@@ -55,6 +58,9 @@ def read(
     literals        "keep" or "drop" triples whose object is a literal
     skip_bad_lines  count malformed lines in the metadata instead of stopping at the first
     missing_labels  a labelled node not in the graph: "error", "add" it or "drop" the label
+    label_columns   node, class and perhaps split in a table of classes, by name or by position
+    label_header    whether that table's first line names its columns; None: if it reads so
+    multiple        a node with several classes by `labels_from`: "error", or take the "first"
     show_progress   None: if stderr is a terminal
 
     Nodes and relations are numbered by first appearance, so the same files always give the same ids. `metadata` says
@@ -71,13 +77,20 @@ def read(
     [[0, 0, 1], [2, 0, 3]]
     """
     label_files = labels if labels is None or isinstance(labels, LabelFiles) else LabelFiles(labels)
-    if label_files is not None and missing_labels is not None:
-        label_files = replace(label_files, missing=missing_labels)
+    if label_columns is not None and (isinstance(label_columns, str) or len(label_columns) not in (2, 3)):
+        raise DataError("label_columns= takes two or three: node, class and split")
+    of_files = {
+        **dict(zip(("node", "label", "split"), label_columns or (), strict=False)),
+        **_given(header=label_header, missing=missing_labels),
+    }
     label_relation = LabelRelation(labels_from) if isinstance(labels_from, str) else labels_from
-    if inverse is not None:
-        if label_relation is None:
-            raise DataError("inverse= names the inverse of labels_from=, which is not given")
-        label_relation = replace(label_relation, inverse=inverse)
+    of_relation = _given(inverse=inverse, multiple=multiple)
+    if of_relation and label_relation is None:
+        raise DataError(f"{' and '.join(of_relation)} go with labels_from=, which is not given")
+    if of_files and label_files is None:
+        raise DataError("label_columns=, label_header= and missing_labels= go with labels=, which is not given")
+    label_files = label_files and replace(label_files, **of_files)
+    label_relation = label_relation and replace(label_relation, **of_relation)
     if label_files is not None and label_relation is not None:
         raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
     if literals not in ("keep", "drop"):
@@ -103,6 +116,10 @@ def read(
     if (labelled := label_files or label_relation) is not None:
         graph = labelled.added_to(graph)
     return graph if features is None else with_feature_file(graph, features)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile], name: str) -> KnowledgeGraph:

@@ -22,6 +22,7 @@ from rgcn.data.files import (
     existing,
     format_of,
     line_blocks,
+    said,
 )
 from rgcn.data.headers import TRIPLE, is_header, named_columns, names_a_triple
 from rgcn.data.readers import Reading, TripleReader
@@ -318,7 +319,8 @@ def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
     else:
         unclear = []
     which = f", and several may be the {' and the '.join(unclear)}" if unclear else ""
-    raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. columns=(0, 1, 2)")
+    example = said("columns", [0, 1, 2])
+    raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. {example}")
 
 
 def _as_times(cells: pl.Series) -> pl.Series:

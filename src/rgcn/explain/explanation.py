@@ -173,10 +173,12 @@ class Explanation:
 
         `alone`: its own colors, on white.
         """
-        from rgcn.explain.path_picture import path_drawing
         from rgcn.explain.picture import drawing
 
-        return path_drawing(self, alone) if self.walked and self.paths else drawing(self, alone)
+        return drawing(self, alone)
+
+    def _repr_html_(self) -> str:
+        return str(self.as_svg(alone=True))
 
     def as_svg_file(self) -> str:
         """The same as a file of its own, which knows no page."""

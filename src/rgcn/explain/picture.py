@@ -1,148 +1,141 @@
-"""The triples of an explanation as a drawing: what was asked on the left, each hop a column further to the right.
+"""An explanation as a drawing as narrow as a phone: what was asked on top, what mattered as branches down from it.
 
-Where a triple was asked about, its object stands on the right and the neighbors between the two. Colors are those of
-the page around it (CSS variables, each with a color to fall back on); what speaks against the answer is dashed as well,
-so that nothing hangs on color alone. Every node carries its full name in `data-node`, for pages that follow it.
+Of a network that walks the branches are its paths: those that begin alike share their beginning, as folders do in a
+listing, each step a little further to the right. Of others they are triples. Colors are those of the page around it
+(CSS variables, each with a color to fall back on); what speaks against the answer is dashed as well, so that nothing
+hangs on color alone. Every node carries its full name in `data-node`, for pages that follow it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from markupsafe import Markup
 
-from rgcn.explain.explanation import ExplainedEdge, Explanation, Named
+from rgcn.explain.explanation import ExplainedEdge, Explanation, Named, Step, arrow
 from rgcn.pages.escaping import LONGEST_TITLE
 from rgcn.pages.layout import render
 from rgcn.words import percent, shortened
 
-MOST_EDGES, MOST_AGAINST = 12, 3
-BOX, GAP, PORT, SPACE, MARGIN = 186, 164, 26, 14, 10
-LETTERS_IN_BOX, LETTERS_ON_EDGE = 24, 18
-THINNEST, THICKEST = 1.5, 7.0
-NARROWEST, LEGEND = 520, 30  # what the legend needs
+MOST_EDGES, MOST_AGAINST, MOST_PATHS = 12, 3, 5
+WIDTH, MARGIN, INDENT = 284, 2, 16  # what a page of 360 pixels has for its content
+BOX, LABEL, GAP, LEGEND = 30, 20, 4, 18
+PLAIN_LETTER, BOLD_LETTER = 8.0, 9.0
+THINNEST, THICKEST = 1.5, 6.0
 
 FOR, AGAINST, JOINING = "for", "against", "joining"
 LEGENDS = {FOR: "speaks for the answer", AGAINST: "speaks against it", JOINING: "only joins them"}
-Place = tuple[float, float]
 
 
 @dataclass
-class _Box:
-    """A node: where it stands, and the edges that end on each of its sides."""
+class _Stop:
+    """A node, with the triple that leads there and those that go on from it."""
 
     node: Named
-    column: int
+    step: Step | None = None
+    parent: _Stop | None = None
+    thick: float = THICKEST
     asked: bool = False
-    left: list[_Line] = field(default_factory=list)
-    right: list[_Line] = field(default_factory=list)
-    x: float = 0.0
-    y: float = 0.0
+    kind: str = FOR
+    share: float | None = None  # of the importance
+    y: float = MARGIN
+    onward: dict[tuple[str, str, bool], _Stop] = field(default_factory=dict)
 
-    width, letters = BOX, LETTERS_IN_BOX
-
-    @property
-    def height(self) -> float:
-        return PORT * max(1, len(self.left), len(self.right)) + 8
-
-    def port(self, side: Sequence[_Line], line: _Line) -> float:
-        """How far down an edge meets a side."""
-        first = self.y + (self.height - PORT * len(side)) / 2
-        return first + PORT * (side.index(line) + 0.5)
-
-
-@dataclass(eq=False)
-class _Line:
-    """An edge between two boxes, the one further left first.
-
-    lane   how far down it runs above whatever stands between subject and object of the question, where it joins these
-    thick  by its share of the importance
-    """
-
-    edge: ExplainedEdge
-    kind: str
-    near: _Box
-    far: _Box
-    lane: float | None = None
-    thick: float = THINNEST
+    height = BOX
 
     @property
-    def bow(self) -> bool:
-        """Whether both ends are in one column: joined on their right sides."""
-        return self.near.column == self.far.column
+    def x(self) -> float:
+        return MARGIN if self.parent is None else self.parent.x + INDENT
 
     @property
-    def direct(self) -> bool:
-        """Whether it joins subject and object of the question: led above whatever stands between them."""
-        return self.near.asked and self.far.asked and not self.bow
+    def width(self) -> float:
+        return WIDTH - MARGIN - self.x
 
     @property
-    def start(self) -> Place:
-        return self.near.x + BOX, self.near.port(self.near.right, self)
+    def letters(self) -> int:
+        return int((self.width - 8) / (BOLD_LETTER if self.asked else PLAIN_LETTER))
 
     @property
-    def end(self) -> Place:
-        side = self.far.right if self.bow else self.far.left
-        return self.far.x + (BOX if self.bow else 0), self.far.port(side, self)
+    def bottom(self) -> float:
+        return self.y + BOX
 
     @property
-    def path_and_head(self) -> tuple[str, str]:
-        """A curve that leaves and arrives level, by way of its lane where it has one; the points of its arrowhead."""
-        (x, y), (to_x, to_y), bend, size = self.start, self.end, GAP / 2, 5 + self.thick
-        outgoing = self.edge.subject["name"] == self.near.node["name"]
-        tip_x, tip_y = (to_x, to_y) if outgoing else (x, y)
-        back = tip_x - size if outgoing and not self.bow else tip_x + size
-        head = f"{tip_x:g},{tip_y:g} {back:g},{tip_y - size / 2 - 1:g} {back:g},{tip_y + size / 2 + 1:g}"
-        # The line ends where the arrowhead begins, so that a thick line does not show around its tip.
-        x, to_x = (x, back) if outgoing else (back, to_x)
-        if self.lane is None:
-            second = to_x + bend if self.bow else to_x - bend
-            return f"M{x:g} {y:g}C{x + bend:g} {y:g} {second:g} {to_y:g} {to_x:g} {to_y:g}", head
-        up, down, lane = x + GAP - 20, to_x - GAP + 20, self.lane
-        path = (
-            f"M{x:g} {y:g}C{x + bend:g} {y:g} {up - bend:g} {lane:g} {up:g} {lane:g}"
-            f"L{down:g} {lane:g}C{down + bend:g} {lane:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
-        )
-        return path, head
+    def rail(self) -> float:
+        """Where the line to it runs down: under its parent's left end."""
+        return self.x - INDENT / 2
 
     @property
-    def words_at(self) -> tuple[float, float, str]:
-        """Beside the end that has a row of its own, the box in between or the further one: (x, y, anchor)."""
-        if self.lane is not None:
-            return (self.near.x + BOX + self.far.x) / 2, self.lane, "middle"
-        if self.bow or (self.far.asked and not self.near.asked):
-            return self.start[0] + 16, self.start[1], "start"
-        return self.end[0] - 16, self.end[1], "end"
+    def words(self) -> str:
+        assert self.step is not None
+        share = "" if self.share is None else f" {percent(self.share)}"
+        return arrow({"title": shortened(self.step.relation["title"], self.letters - 8)}, self.step.forward) + share
+
+    def to(self, step: Step, **more: object) -> _Stop:
+        """The stop that a triple leads to from here. Best ones come first: who shares it finds it drawn as theirs."""
+        there = step.object if step.forward else step.subject
+        key = there["name"], step.relation["name"], step.forward
+        return self.onward.setdefault(key, _Stop(there, step, self, **more))  # type: ignore[arg-type]
+
+    def listed(self) -> Iterator[_Stop]:
+        yield self
+        for stop in self.onward.values():
+            yield from stop.listed()
 
 
 def drawing(explanation: Explanation, alone: bool = False) -> Markup:
     """An inline <svg> whose colors follow the page; `alone`: colors of its own, on white."""
-    boxes, lines = _arranged(explanation)
-    direct = [line for line in lines if line.direct]
-    width, height = _placed(boxes, PORT * len(direct))
-    for place, line in enumerate(direct):
-        line.lane = MARGIN + PORT * (place + 0.5)
-    weighed = [line for line in lines if line.kind != JOINING]
-    widest = max((line.edge.share for line in weighed), default=1.0) or 1.0
-    for line in weighed:
-        line.thick += (THICKEST - THINNEST) * min(line.edge.share / widest, 1.0)
+    if explanation.walked and explanation.paths:
+        roots, told = _paths(explanation), [path.text for path in explanation.paths[:MOST_PATHS]]
+        kinds: list[str] = []
+    else:
+        roots, edges = _triples(explanation)
+        kinds = [kind for kind in LEGENDS if any(kind == of for _, of in edges)]
+        told = [f"{edge.text} {LEGENDS[kind]}" for edge, kind in edges] or ["No triple had a say"]
+    stops = [stop for root in roots for stop in root.listed()]
+    for before, stop in pairwise(stops):
+        stop.y = before.bottom + GAP + LABEL
+    height = stops[-1].bottom + MARGIN
     return render(
-        "drawing.svg",
+        "drawn.svg",
         title=explanation.title,
-        boxes=boxes,
-        lines=lines,
-        kinds=[kind for kind in LEGENDS if any(line.kind == kind for line in lines)],
-        legends=LEGENDS,
-        width=width,
-        height=height + LEGEND,
-        margin=MARGIN,
-        edge_letters=LETTERS_ON_EDGE,
+        told="; ".join(told),
+        boxes=stops,
+        legends=[(kind, LEGENDS[kind], height + LEGEND * (place + 0.7)) for place, kind in enumerate(kinds)],
+        width=WIDTH,
+        height=height + LEGEND * (len(kinds) + 0.5 * bool(kinds)),
         most_letters=LONGEST_TITLE,
-        percent=percent,
         shortened=shortened,
         alone=alone,
     ).strip()
+
+
+def _paths(explanation: Explanation) -> list[_Stop]:
+    paths = explanation.paths[:MOST_PATHS]
+    root = _Stop(explanation.asked[0], asked=True)
+    for path in paths:
+        here, thick = root, THINNEST + (THICKEST - THINNEST) * path.importance / paths[0].importance
+        for step in path.steps:
+            here = here.to(step, thick=thick)
+        here.asked = True
+    return [root]
+
+
+def _triples(explanation: Explanation) -> tuple[list[_Stop], list[tuple[ExplainedEdge, str]]]:
+    """What was asked, each with its branches; the triples and what they do."""
+    edges = _chosen(explanation)
+    roots = {node["name"]: _Stop(node, asked=True) for node in explanation.asked}
+    stops, widest = dict(roots), max((edge.share for edge, kind in edges if kind != JOINING), default=0.0) or 1.0
+    for edge, kind in edges:  # each touches a node that is known by then
+        share = None if kind == JOINING else edge.share
+        forward = edge.subject["name"] in stops
+        step = Step(edge.subject, edge.relation, edge.object, forward)
+        thick = THINNEST + (THICKEST - THINNEST) * min((share or 0.0) / widest, 1.0)
+        here = stops[(edge.subject if forward else edge.object)["name"]]
+        stop = here.to(step, thick=thick, kind=kind, share=share)
+        stops.setdefault(stop.node["name"], stop)
+    return list(roots.values()), edges
 
 
 def _chosen(explanation: Explanation) -> list[tuple[ExplainedEdge, str]]:
@@ -173,50 +166,3 @@ def _key(edge: ExplainedEdge) -> tuple[str, str, str]:
 
 def _ends(edge: ExplainedEdge) -> set[str]:
     return {edge.subject["name"], edge.object["name"]}
-
-
-def _arranged(explanation: Explanation) -> tuple[list[_Box], list[_Line]]:
-    """Boxes in columns by their distance from what was asked; the object of a link in the last column."""
-    edges = _chosen(explanation)
-    asked = list({node["name"]: node for node in explanation.asked}.values())
-    boxes = {node["name"]: _Box(node, 0, asked=True) for node in asked}
-    waiting = list(edges)
-    while waiting:  # every edge touches a known box, once those before it are known
-        edge, _ = waiting.pop(0)
-        for here, there in ((edge.subject, edge.object), (edge.object, edge.subject)):
-            if here["name"] in boxes and there["name"] not in boxes:
-                boxes[there["name"]] = _Box(there, boxes[here["name"]].column + 1)
-    if len(asked) == 2:
-        boxes[asked[1]["name"]].column = 1 + max((box.column for box in boxes.values()), default=0)
-    lines = []
-    for edge, kind in edges:
-        near, far = sorted((boxes[edge.subject["name"]], boxes[edge.object["name"]]), key=lambda box: box.column)
-        line = _Line(edge, kind, near, far)
-        near.right.append(line)
-        if near is not far:
-            (far.right if line.bow else far.left).append(line)
-        lines.append(line)
-    return list(boxes.values()), lines
-
-
-def _placed(boxes: list[_Box], lanes: float) -> tuple[float, float]:
-    """Gives every box its place: columns from left to right, each centered; returns (width, height).
-
-    lanes: the height above the boxes in between that lines from subject to object need.
-    """
-    columns: dict[int, list[_Box]] = {}
-    for box in boxes:
-        columns.setdefault(box.column, []).append(box)
-    heights = {c: sum(box.height for box in column) + SPACE * (len(column) - 1) for c, column in columns.items()}
-    between = {c: lanes if 0 < c < max(columns) else 0.0 for c in columns}
-    height = max(heights[c] + between[c] for c in columns) + 2 * MARGIN
-    for place, number in enumerate(sorted(columns)):
-        top = between[number] + (height - between[number] - heights[number]) / 2
-        for box in columns[number]:
-            box.x, box.y = MARGIN + place * (BOX + GAP), top
-            top += box.height + SPACE
-    for box in boxes:  # lines that meet a side in the order in which they come to it do not cross there
-        box.left.sort(key=lambda line: (not line.direct, line.near.y))
-        box.right.sort(key=lambda line: (not line.direct, line.far.y))
-    bows = GAP if any(box.right for box in columns[max(columns)]) else 0
-    return max(2 * MARGIN + len(columns) * BOX + (len(columns) - 1) * GAP + bows, NARROWEST), height

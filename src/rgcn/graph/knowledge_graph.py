@@ -15,7 +15,7 @@ from rgcn.errors import DataError
 from rgcn.graph import splitting
 from rgcn.graph.interop import libraries, pyg
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
-from rgcn.words import count
+from rgcn.words import count, html_table
 
 if TYPE_CHECKING:
     import os
@@ -178,6 +178,14 @@ class KnowledgeGraph:
             parts.append("weighted")
         prefix = f"{self.name!r}, " if self.name else ""
         return f"KnowledgeGraph({prefix}{', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        found = {"triples": len(self), "nodes": self.num_nodes, "relations": self.num_relations}
+        if self.labels is not None:
+            found |= {"labels": len(self.labels), "classes": self.labels.num_classes}
+        if self.features is not None:
+            found["features"] = self.features.shape[1]
+        return html_table([{"": name, self.name or "graph": f"{number:,}"} for name, number in found.items()])
 
     def statistics(self) -> GraphStatistics:
         """Counts, degrees and relation frequencies."""

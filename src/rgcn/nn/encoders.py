@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
 from rgcn.config.knobs import Description, introduced
+from rgcn.data.files import said
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.heads import NodeNetwork, NodePlan
@@ -151,7 +152,9 @@ class RgcnEncoder(VectorEncoder):
         if config.input == "one-hot" or (config.input == "auto" and features is None):
             return None
         if features is None:
-            raise ConfigError("model.input is 'features', but the graph has none: read it with features=FILE")
+            raise ConfigError(
+                f"model.input is 'features', but the graph has none: read it with {said('features', 'FILE')}"
+            )
         return FeatureInput(torch.from_numpy(np.array(features)))
 
     @classmethod

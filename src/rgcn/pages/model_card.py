@@ -47,7 +47,7 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
         reporting=reporting,
         model=model,
         dataset=CATALOG.get((config.data.dataset or "").lower()),
-        source=Path(config.data.title).name,
+        source=config.data.title,
         settings=flat_settings(changed_settings(config), ("task", "seed", "data", *WITHOUT_EFFECT)),
         calibration=_calibration(run.path),
         one_seed=one_seed(record),
@@ -57,7 +57,7 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
 
 def _front_matter(run: RunRecord) -> str:
     """What model hubs read."""
-    source = Path(run.config.data.title).name
+    source = run.config.data.title
     about: dict[str, Any] = {
         "library_name": "rgcn",
         "pipeline_tag": "graph-ml",

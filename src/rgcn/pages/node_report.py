@@ -23,7 +23,7 @@ from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markd
 from rgcn.tasks.estimator import Estimator
 from rgcn.words import count
 
-MOST_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 20, 10
+MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 
 
 class ClassifiedNode(NamedTuple):
@@ -234,7 +234,8 @@ def node_cautions(found: NodeEvaluation) -> list[str]:
 
 
 def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
-    """What is taken for what; where there are many classes, those with few nodes are added up as one."""
+    """What is taken for what; where there are many classes, those with few nodes are added up as one, and every pair
+    that is mixed up is listed."""
     counts, shown = found.confusion, list(names)
     if len(names) > MOST_CLASSES:
         group = np.full(len(names), MOST_CLASSES)
@@ -245,4 +246,9 @@ def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
         shown = [*(names[i] for i in largest.tolist()), "all others"]
     said = "{count} of {total} “{row}” taken for “{column}”"
     chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
-    return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES)
+    wrong = found.confusion * (1 - np.eye(len(names), dtype=np.int64))
+    pairs = (
+        np.argwhere(wrong)[np.argsort(-wrong[wrong > 0], kind="stable")].tolist() if len(names) > FEW_CLASSES else []
+    )
+    mixed = [(names[i], names[j], int(wrong[i, j]), int(found.confusion[i].sum())) for i, j in pairs]
+    return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES, mixed=mixed)

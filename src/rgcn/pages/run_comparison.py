@@ -15,7 +15,7 @@ from rgcn.graph import SPLITS
 from rgcn.pages.charts import Series
 from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
-from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
+from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings, without_folders
 from rgcn.runs.run_record import RunRecord, Spread, read_run
 from rgcn.tasks.task import Metric, Task
 from rgcn.version import __version__
@@ -48,7 +48,7 @@ class Entry:
 
     def settings(self) -> dict[str, Any]:
         """Every setting under its dotted name; a series has a list of seeds."""
-        flat = flat_settings(self.first.config, WITHOUT_EFFECT)
+        flat = flat_settings(without_folders(self.first.config), WITHOUT_EFFECT)
         if self.is_series:
             flat["seed"] = ", ".join(str(run.config.seed) for run in self.runs)
         return flat

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +18,7 @@ from rgcn.pages.escaping import named
 from rgcn.pages.layout import page, parts, save_page
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained
+from rgcn.runs.configuration import without_folders
 from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.selection import read_selection
@@ -60,7 +63,7 @@ def make_report(
         reason = str(error)
     measured = _measured_or_reason(run, model, reason, split, on_progress)
     panels = reporting.panels(run.reported, run.task.watch(run.config.training))
-    settings, best = _settings(run.config), run.best()
+    settings, best = _settings(without_folders(run.config)), run.best()
     counts = {} if model is None else model.graph_.statistics().relation_counts
     content = parts(
         "run_report.html",
@@ -77,6 +80,7 @@ def make_report(
         reporting=reporting,
         relations=[Bar(named(name), [number]) for name, number in counts.items()],
         session_seconds=session_seconds,
+        command=_command(run),
         machine_changes=_machine_changes(run),
         selection=read_selection(folder),
     )
@@ -164,6 +168,15 @@ def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, A
         elif name != "task" and not field.exclude:
             rows.append((prefix + name, value, field.get_default(call_default_factory=True), field.description or ""))
     return rows
+
+
+def _command(run: RunRecord) -> str:
+    """What was typed for the last session, absolute paths without their folders."""
+    command = str((run.environment or [{}])[-1].get("command") or "")
+    try:
+        return shlex.join(re.sub("(^|=)/.*/", r"\1", word) for word in shlex.split(command))
+    except ValueError:  # of a quote that is never closed: nobody's command
+        return ""
 
 
 def _machine_changes(run: RunRecord) -> list[str]:

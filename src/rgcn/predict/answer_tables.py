@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.answers.links import ScoredTriples
-from rgcn.answers.relation_rules import rules_of
 from rgcn.atomic import full_disk, replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
@@ -32,6 +31,7 @@ Ids = NDArray[np.int64]
 Numbers = NDArray[np.float32]
 
 CHUNK = 1 << 16
+NEARLY_ALL, MOST = 0.9, 0.8  # of labelled nodes, of what they share
 # The predicate of predictions written as RDF, where nobody knows which relation the labels came from.
 PREDICATE = "urn:rgcn:predictedClass"
 Format = Literal["csv", "tsv", "parquet", "jsonl", "nt"]
@@ -71,14 +71,41 @@ class ClassAnswers:
         return ClassAnswers(self.node[keep], self.class_[keep], self.scores[keep], shares, *known)
 
 
-def nodes_to_classify(opened: OpenModel) -> Ids:
-    """Every node that is no literal; where nothing was trained, those that are like labelled ones and have no label."""
-    if opened.untrained is None:
-        return np.flatnonzero(~opened.graph.is_literal)
-    labels, (_, relation, _) = opened.graph.labels, opened.model.class_links(0)[0]
+def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
+    """Nodes of the kind that has labels; where nothing was trained, without those that have one.
+
+    every  all that are no literals, whatever they are
+    """
+    graph = opened.graph if opened.untrained is None else opened.untrained
+    labels = graph.labels
     assert labels is not None
-    alike = rules_of(opened.graph).alike(relation)
-    return np.setdiff1d(alike[alike < opened.untrained.num_nodes], labels.of("train")[0])
+    if (told := getattr(opened.model, "class_relation_", graph.num_relations)) < graph.num_relations:
+        graph = graph.without_relations([graph.relations[told]])  # it tells who has a label, not what has one
+    found = np.flatnonzero(~graph.is_literal) if every else of_labelled_kind(graph)
+    return found if opened.untrained is None else np.setdiff1d(found, labels.of("train")[0])
+
+
+def of_labelled_kind(graph: KnowledgeGraph) -> Ids:
+    """The labelled nodes, and others that have most of what nearly all of them share, ascending; no literals.
+
+    What nodes share: to be a relation's subject, or its object, or its subject with the same object. Where labelled
+    nodes share nothing, all are of their kind.
+
+    >>> people = [("Ada", "lives_in", "London"), ("Bob", "lives_in", "Rome"), ("Eve", "lives_in", "Rome")]
+    >>> graph = KnowledgeGraph.from_triples(people, labels={"Ada": "old", "Bob": "young"})
+    >>> [graph.nodes[node] for node in of_labelled_kind(graph)]
+    ['Ada', 'Bob', 'Eve']
+    """
+    assert graph.labels is not None
+    (subject, relation, object_), relations, nodes = graph.triples.T, graph.num_relations, graph.num_nodes
+    traits = np.concatenate([relation, relation + relations, 2 * relations + relation * nodes + object_])
+    names, trait = np.unique(traits, return_inverse=True)
+    pairs = np.unique(np.concatenate([subject, object_, subject]) * len(names) + trait)
+    node, trait = pairs // max(1, len(names)), pairs % max(1, len(names))
+    labelled = np.isin(np.arange(nodes), graph.labels.nodes)
+    shared = np.bincount(trait[labelled[node]], minlength=len(names)) >= NEARLY_ALL * labelled.sum()
+    has = np.bincount(node[shared[trait]], minlength=nodes)
+    return np.flatnonzero((labelled | (has >= MOST * shared.sum())) & ~graph.is_literal)
 
 
 def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK) -> Iterator[ClassAnswers]:

@@ -59,6 +59,11 @@ class OpenModel:
     def task(self) -> Task:
         return self.model.task_()
 
+    @property
+    def dataset(self) -> str:
+        """What its data are called, without the folders they lie in."""
+        return (self.graph.name if self.data is None else self.data.title) or "unnamed"
+
     def answers(self, kind: str) -> bool:
         """Whether it answers questions about "classes", or about "links"."""
         return kind in self.task.answers

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -17,9 +18,13 @@ from rgcn.axis_tables import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
 from rgcn.config.knobs import choices
 from rgcn.config.section import Origin, Problem, Section, listed, origin_of
-from rgcn.errors import ConfigError, RgcnError, UnknownNameError, close_matches
+from rgcn.data.catalog import CATALOG
+from rgcn.data.registry import DATASET, path_or_dataset
+from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 from rgcn.tasks.task import task_of
+
+Config = TypeVar("Config", bound=RunConfig)
 
 YAML = (".yaml", ".yml")
 FLAGS = {"seed": "--seed", "training.device": "--device", "trackers": "--track"}
@@ -28,6 +33,7 @@ WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and knobs that no figur
 DEFAULT_TASK = next(iter(TASKS.built_in))
 # `model.name` stands for these: whoever says it on the command line means it instead of what a file says of them.
 SHORTHAND, AXES = ("model", "name"), ("encoder", "decoder")
+PATHS = ("path", "labels", "features")  # of the section `data`
 
 
 def shipped_configurations() -> dict[str, Path]:
@@ -142,6 +148,15 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
     return {"task": config.task, **config.model_dump(mode="json", exclude_defaults=True)}
 
 
+def without_folders(config: Config) -> Config:
+    """The same for pages that others read: of an absolute path only its end, enough to tell two apart."""
+
+    def end(path: str) -> str:
+        return str(Path(*Path(path).parts[1:][-2:])) if Path(path).is_absolute() else path
+
+    return type(config).model_validate(with_paths(config.model_dump(), end))
+
+
 def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str] = ()) -> dict[str, Any]:
     """Every setting by its key; `besides`: sections and knobs to leave out.
 
@@ -152,7 +167,7 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
     settings: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and name not in besides:
-            settings |= {f"{name}.{key}": setting for key, setting in flat_settings(value).items()}
+            settings |= {f"{name}.{key}": setting for key, setting in value.items()}
         elif name not in besides:
             settings[name] = value
     return settings
@@ -334,10 +349,37 @@ def _read(name: str) -> _Layers:
         Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
         for path, first, line in read.duplicates
     ]
-    layers = _Layers(read.values, {place: Origin(shown, line) for place, line in read.lines.items()}, problems)
-    if (file.parent / "run.json").is_file():
-        layers.values, layers.of_run = _without_missing_trackers(read.values, shown), shown
-    return layers
+    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
+    if (file.parent / "run.json").is_file():  # its paths were made whole when it began
+        return _Layers(_without_missing_trackers(read.values, shown), origins, problems, of_run=shown)
+    return _Layers(with_paths(read.values, file.parent.joinpath), origins, problems)
+
+
+def with_paths(values: dict[str, Any], change: Callable[[str], str | Path]) -> dict[str, Any]:
+    """The values of a configuration, each path in it changed.
+
+    >>> with_paths({"data": {"path": "graph.nt", "format": "nt"}}, Path("mine").joinpath)
+    {'data': {'path': 'mine/graph.nt', 'format': 'nt'}}
+    """
+
+    def seen(given: Any) -> Any:
+        if isinstance(given, dict):
+            return {split: seen(path) for split, path in given.items()}
+        return str(change(given)) if isinstance(given, str) and given else given
+
+    def graph(name: Any) -> Any:  # a path, or the name of a data set
+        named, changed = str(name).removeprefix(DATASET).lower() in CATALOG, seen(name)
+        return changed if not named and (Path(str(name)).is_absolute() or Path(str(changed)).exists()) else name
+
+    found, data, training = dict(values), values.get("data"), values.get("training")
+    if isinstance(data, dict):
+        found["data"] = {key: seen(given) if key in PATHS else given for key, given in data.items()}
+    if isinstance(training, dict) and isinstance(graphs := training.get("graphs"), dict):
+        hidden = training.get("pairs_hidden_in")
+        found["training"] = {**training, "graphs": {graph(name): share for name, share in graphs.items()}}
+        if isinstance(hidden, list):
+            found["training"]["pairs_hidden_in"] = list(map(graph, hidden))
+    return found
 
 
 def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
@@ -349,6 +391,14 @@ def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
                 axis.find(choice, trusted=True)
             except RgcnError as error:
                 yield Problem(".".join(map(str, path)), str(error), origin)
+    for key in PATHS:
+        placed, origin = getattr(config.data, key), origin_of(("data", key), layers.origins)
+        if isinstance(placed, str) and origin is not None and origin.line and not Path(placed).exists():
+            folder = Path(origin.source).parent
+            if Path(given := os.path.relpath(placed, folder)).exists():  # where the user is
+                there = os.path.relpath(given, folder)
+                words = f"there is no {placed}: paths are seen from the file's folder; write {there}"
+                yield Problem(f"data.{key}", words, origin)
 
 
 def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -380,9 +430,7 @@ def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
 
 def _graph(name: str) -> dict[str, str] | None:
     """The section `data` of a graph that is given in place of a configuration."""
-    from rgcn.data.catalog import CATALOG
     from rgcn.data.files import format_of
-    from rgcn.data.registry import DATASET, path_or_dataset
 
     path = Path(name)
     is_run = any((path / file).is_file() for file in ("config.yaml", "run.json"))
@@ -390,7 +438,10 @@ def _graph(name: str) -> dict[str, str] | None:
         return None
     if not (name.removeprefix(DATASET).lower() in CATALOG or path.is_dir() or format_of(path)):
         return None
-    found = path_or_dataset(name)
+    try:
+        found = path_or_dataset(name)
+    except DataError as error:
+        raise DataError(f"{error}, `rgcn configs` configurations") from error
     return {"path": str(found)} if isinstance(found, Path) else {"dataset": found.name}
 
 

@@ -336,14 +336,9 @@ def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
 
 def with_whole_paths(config: RunConfig) -> RunConfig:
     """The same with absolute paths: a run is resumed from wherever its user happens to be."""
+    from rgcn.runs.configuration import with_paths
 
-    def whole(given: Any) -> Any:
-        if isinstance(given, dict):
-            return {split: whole(path) for split, path in given.items()}
-        return None if given is None else str(Path(given).absolute())
-
-    paths = {name: whole(getattr(config.data, name)) for name in ("path", "features", "labels")}
-    return config.model_copy(update={"data": config.data.model_copy(update=paths)})
+    return type(config).model_validate(with_paths(config.model_dump(), Path.cwd().joinpath))
 
 
 # -- what a session runs on --------------------------------------------------------------------------------

@@ -158,8 +158,7 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        data = self.config.data
-        return f"{self.config.model.title} on {data.dataset or Path(str(data.path)).name}"
+        return f"{self.config.model.title} on {self.config.data.title}"
 
     @property
     def fingerprint(self) -> str | None:

@@ -25,6 +25,7 @@ from rgcn.runs.workers import Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.fitting import Fitting, TrainingState
 from rgcn.tasks.task import Epoch, task_of
+from rgcn.words import html_table
 
 OnStep = Callable[[int], None]
 Measure = Callable[[Estimator], dict[str, dict[str, Any]]]
@@ -47,6 +48,10 @@ class RunResult:
     parameters: int
     seconds: float
     metrics: dict[str, dict[str, Any]]
+
+    def _repr_html_(self) -> str:
+        rows = [{"split": split, **metrics} for split, metrics in self.metrics.items()]
+        return html_table(rows, f"{self.config.model.title} on {self.config.data.title}, seed {self.config.seed}")
 
     def as_dict(self) -> dict[str, Any]:
         return {

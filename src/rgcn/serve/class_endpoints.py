@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoin
 from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
 
 NODES_AT_ONCE = 1 << 16
+Figures = tuple[NDArray[np.float32], NDArray[np.float32]]  # scores [n, C]; probabilities [n, C], or [n, 0] for none
 
 
 class ClassQuery(QuestionShape):
@@ -55,26 +56,29 @@ class ClassAnswerList(AnswerShape):
 
 
 class ClassEndpoints(Endpoints):
-    """Every node is classified when the model is loaded; a question is looked up."""
+    """Every node is classified when the model is loaded, and a question looked up; of a network to which each node is a
+    question of its own, it is when it is asked for."""
 
     tag = "classes"
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
-        on_step("classifying every node")
-        self._scores, calibration = _every_score(served.opened), served.calibration
-        found = calibration.class_probabilities(torch.from_numpy(self._scores)) if calibration.fitted else None
-        self._shares = None if found is None else found.numpy()
+        self._table: Figures | None = None
+        if not served.opened.model.hides_asked_:
+            on_step("classifying every node")
+            self._table = self._figures(range(served.graph.num_nodes))
         self._labels: dict[int, tuple[Class, Any]] = {}
         if (labels := served.graph.labels) is not None:
             given = zip(labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist(), strict=True)
             self._labels = {node: (served.classes[kind], SPLITS[split]) for node, kind, split in given}
-        self._many = Lane((served.name, "classes"), partial(map, self.answer), 64)
+        self._many = Lane((served.name, "classes"), self.answers, 64)
 
     @endpoint("GET", "class")
     async def predict_class(self, desk: Desk, query: ClassQuery) -> ClassAnswer:
         """The class a node most likely has, and how every other one scores."""
-        return self.answer(self.served.names.node(query.node))
+        nodes = [self.served.names.node(query.node)]
+        found: ClassAnswer = (await desk.ask(self._many, nodes) if self._table is None else self.answers(nodes))[0]
+        return found
 
     @endpoint("POST", "classes")
     async def predict_classes(self, desk: Desk, body: ClassesBody) -> ClassAnswerList:
@@ -84,22 +88,30 @@ class ClassEndpoints(Endpoints):
         return ClassAnswerList(list(await desk.ask(self._many, nodes)))
 
     def examples(self, shown: Shown) -> dict[str, Example]:
-        node, answer = shown.words["node"], self.answer(shown.nodes[0])
+        node, [answer] = shown.words["node"], self.answers(shown.nodes[:1])
         return {"GET class": ({"node": node}, answer), "POST classes": ({"nodes": [node]}, ClassAnswerList([answer]))}
 
-    def answer(self, node: int) -> ClassAnswer:
-        classes, scores = self.served.classes, self._scores[node].tolist()
-        probabilities = repeat(None) if self._shares is None else six_digits(self._shares[node].tolist())
+    def answers(self, nodes: Sequence[int]) -> list[ClassAnswer]:
+        scores, shares = self._figures(nodes) if self._table is None else (part[nodes] for part in self._table)
+        return list(map(self._answer, nodes, scores.tolist(), shares.tolist()))
+
+    def _figures(self, nodes: Sequence[int]) -> Figures:
+        scores, calibration = _scores(self.served.opened, nodes), self.served.calibration
+        if not calibration.fitted:
+            return scores, np.full((len(nodes), 0), np.nan, np.float32)
+        return scores, calibration.class_probabilities(torch.from_numpy(scores)).numpy()
+
+    def _answer(self, node: int, scores: list[float], shares: list[float]) -> ClassAnswer:
+        classes, probabilities = self.served.classes, six_digits(shares) if shares else repeat(None)
         rows = list(map(ScoredClass, classes, six_digits(scores), probabilities))
         rows = [rows[number] for number in sorted(range(len(rows)), key=scores.__getitem__, reverse=True)]
         best, (label, split) = rows[0], self._labels.get(node, (None, None))
         return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, label, split)
 
 
-def _every_score(opened: OpenModel) -> NDArray[np.float32]:
-    """[N, C]: asked for one by one, each node would cost a pass through the network; all cost a few."""
-    nodes = range(opened.graph.num_nodes)
-    parts = (nodes[begin : begin + NODES_AT_ONCE] for begin in nodes[::NODES_AT_ONCE])
+def _scores(opened: OpenModel, nodes: Sequence[int]) -> NDArray[np.float32]:
+    """[n, C]: of many together, since one by one each may cost a pass through the network."""
+    parts = (nodes[begin : begin + NODES_AT_ONCE] for begin in range(0, len(nodes), NODES_AT_ONCE))
     table = np.concatenate([opened.logits(part).float().numpy() for part in parts])
     if not np.isfinite(table).all():
         raise DataError(f"{opened.path}: the model's numbers are not finite; its training has diverged")

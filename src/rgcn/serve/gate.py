@@ -158,8 +158,7 @@ class ServerMetrics:
     def served(self, models: Iterable[Served]) -> None:
         info = Gauge("rgcn_model_info", "A served model.", ("model", "task", "dataset"), registry=self.registry)
         for model in models:
-            dataset = str(model.opened.about.get("dataset") or model.graph.name)
-            info.labels(model.name, model.opened.task.name, dataset).set(1)
+            info.labels(model.name, model.opened.task.name, model.opened.dataset).set(1)
 
     def request(self, endpoint: str, method: str, status: int, seconds: float) -> None:
         """One answered request; `endpoint` is a route's pattern, never the path that was asked for."""

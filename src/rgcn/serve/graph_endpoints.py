@@ -205,11 +205,10 @@ def line(served: Served) -> ModelLine:
     graph, opened = served.graph, served.opened
     classes = len(opened.model.classes_) if opened.answers("classes") else 0
     counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
-    dataset = opened.about.get("dataset") or (graph.name if opened.untrained is None else opened.name) or "unnamed"
     metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
     figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
     words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
-    about = (served.name, opened.task.name, list(opened.task.answers), opened.title, dataset, counts)
+    about = (served.name, opened.task.name, list(opened.task.answers), opened.title, opened.dataset, counts)
     return ModelLine(*about, next(words, "not measured" if opened.untrained is None else "nothing was trained"))
 
 
@@ -241,10 +240,13 @@ def card(served: Served) -> str:
         card = shipped_card()
         limits = "".join(f"\n- {limit}" for limit in card.get("limits", ()))
         learned = f"It learned from other graphs: {', '.join(card.get('learned_from', ()))}."
-        words = f"For {about.task}: {served.opened.words}. It knows {counts}. {learned}\n{limits}"
+        words = (
+            f"For {about.task}: {about.model}, over {about.dataset}; nothing was trained. It knows {counts}. {learned}"
+        )
+        words += f"\n{limits}"
     try:
         if served.opened.about:
             return model_card(RunFolder(served.opened.path), served.opened.model)
-    except RgcnError as error:
-        words = f"No card could be made: {error}"
+    except RgcnError:  # its words would name a folder of this machine
+        words = "No card could be made: the run's folder is damaged or gone."
     return f"# {served.name}\n\n{words}\n"

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from rgcn.axes import imported
 from rgcn.graph import NodeKind
+from rgcn.graph.titles import local_name
 from rgcn.predict import OpenModel
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation
@@ -27,7 +28,7 @@ OF_KIND = {
 }
 OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
-MOST_PREPARED, MOST_SHOWN = 300_000, 5
+MOST_PREPARED, MOST_SHOWN, MOST_LOOKED_AT, WELL_DESCRIBED = 300_000, 5, 200, 0.9
 OnStep = Callable[[str], None]
 Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
 Handler = Callable[..., Awaitable[AnswerShape | Response]]
@@ -138,7 +139,8 @@ class Served:
 class Shown:
     """Something to begin with, and what the examples of a model's endpoints are about.
 
-    nodes   a few well-connected ones; of a graph with labels, those that have one
+    nodes   a few that people may know: many kinds of facts are about them, but they are no hubs, which everything is
+            linked to; of a graph with labels, those that have one, since their answers can be checked
     triple  one of the first node with the relation of which it is most often the subject, where there is one
     words   what stands for a parameter of some name, where an example does not say
     """
@@ -146,12 +148,20 @@ class Shown:
     def __init__(self, served: Served) -> None:
         graph, labels = served.graph, served.graph.labels
         subject, relation, object_ = graph.triples.T
-        worth = np.bincount(np.concatenate([subject, object_[subject != object_]]), minlength=graph.num_nodes)
-        if graph.node_kinds is not None:
-            worth[graph.node_kinds != NodeKind.IRI] = -1
+        places, nodes = 2 * graph.num_relations, np.arange(graph.num_nodes)
+        as_object = object_ * places + relation + places // 2
+        kinds_of_facts = np.unique(np.concatenate([subject * places + relation, as_object]))
+        variety = np.bincount(kinds_of_facts // max(1, places), minlength=graph.num_nodes)
+        wanted = np.ones(len(nodes), bool) if graph.node_kinds is None else graph.node_kinds == NodeKind.IRI
         if labels is not None:
-            worth[labels.nodes] += worth.max() + 1  # their answers can be checked
-        self.nodes: list[int] = np.argsort(-worth, kind="stable")[:MOST_SHOWN].tolist()
+            wanted &= np.isin(nodes, labels.nodes)
+        told_of = wanted & (variety >= np.quantile(variety[wanted], WELL_DESCRIBED)) if wanted.any() else wanted
+        degree = np.log1p(np.bincount(np.concatenate([subject, object_]), minlength=graph.num_nodes))
+        from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
+        first_of = np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT].tolist()
+        titles = served.opened.titles
+        first_of.sort(key=lambda node: titles.of(node) == local_name(graph.nodes[node]))  # a title says more than an id
+        self.nodes: list[int] = first_of[:MOST_SHOWN]
         first = self.nodes[0]
         used = relation[subject == first] if (subject == first).any() else relation
         often = int(np.bincount(used, minlength=1).argmax())

@@ -385,6 +385,14 @@ class Estimator(ABC):
 
         save_model(self, folder)
 
+    def beside(self) -> dict[str, Any]:
+        """What belongs to the model beside its settings, weights and graph: plain values, ready for JSON."""
+        return {"learned_elsewhere": self.learned_elsewhere}
+
+    def restore_beside(self, values: dict[str, Any]) -> None:
+        """Take up what `beside` gave."""
+        self.learned_elsewhere = values.get("learned_elsewhere") is True
+
     @classmethod
     def load(cls, folder: str) -> Self:
         """Read what `save` wrote."""

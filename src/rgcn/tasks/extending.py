@@ -60,6 +60,7 @@ def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Mode
         values = estimated_rows(old.rows.values().detach().cpu(), known, graph)
         is_new = torch.arange(graph.num_nodes) >= known.num_nodes
         new.rows = RowTable(values, is_new).to(next(larger.network_.parameters()).device)
+    larger.restore_beside(model.beside())
     larger.settle(known, steps)
     larger.network_.eval()
     return larger

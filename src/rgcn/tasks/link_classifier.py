@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,6 +125,18 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         some = np.random.default_rng(self.seed).permutation(len(nodes))[:LEVELED_BY]
         self._level = ClassLevel.fitted(self._scores(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
         return self
+
+    def beside(self) -> dict[str, Any]:
+        level = None if self.level_ is None else [part.tolist() for part in self.level_]
+        return {**super().beside(), "level": level}
+
+    def restore_beside(self, values: dict[str, Any]) -> None:
+        super().restore_beside(values)
+        if (level := values.get("level")) is not None:
+            scale, offset = (torch.tensor(part, dtype=torch.float64) for part in level)
+            if scale.shape or offset.shape != (len(self.classes_),):
+                raise ValueError(f"the level of {len(self.classes_)} classes has the shape {tuple(offset.shape)}")
+            self.level_ = ClassLevel(scale, offset)
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
         return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]

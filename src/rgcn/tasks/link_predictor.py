@@ -31,6 +31,7 @@ from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
 from rgcn.tasks.trainers import LinkTrainer, default_batch
+from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
@@ -446,10 +447,10 @@ class LinkPredictor(LinkEstimator):
     ) -> list[ScoredTriple]:
         nodes, relations = self.graph_.nodes, self.graph_.relations
         probabilities = [None] * len(scores) if shares is None else [None if p != p else p for p in shares.tolist()]
-        return [
+        return Rows(
             ScoredTriple(nodes[s], relations[r], nodes[o], *rest)
             for (s, r, o), *rest in zip(rows, scores.tolist(), probabilities, known.tolist(), strict=True)
-        ]
+        )
 
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:

@@ -23,6 +23,7 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer
+from rgcn.words import Rows
 
 
 class NodePrediction(NamedTuple):
@@ -60,7 +61,7 @@ class ClassEstimator(Estimator):
         logits, names, calibration = self.logits(ids.tolist()), self.classes_, self.calibration_
         shares = calibration.class_probabilities(logits).tolist() if calibration.fitted else [None] * len(ids)
         found = zip(ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True)
-        return [
+        return Rows(
             NodePrediction(
                 self.graph_.nodes[node],
                 names[best],
@@ -70,7 +71,7 @@ class ClassEstimator(Estimator):
                 None if share is None else dict(zip(names, share, strict=True)),
             )
             for node, row, best, share in found
-        ]
+        )
 
     def predict_proba(self, nodes: Nodes) -> NDArray[np.float32]:
         """softmax of the scores [nodes, classes], as trained: what scikit-learn calls so. It is not calibrated."""

@@ -37,6 +37,7 @@ def save_model(model: Estimator, folder: str | Path) -> None:
         "rgcn": __version__,
         "settings": model.get_params(),
         "graph": model.graph_.fingerprint,
+        "beside": model.beside(),
     }
     write_atomically(target / "model.json", json.dumps(about, indent=2) + "\n")
 
@@ -79,6 +80,10 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with damage_told(f"{weights}: damaged, or of another model"):
         model.network_.load_state_dict(load_file(weights))
     model.network_.eval()
+    try:
+        model.restore_beside(about.get("beside", {}))  # folders of older versions have none
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{source / 'model.json'}: damaged, what belongs beside the weights ({error})") from error
     return model
 
 

@@ -109,7 +109,7 @@ function kindsFor(relations, facts) {
   return kinds.sort((a, b) => b.out + b.in - (a.out + a.in));
 }
 
-const usualSide = (kind) => (kind.in && !kind.out ? "subject" : "object");
+const usualSide = (kind) => (kind.in > kind.out ? "subject" : "object");
 
 function firstQuestion(context, kinds, state) {
   const byName = (name) => kinds.find((kind) => kind.name === name);

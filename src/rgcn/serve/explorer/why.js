@@ -7,7 +7,6 @@ import { count, methodWords, percent, plain, roughly, spoken } from "./words.js"
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "g", "a", "path", "line", "polyline", "polygon", "rect", "circle", "ellipse", "text", "tspan", "title", "desc", "defs", "marker"]);
 const REASONS_SHOWN = 8;
-const SMALLEST = 0.8; // of its size; drawings that must be smaller are scrolled
 
 /** A button and the panel that it opens; nothing where there are no explanations. */
 export function why(context, about, words, label = null) {
@@ -95,7 +94,6 @@ export function drawing(markup, context) {
   if (parsed.localName !== "svg" || parsed.querySelector("parsererror")) throw new Trouble("The drawing came broken from the server.");
   for (const part of [parsed, ...parsed.querySelectorAll("*")]) clean(part);
   const picture = document.importNode(parsed, true);
-  picture.style.setProperty("min-width", `${SMALLEST * picture.getAttribute("width")}px`);
   for (const thing of picture.querySelectorAll("[data-node]")) linked(thing, context.href(thing.getAttribute("data-node")));
   return picture;
 }

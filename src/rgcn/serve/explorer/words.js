@@ -57,7 +57,10 @@ export const incoming = (relation) => sentence(relation, "…", "it", (words) =>
 export const question = (relation, title, askedFor) =>
   askedFor === "object"
     ? sentence(relation, title, "…?", (words) => `${words} of ${title}: …?`)
-    : sentence(relation, "…", `${title}?`, (words) => `${title} named as ${words} of …?`);
+    : who(spoken(relation), title);
+
+const who = (words, title) =>
+  PREPOSITION.test(words) || VERB.test(words.split(" ")[0]) ? `Who or what ${words} ${title}?` : `What has ${title} as ${words}?`;
 
 export const heldOut = (split) => split === "valid" || split === "test";
 export const toldOrNot = (split) => (heldOut(split) ? "kept from it" : "it was told this");

@@ -1,0 +1,102 @@
+"""One's own table, trained, served and reported: pages and answers for others name no folder of this machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from servers import asking
+
+import rgcn
+from rgcn.config import NodeClassificationRun
+from rgcn.pages import make_report
+from rgcn.pages.model_card import model_card
+from rgcn.pages.run_comparison import compare_runs, comparison_page
+from rgcn.predict import open_model
+from rgcn.predict.answer_tables import nodes_to_classify, of_labelled_kind
+from rgcn.runs import RunFolder, load_data, train
+from rgcn.serve import create_app, load_models
+from rgcn.serve.class_endpoints import ClassEndpoints
+
+PEOPLE, TOWNS = 12, 3
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A graph, labels of half of its people, and a run."""
+    folder = tmp_path_factory.mktemp("secret-place")
+    rows = [f"p{i},lives_in,town{i % TOWNS}\np{i},knows,p{(i + 1) % PEOPLE}\n" for i in range(PEOPLE)]
+    (folder / "mine.csv").write_text("subject,relation,object\n" + "".join(rows) + "town0,in,land\ntown1,in,land\n")
+    for name in ("people", "others"):
+        told = [f"p{i},{'odd' if i % 2 else 'even'},{'test' if i > 3 else 'train'}\n" for i in range(6)]
+        (folder / f"{name}.csv").write_text("node,label,split\n" + "".join(told))
+    for name, labels in (("one", "people.csv"), ("two", {"train": "people.csv"}), ("three", "others.csv")):
+        given = {k: str(folder / v) for k, v in labels.items()} if isinstance(labels, dict) else str(folder / labels)
+        data = {"path": str(folder / "mine.csv"), "labels": given}
+        config = NodeClassificationRun(data=data, model={"hidden": 4}, training={"epochs": 1})
+        train(config, load_data(config.data), folder / name)
+    return folder
+
+
+def test_no_page_and_no_answer_names_a_folder(place):
+    hidden = str(place.parent)
+    with asking(create_app(load_models([place / "one", place / "mine.csv"], device="cpu"))) as client:
+        for model in ("one", "mine.csv"):
+            paths = (
+                "",
+                "/card",
+                "/search?q=p1",
+                "/neighbors?node=p1",
+                "/class?node=p1",
+                "/links?subject=p1&relation=in",
+            )
+            for path in paths:
+                assert hidden not in client.get(f"/api/models/{model}{path}").text
+        assert client.get("/api/models/one").json()["dataset"] == "mine.csv"
+        for path in ("/api/models", "/api/health", "/openapi.json", "/metrics"):
+            assert hidden not in client.get(path).text
+    report = make_report(place / "one").html
+    assert hidden not in report
+    assert "mine.csv" in report
+    assert hidden not in model_card(RunFolder(place / "one"))
+    page = comparison_page(compare_runs([place / "one", place / "two"]))
+    assert hidden not in page
+
+
+def test_a_comparison_shows_labels_whatever_their_form(place):
+    for other in ("two", "three"):
+        shown = compare_runs([place / "one", place / other]).settings()["data.labels"]
+        assert shown[0].endswith("/people.csv")
+        assert shown[0] != shown[1]
+
+
+def test_classes_are_offered_for_the_kind_that_has_labels(place):
+    opened = open_model(place / "one", device="cpu")
+    names = {opened.graph.nodes[node] for node in nodes_to_classify(opened)}
+    assert names == {f"p{i}" for i in range(PEOPLE)}
+    assert len(nodes_to_classify(opened, every=True)) == opened.graph.num_nodes
+    untrained = open_model(place / "mine.csv", device="cpu", classes=True, labels=str(place / "people.csv"))
+    assert {untrained.graph.nodes[node] for node in nodes_to_classify(untrained)} == {f"p{i}" for i in range(4, PEOPLE)}
+    # Those who are typed alike are of a kind, though all kinds have a type.
+    rows = [(f"{kind}{i}", "type", kind) for kind in "ab" for i in range(6)]
+    graph = rgcn.KnowledgeGraph.from_triples(rows, labels={"a0": "x", "a1": "y"})
+    assert [graph.nodes[node] for node in of_labelled_kind(graph)] == [f"a{i}" for i in range(6)]
+    alone = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "s", "d")], labels={"a": "x", "d": "y"})
+    assert len(of_labelled_kind(alone)) == 4  # they share nothing: who knows
+
+
+def test_a_network_that_walks_is_asked_for_classes_when_somebody_asks(place, monkeypatch):
+    asked = []
+    [served] = load_models([place / "mine.csv"], device="cpu", classes=True, labels=str(place / "people.csv"))
+    whole, logits = np.asarray(served.opened.logits(range(PEOPLE))), type(served.opened).logits
+    monkeypatch.setattr(type(served.opened), "logits", lambda self, nodes: asked.extend(nodes) or logits(self, nodes))
+    group = ClassEndpoints(served, lambda words: None)
+    assert asked == []
+    with asking(create_app([served])) as client:
+        asked.clear()
+        one = client.get("/api/models/mine.csv/class", params={"node": "p7"}).json()
+        many = client.post("/api/models/mine.csv/classes", json={"nodes": ["p7", "p2"]}).json()["predictions"]
+        number = served.names.node("p7")
+        assert asked == [number, number, served.names.node("p2")]
+    assert one["class"] == many[0]["class"]
+    np.testing.assert_allclose(one["score"], whole[number].max(), rtol=1e-4)
+    assert group.answers([number])[0].class_.name == one["class"]["name"]
