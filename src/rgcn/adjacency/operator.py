@@ -344,12 +344,6 @@ class ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
 
-    def to(self, target: torch.device | str | torch.dtype) -> ReceptiveField:
-        ends = [self.inputs, self.outputs]
-        if not isinstance(target, torch.dtype):
-            ends = [nodes.to(target) for nodes in ends]
-        return ReceptiveField(tuple(layer.to(target) for layer in self.layers), *ends)
-
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:
     """[targets]: how many relations have an edge of positive weight into each target."""
