@@ -58,7 +58,8 @@ def layer_update(given: UpdateInputs) -> Tensor:
     own, heard, squares, degree, weights, _, settings = given
     if torch.compiler.is_compiling() or dispatch.plain:
         of_rows = degree.view(*degree.shape, *[1] * (own.ndim - degree.ndim))
-        return plain_update(given._replace(degree=of_rows, drawn=_drawn(own, settings.dropout)))
+        kept = _drawn(own, settings.dropout)
+        return plain_update(UpdateInputs(own, heard, squares, of_rows, weights, kept, settings))
     return _LayerUpdate.apply(settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
