@@ -322,8 +322,9 @@ class ReceptiveField:
         loops, layers = (structure.direction == 2) & used[structure.target], []
         for passing in chosen:
             edges = torch.nonzero(passing | loops).squeeze(1)
-            ends = {"target": place[structure.target[edges]], "source": place[structure.source[edges]]}
-            layers.append(adjacency.selected(edges, **ends, num_targets=count, num_sources=count))
+            target, source = place[structure.target[edges]], place[structure.source[edges]]
+            sizes = {"num_targets": count, "num_sources": count}
+            layers.append(adjacency.selected(edges, target=target, source=source, **sizes))
         nodes = torch.nonzero(used).squeeze(1)
         return cls(tuple(layers), nodes, nodes)
 

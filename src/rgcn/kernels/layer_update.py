@@ -153,8 +153,8 @@ def _in_chunks(work: Callable[[slice, UpdateInputs], Any], given: UpdateInputs) 
     A chunk's operations are small: each is done by one thread, and the threads take chunks in turn.
     """
     nodes, questions = given.own.shape[:2]
-    names, of_rows = ("own", "heard", "squares", "degree", "drawn"), {}
-    for name in names:
+    of_rows: dict[str, Tensor | None] = {}
+    for name in ("own", "heard", "squares", "degree", "drawn"):
         tensor = getattr(given, name)
         if tensor is not None and tensor.ndim == 1:  # of the nodes
             tensor = tensor.repeat_interleave(questions)
@@ -162,7 +162,7 @@ def _in_chunks(work: Callable[[slice, UpdateInputs], Any], given: UpdateInputs) 
     chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, nodes * questions, CHUNK_ROWS)]
 
     def done(rows: slice) -> Any:
-        part = {name: None if tensor is None else tensor[rows] for name, tensor in of_rows.items()}
+        part: dict[str, Any] = {name: None if every is None else every[rows] for name, every in of_rows.items()}
         with torch.no_grad():  # which each thread has to say for itself
             return work(rows, given._replace(**part))
 
@@ -176,10 +176,11 @@ def _gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
 
     def fill(rows: slice, part: UpdateInputs) -> list[Tensor]:
         """Writes what belongs to the rows; returns their share of the weights' gradients."""
-        read = [None if tensor is None else tensor.detach().requires_grad_() for tensor in (*part[:3], *part.weights)]
-        leaves = [tensor for tensor in read if tensor is not None]
+        own, heard, *weights = (tensor.detach().requires_grad_() for tensor in (part.own, part.heard, *part.weights))
+        squares = None if part.squares is None else part.squares.detach().requires_grad_()
+        leaves = [own, heard, *([] if squares is None else [squares]), *weights]
         with torch.enable_grad():
-            out = plain_update(UpdateInputs(*read[:3], part.degree, tuple(read[3:]), part.drawn, part.settings))
+            out = plain_update(part._replace(own=own, heard=heard, squares=squares, weights=tuple(weights)))
         of = torch.autograd.grad(out, leaves, slope.view(-1, width)[rows], materialize_grads=True)
         to = [tensor for tensor in written if tensor is not None]
         for tensor, found in zip(to, of, strict=False):
