@@ -53,9 +53,12 @@ class Objective(ABC):
 
     most_positives: int | None = None
 
+    def __init__(self, plan: ObjectivePlan) -> None:
+        self.training, self.num_nodes = plan.training, plan.num_nodes
+
     @classmethod
-    @abstractmethod
-    def build(cls, plan: ObjectivePlan) -> Self: ...
+    def build(cls, plan: ObjectivePlan) -> Self:
+        return cls(plan)
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Any:
         """What the objective invents for a batch int64 [n, 3], such as false triples; before any edge is dropped."""
@@ -78,39 +81,28 @@ class SampledCrossEntropy(Objective):
     As published: some negatives for each positive, its subject or its object replaced by a random node.
     """
 
-    def __init__(
-        self,
-        num_nodes: int,
-        rate: int,
-        head_probability: float = 0.5,
-        penalty: float = 0.0,
-        known: KnownTriples | None = None,
-    ) -> None:
-        """rate: negatives a positive; known: triples that may not be drawn."""
-        self.num_nodes, self.rate, self.head_probability = num_nodes, rate, head_probability
-        self.penalty, self.known = penalty, known
+    one_sided = False  # whether all negatives of a triple replace the same side of it
 
-    @classmethod
-    def build(cls, plan: ObjectivePlan) -> Self:
-        training = plan.training
-        known = plan.known() if training.filtered_negatives else None
-        return cls(plan.num_nodes, training.negatives, training.head_probability, training.penalty, known)
+    def __init__(self, plan: ObjectivePlan) -> None:
+        super().__init__(plan)
+        self.never_drawn = plan.known() if plan.training.filtered_negatives else None
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
         return corrupt(
             positives,
             self.num_nodes,
-            rate=self.rate,
-            head_probability=self.head_probability,
+            rate=self.training.negatives,
+            head_probability=self.training.head_probability,
             generator=generator,
-            known=self.known,
+            known=self.never_drawn,
+            one_sided=self.one_sided,
         )
 
     def loss(
         self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Negatives
     ) -> Tensor:
         scores = network.score_batch(adjacency, positives, drawn)
-        return cross_entropy(scores) + self.penalty * scores.squares
+        return cross_entropy(scores) + self.training.penalty * scores.squares
 
 
 def cross_entropy(scores: BatchScores) -> Tensor:
@@ -121,7 +113,7 @@ def cross_entropy(scores: BatchScores) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, truth)
 
 
-class SelfAdversarial(Objective):
+class SelfAdversarial(SampledCrossEntropy):
     """Mean over true triples of (softplus(-f) + Σ_i w_i softplus(f_i)) / 2,  w = softmax(temperature · f_i): negatives
     that the model believes in count most (RotatE, Sun et al. 2019; NBFNet).
 
@@ -129,23 +121,11 @@ class SelfAdversarial(Objective):
     one for each triple. Known triples that were drawn by chance weigh nothing. w has no gradient.
     """
 
-    def __init__(self, known: KnownTriples, training: LinkTrainingConfig) -> None:
-        self.known, self.training = known, training
+    one_sided = True
 
-    @classmethod
-    def build(cls, plan: ObjectivePlan) -> Self:
-        return cls(plan.known(), plan.training)
-
-    def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
-        return corrupt(
-            positives,
-            self.known.num_nodes,
-            rate=self.training.negatives,
-            head_probability=self.training.head_probability,
-            generator=generator,
-            known=self.known if self.training.filtered_negatives else None,
-            one_sided=True,
-        )
+    def __init__(self, plan: ObjectivePlan) -> None:
+        super().__init__(plan)
+        self.known = self.never_drawn or plan.known()
 
     def loss(
         self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Negatives
@@ -171,14 +151,11 @@ class AmongAllNodes(Objective):
     Other known answers to the question are neither right nor wrong: they are left out.
     """
 
-    def __init__(self, known: KnownTriples, training: LinkTrainingConfig) -> None:
-        self.known, self.training = known, training
-        self.most_positives = max(1, MOST_IN_A_STEP // max(known.num_nodes, 1))
-        _ = known.answers.most  # waited for now, so that no step has to
-
-    @classmethod
-    def build(cls, plan: ObjectivePlan) -> Self:
-        return cls(plan.known(), plan.training)
+    def __init__(self, plan: ObjectivePlan) -> None:
+        super().__init__(plan)
+        self.known = plan.known()
+        self.most_positives = max(1, MOST_IN_A_STEP // max(plan.num_nodes, 1))
+        _ = self.known.answers.most  # waited for now, so that no step has to
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Asked:
         subject, relation, object_ = positives.unbind(1)

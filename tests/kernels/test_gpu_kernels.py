@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from rgcn.kernels import gpu, reference
-from rgcn.kernels.layer_update import UpdateSettings, plain_update
+from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, plain_update
 from rgcn.sparse import Pairs, SparsePattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -297,15 +297,15 @@ def test_a_layer_update_and_its_gradients(deviation, settings):
     inputs = width * (1 + (1 + deviation) * (1 + settings.scaled))
     weights = tuple(draw.numbers(*size, kind=torch.float64) for size in ((width, inputs), (width,), (width,), (width,)))
     leaves = [tensor.requires_grad_() for tensor in (own, heard, squares, *weights) if tensor is not None]
-    expected = plain_update(own, heard, squares, degree[:, None, None], weights, settings)
+    expected = plain_update(UpdateInputs(own, heard, squares, degree[:, None, None], weights, None, settings))
     slope = draw.numbers(*expected.shape, kind=torch.float64)
     wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
     single = [None if tensor is None else tensor.detach().float() for tensor in (own, heard, squares, degree)]
-    numbers = [tensor.detach().float() for tensor in weights]
-    found = gpu.layer_update(*single, numbers, None, settings)
+    given = UpdateInputs(*single, tuple(tensor.detach().float() for tensor in weights), None, settings)
+    found = gpu.layer_update(given)
     torch.testing.assert_close(found.double(), expected.detach(), rtol=1e-3, atol=1e-3)
-    slopes = gpu.layer_update_gradients(*single, numbers, None, settings, slope.float())
-    for one, other in zip([given for given in slopes if given is not None], wanted, strict=True):
+    slopes = gpu.layer_update_gradients(given, slope.float())
+    for one, other in zip([found for found in slopes if found is not None], wanted, strict=True):
         of = torch.zeros_like(one) if other is None else other.float()
         torch.testing.assert_close(one, of, rtol=2e-3, atol=2e-3)
 
@@ -313,13 +313,13 @@ def test_a_layer_update_and_its_gradients(deviation, settings):
 def test_dropout_of_an_update_follows_from_its_seed():
     draw = Draw(5)
     own = draw.numbers(40, 4, 16, kind=torch.float32)
-    weights = [draw.numbers(*size, kind=torch.float32) for size in ((16, 48), (16,), (16,), (16,))]
-    settings, degree = UpdateSettings(dropout=0.4), torch.ones(40, device=DEVICE)
+    weights = tuple(draw.numbers(*size, kind=torch.float32) for size in ((16, 48), (16,), (16,), (16,)))
+    given = UpdateInputs(own, own, None, torch.ones(40, device=DEVICE), weights, None, UpdateSettings(dropout=0.4))
 
     def update(seed: int) -> Tensor:
-        return gpu.layer_update(own, own, None, degree, weights, torch.tensor([seed], device=DEVICE), settings)
+        return gpu.layer_update(given._replace(drawn=torch.tensor([seed], device=DEVICE)))
 
-    full = gpu.layer_update(own, own, None, degree, weights, None, settings._replace(dropout=0.0)) - own
+    full = gpu.layer_update(given._replace(settings=UpdateSettings())) - own
     kept = (update(1) - own).abs()[full > 1e-3] > 1e-6
     assert 0.5 < float(kept.float().mean()) < 0.7
     assert torch.equal(update(1), update(1))

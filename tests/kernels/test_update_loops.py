@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from rgcn.kernels import cpu
+from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings
 
 NODES, QUESTIONS = 30, 7
 
@@ -40,7 +41,7 @@ def drawn(width, deviation, settings, seed=0):
     inputs = width * (1 + (1 + deviation) * (1 + settings[0]))
     weights = numbers(width, inputs), numbers(width), numbers(width), numbers(width)
     kept = torch.rand(shape, generator=generator) >= settings[3] if settings[3] else None
-    return own, heard, squares, numbers(NODES).abs(), weights, kept, settings
+    return UpdateInputs(own, heard, squares, numbers(NODES).abs(), weights, kept, UpdateSettings(*settings))
 
 
 @pytest.mark.parametrize("width", [32, 64])
@@ -61,8 +62,8 @@ def test_update_and_its_gradients_equal_the_definition(width, deviation, setting
     slope = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
     with torch.no_grad():
-        out = cpu.layer_update(*given)
-        found = [g for g in cpu.layer_update_gradients(*given, slope) if g is not None]
+        out = cpu.layer_update(given)
+        found = [g for g in cpu.layer_update_gradients(given, slope) if g is not None]
     torch.testing.assert_close(out, expected, rtol=1e-11, atol=1e-11)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-9, atol=1e-9)
@@ -74,7 +75,7 @@ def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_
     slope, results = torch.randn(NODES, QUESTIONS, 32, dtype=torch.float64), []
     for threads in (1, 1, 2, 5, 16):
         torch.set_num_threads(threads)
-        results.append((cpu.layer_update(*given), *cpu.layer_update_gradients(*given, slope)))
+        results.append((cpu.layer_update(given), *cpu.layer_update_gradients(given, slope)))
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
     asleep = ~((given[0] != 0) | (given[1] != 0)).any(-1)
     assert asleep.any()
@@ -82,8 +83,10 @@ def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_
 
 
 def test_update_takes_no_rows_at_all_and_rows_that_all_sleep():
-    own, heard, _, degree, *rest = drawn(32, False, (True, True, True, 0.0, False))
-    assert not cpu.layer_update(torch.zeros_like(own), torch.zeros_like(heard), None, degree, *rest).any()
-    none = cpu.layer_update_gradients(own[:0], heard[:0], None, degree[:0], *rest, own[:0])
+    given = drawn(32, False, (True, True, True, 0.0, False))
+    zeros = torch.zeros_like(given.own)
+    assert not cpu.layer_update(given._replace(own=zeros, heard=zeros)).any()
+    empty = given._replace(own=given.own[:0], heard=given.heard[:0], degree=given.degree[:0])
+    none = cpu.layer_update_gradients(empty, given.own[:0])
     assert none[0].shape == (0, QUESTIONS, 32)
     assert not any(gradient.any() for gradient in none[3:])

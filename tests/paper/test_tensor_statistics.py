@@ -33,20 +33,23 @@ def test_seven_tensors_of_the_published_shapes(stand_in):
         assert not tensor.requires_grad
 
 
+def judged_deviations(rows, seeds):
+    """The rows of the table that judge a standard deviation, one for each tensor."""
+    return [row for row in tensors_table(rows, seeds).rows if row.quantity == "std"]
+
+
 def test_rows_have_all_figures_and_judge_the_standard_deviation(stand_in):
     rows = tensor_statistics(stand_in, seeds=1)
-    assert [row["tensor"] for row in rows] == [published.name for published in PUBLISHED]
-    for row, published in zip(rows, PUBLISHED, strict=True):
-        for side in ("ours", "torch_rgcn", "tf_rgcn"):
-            assert tuple(row[side]) == STATISTICS
-            assert all(math.isfinite(value) for value in row[side].values())
-        assert list(row["torch_rgcn"].values()) == published.torch_rgcn
-        deviation = row["ours"]["std"] / published.torch_rgcn[3] - 1
-        assert row["std_deviation"] == pytest.approx(deviation)
-        assert row["allowed"] == (0.10 if "output" in row["tensor"] else 0.02)
-        assert row["within"] == (abs(deviation) <= row["allowed"])
-        if "initial" in row["tensor"]:  # what begins does not depend on the triples
-            assert row["within"], row
+    for row, judged, published in zip(rows, judged_deviations(rows, 1), PUBLISHED, strict=True):
+        assert judged.subject == published.name
+        assert all(math.isfinite(value) for value in row)
+        assert all(len(side) == len(STATISTICS) for side in (row, published.torch_rgcn, published.tf_rgcn))
+        deviation = row[3] / published.torch_rgcn[3] - 1
+        allowed = 0.10 if "output" in published.name else 0.02
+        word = "within" if abs(deviation) <= allowed else "outside"
+        assert judged.published[0].verdict == f"{deviation:+.1%}, {word} {allowed:.0%}"
+        if "initial" in published.name:  # what begins does not depend on the triples
+            assert word == "within", judged
 
 
 def test_the_same_seed_gives_the_same_tensors_and_another_seed_others(stand_in):
@@ -57,8 +60,8 @@ def test_the_same_seed_gives_the_same_tensors_and_another_seed_others(stand_in):
 
 @pytest.mark.needs_data("fb-toy")
 def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed(real_mirror):
-    for row in tensor_statistics(load("fb-toy", mirror=real_mirror), seeds=3):
-        assert row["within"], (row["tensor"], row["std_deviation"])
+    for judged in judged_deviations(tensor_statistics(load("fb-toy", mirror=real_mirror), seeds=3), 3):
+        assert "within" in judged.published[0].verdict, judged
 
 
 def test_the_table_holds_every_published_figure(stand_in):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -257,15 +257,13 @@ class RelationalAdjacency:
         new_target = position[structure.target[edges]]
         sources, new_source = torch.unique(structure.source[edges], return_inverse=True)
         order = edge_order(new_target, structure.relation[edges], new_source, len(sources), structure.num_relations)
-        edges = edges[order]
-        smaller = replace(
-            structure.selected(edges),
-            target=new_target[order],
-            source=new_source[order],
-            num_targets=len(targets),
-            num_sources=len(sources),
-        )
-        return replace(self, structure=smaller, raw=self.raw[edges], weight=self.weight[edges]), sources
+        sizes = {"num_targets": len(targets), "num_sources": len(sources)}
+        return self.selected(edges[order], target=new_target[order], source=new_source[order], **sizes), sources
+
+    def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
+        """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""
+        structure = replace(self.structure.selected(edges), **changes)
+        return replace(self, structure=structure, raw=self.raw[edges], weight=self.weight[edges])
 
     def split_self_loops(self) -> tuple[RelationalAdjacency, SparsePattern, Tensor]:
         """(the operator without self-loops, the self-loops' pattern [targets, sources], their weights)."""
@@ -330,10 +328,9 @@ class ReceptiveField:
         loops, layers = (structure.direction == 2) & used[structure.target], []
         for passing in chosen:
             edges = torch.nonzero(passing | loops).squeeze(1)
-            part = structure.selected(edges)
-            target, source = place[part.target], place[part.source]
-            part = replace(part, target=target, source=source, num_targets=count, num_sources=count)
-            layers.append(replace(adjacency, structure=part, raw=adjacency.raw[edges], weight=adjacency.weight[edges]))
+            target, source = place[structure.target[edges]], place[structure.source[edges]]
+            sizes = {"num_targets": count, "num_sources": count}
+            layers.append(adjacency.selected(edges, target=target, source=source, **sizes))
         nodes = torch.nonzero(used).squeeze(1)
         return cls(tuple(layers), nodes, nodes)
 
@@ -353,12 +350,6 @@ class ReceptiveField:
     def masked(self, keep: Tensor) -> ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
-
-    def to(self, target: torch.device | str | torch.dtype) -> ReceptiveField:
-        ends = [self.inputs, self.outputs]
-        if not isinstance(target, torch.dtype):
-            ends = [nodes.to(target) for nodes in ends]
-        return ReceptiveField(tuple(layer.to(target) for layer in self.layers), *ends)
 
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:

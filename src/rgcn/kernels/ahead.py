@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings
 from rgcn.sparse import Pairs, SparsePattern
 
 
@@ -51,7 +52,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
     pattern = SparsePattern.from_sorted_rows(one, one, (1, 1))
     value, row, table, matrices = (torch.zeros([1] * dimensions) for dimensions in (1, 2, 3, 4))
     wide, states, weights = torch.zeros(1, 96), torch.zeros(1, 1, 32), (torch.zeros(32, 64), *[torch.zeros(32)] * 3)
-    update = (states, states, None, value, weights, None, (False, True, True, 0.0, False))
+    update = UpdateInputs(states, states, None, value, weights, None, UpdateSettings(scaled=False))
     index, step, tables = one.int(), torch.ones(()), [torch.zeros(1, 1, 1) for _ in range(3)]
     arguments: dict[str, tuple[Any, ...]] = {
         "combine_bases": (row, table, pairs),
@@ -63,8 +64,8 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "gather_product_sum": (pattern, value, index, row, row),
         "gather_product_fold": (pattern, value, index, wide, wide, 32),
         "gather_sum": (pattern, value, row),
-        "layer_update": update,
-        "layer_update_gradients": (*update, states),
+        "layer_update": (update,),
+        "layer_update_gradients": (update, states),
         "entry_dot": (index, row, index, row),
         "count_ranks": (row, one, one, one, one, one),
     }

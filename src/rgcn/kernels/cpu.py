@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from rgcn.kernels import loops, reference, update_loops
+from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.sparse import Pairs, SparsePattern
 
@@ -160,56 +161,30 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
     return out
 
 
-def layer_update(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: tuple[Tensor, ...],
-    kept: Tensor | None,
-    settings: tuple[bool, bool, bool, float, bool],
-) -> Tensor:
-    """As `layer_update` defines it; kept bool like own, or None. For widths that are multiples of FOLD."""
+def layer_update(given: UpdateInputs) -> Tensor:
+    """For widths that are multiples of FOLD."""
+    own = given.own
     out = torch.empty_like(own, memory_format=torch.contiguous_format)
-    given = _update_arguments(own, heard, squares, degree, weights, kept, settings)
-    work, rows = own.numel() * weights[0].shape[1], out.view(-1, own.shape[-1])
-    _in_pieces(update_loops.update, _even(len(rows)), work, *given, rows)
+    work, rows = own.numel() * given.weights[0].shape[1], out.view(-1, own.shape[-1])
+    _in_pieces(update_loops.update, _even(len(rows)), work, *_update_arguments(given), rows)
     return out
 
 
-def layer_update_gradients(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: tuple[Tensor, ...],
-    kept: Tensor | None,
-    settings: tuple[bool, bool, bool, float, bool],
-    slope: Tensor,
-) -> tuple[Tensor | None, ...]:
+def layer_update_gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
     """Of own, heard, squares, and the four weights."""
-    width, size = own.shape[-1], weights[0].shape[1]
-    of = [None if given is None else own.new_empty(own.shape) for given in (own, heard, squares)]
-    rows = tuple(_array(_rows(given, own)) for given in of)
+    own, width, size = given.own, given.own.shape[-1], given.weights[0].shape[1]
+    of = [None if tensor is None else own.new_empty(own.shape) for tensor in given[:3]]
+    rows = tuple(_array(_rows(tensor, own)) for tensor in of)
     sums = own.new_empty(PIECES, size + 3, width)
-    given = _update_arguments(own, heard, squares, degree, weights, kept, settings)
-    work = 4 * own.numel() * size
-    _in_pieces(update_loops.update_gradients, _even(len(rows[0])), work, *given, _rows(slope, own), rows, sums)
+    arguments, work = _update_arguments(given), 4 * own.numel() * size
+    _in_pieces(update_loops.update_gradients, _even(len(rows[0])), work, *arguments, _rows(slope, own), rows, sums)
     total = sums.sum(0)
     return *of, total[:size].T, total[size], total[size + 1], total[size + 2]
 
 
-def _update_arguments(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: tuple[Tensor, ...],
-    kept: Tensor | None,
-    settings: tuple[bool, bool, bool, float, bool],
-) -> tuple[Any, ...]:
-    scaled, norm, skip, dropout, wakes = settings
-    weight, *others = (given.to(own.dtype) for given in weights)
+def _update_arguments(given: UpdateInputs) -> tuple[Any, ...]:
+    own, heard, squares, degree, weights, kept, (scaled, norm, skip, dropout, wakes) = given
+    weight, *others = (tensor.to(own.dtype) for tensor in weights)
     numbers = map(_array(own).dtype.type, (1 / (1 - dropout), reference.LEAST_VARIANCE, reference.EPSILON))
     of_row = (degree.unsqueeze(1) if degree.ndim == 1 else degree).to(own.dtype).expand(own.shape[:2]).reshape(-1)
     mask = (torch.empty(0, own.shape[-1], dtype=torch.bool) if kept is None else kept).reshape(-1, own.shape[-1])

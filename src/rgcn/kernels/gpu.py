@@ -7,7 +7,6 @@ CUDA graph. Tile sizes come from formulas, not from trials: trials would make ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from triton import cdiv
 
 from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
-from rgcn.kernels.layer_update import UpdateSettings
+from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
 from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
 
@@ -240,36 +239,20 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
     return out
 
 
-def layer_update(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: Sequence[Tensor],
-    seed: Tensor | None,
-    settings: UpdateSettings,
-) -> Tensor:
-    out = torch.empty_like(own)
+def layer_update(given: UpdateInputs) -> Tensor:
+    own, out = given.own, torch.empty_like(given.own)
     if out.numel():
-        arguments, sizes = _update_arguments(own, heard, squares, degree, weights, seed, settings)
+        arguments, sizes = _update_arguments(given)
         rows = own.numel() // own.shape[-1]
-        numbers = (rows, *_per_degree(own, degree), settings.dropout)
+        numbers = (rows, *_per_degree(own, given.degree), given.settings.dropout)
         _launch(triton_update.update, (cdiv(rows, 128),), out, *arguments, out, *numbers, ROWS=128, **sizes)
     return out
 
 
-def layer_update_gradients(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: Sequence[Tensor],
-    seed: Tensor | None,
-    settings: UpdateSettings,
-    slope: Tensor,
-) -> tuple[Tensor | None, ...]:
+def layer_update_gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of own, heard, squares and the four weights."""
-    arguments, sizes = _update_arguments(own, heard, squares, degree, weights, seed, settings)
+    own, heard, squares, degree, weights, _, settings = given
+    arguments, sizes = _update_arguments(given)
     slopes = torch.empty_like(own), torch.empty_like(heard), torch.empty_like(heard if squares is None else squares)
     rows, (out, inputs) = own.numel() // own.shape[-1], weights[0].shape
     programs = min(PROGRAMS, max(1, cdiv(rows, 64)))
@@ -283,15 +266,8 @@ def layer_update_gradients(
     return slopes[0], slopes[1], None if squares is None else slopes[2], *found
 
 
-def _update_arguments(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: Sequence[Tensor],
-    seed: Tensor | None,
-    settings: UpdateSettings,
-) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def _update_arguments(given: UpdateInputs) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    own, heard, squares, degree, weights, seed, settings = given
     weight, *vectors = weights
     states = (own, heard, heard if squares is None else squares, degree.float())
     tensors = (*states, weight.to(own.dtype), *(vector.float() for vector in vectors), degree if seed is None else seed)

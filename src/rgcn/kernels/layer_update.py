@@ -9,7 +9,7 @@ gradient computes what is between anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,6 @@ from rgcn.kernels import dispatch
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE
 
 CHUNK_ROWS = 4096
-
-Weights: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class UpdateSettings(NamedTuple):
@@ -36,61 +34,51 @@ class UpdateSettings(NamedTuple):
     wakes: bool = False
 
 
-def layer_update(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: Weights,
-    settings: UpdateSettings,
-) -> Tensor:
-    """own, heard and, for deviations, squares [nodes, B, d], degree [nodes] or [nodes, B] → [nodes, B, d].
+class UpdateInputs(NamedTuple):
+    """What an update reads: own, heard and, for deviations, squares [nodes, B, d], degree [nodes] or [nodes, B].
 
     weights  W [d, parts · d], b [d], LayerNorm's gain [d] and shift [d]
+    drawn    bool like own: what dropout leaves; for kernels on a GPU the seed they draw it from; None: nothing drops
+    """
+
+    own: Tensor
+    heard: Tensor
+    squares: Tensor | None
+    degree: Tensor
+    weights: tuple[Tensor, ...]
+    drawn: Tensor | None
+    settings: UpdateSettings
+
+
+def layer_update(given: UpdateInputs) -> Tensor:
+    """[nodes, B, d]; what dropout leaves is drawn here.
 
     Differentiable in all but degree. A row that is zero in own and heard stays zero, unless it `wakes`.
     """
+    own, heard, squares, degree, weights, _, settings = given
     if torch.compiler.is_compiling() or dispatch.plain:
-        kept = _drawn(own, settings.dropout)
         of_rows = degree.view(*degree.shape, *[1] * (own.ndim - degree.ndim))
-        return plain_update(own, heard, squares, of_rows, weights, settings, kept)
+        kept = _drawn(own, settings.dropout)
+        return plain_update(UpdateInputs(own, heard, squares, of_rows, weights, kept, settings))
     return _LayerUpdate.apply(settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def plain_update(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: Weights,
-    settings: UpdateSettings,
-    kept: Tensor | None = None,
-) -> Tensor:
-    """The definition, in PyTorch's own operations, for rows [..., d]; degree [..., 1].
-
-    kept  bool like own: what dropout leaves
-    """
-    weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
-    z = F.linear(_inputs(own, heard, squares, degree, settings), weight, bias)
-    if settings.norm:
-        z = F.layer_norm(z, z.shape[-1:], gain, shift, EPSILON)
-    out = torch.relu(z) if settings.wakes else torch.relu(z) * _awake(own, heard)
-    out = out if kept is None else out * kept / (1.0 - settings.dropout)
-    return own + out if settings.skip else out
-
-
-def _inputs(own: Tensor, heard: Tensor, squares: Tensor | None, degree: Tensor, settings: UpdateSettings) -> Tensor:
-    """[own, heard, deviation, s heard, s deviation], as far as there are such."""
+def plain_update(given: UpdateInputs) -> Tensor:
+    """The definition, in PyTorch's own operations, for rows [..., d]; degree [..., 1]."""
+    own, heard, squares, degree, weights, kept, settings = given
     parts = [heard]
     if squares is not None:
         parts.append((squares - heard.square()).clamp(min=LEAST_VARIANCE).sqrt())
     if settings.scaled:
         parts += [part * degree for part in parts]
-    return torch.cat([own, *(part.to(own.dtype) for part in parts)], dim=-1)
-
-
-def _awake(own: Tensor, heard: Tensor) -> Tensor:
-    return (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
+    weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
+    z = F.linear(torch.cat([own, *(part.to(own.dtype) for part in parts)], dim=-1), weight, bias)
+    if settings.norm:
+        z = F.layer_norm(z, z.shape[-1:], gain, shift, EPSILON)
+    awake = (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
+    out = torch.relu(z) if settings.wakes else torch.relu(z) * awake
+    out = out if kept is None else out * kept / (1.0 - settings.dropout)
+    return own + out if settings.skip else out
 
 
 def _drawn(like: Tensor, dropout: float) -> Tensor | None:
@@ -118,43 +106,34 @@ class _LayerUpdate(torch.autograd.Function):
         heard: Tensor,
         squares: Tensor | None,
         degree: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        gain: Tensor,
-        shift: Tensor,
+        *weights: Tensor,
     ) -> Tensor:
-        fused, weights = _fused(own), (weight, bias, gain, shift)
-        drawn = None
+        fused, drawn = _fused(own), None
         if settings.dropout:
             # The kernel draws for itself, from a seed; here a number is drawn for each place.
             on_gpu = fused is not None and own.is_cuda
             drawn = torch.randint(2**31 - 1, (1,), device=own.device) if on_gpu else _drawn(own, settings.dropout)
         ctx.settings = settings
         ctx.save_for_backward(own, heard, squares, degree, drawn, *weights)
+        given = UpdateInputs(own, heard, squares, degree, weights, drawn, settings)
         if fused is not None:
-            return fused.layer_update(own, heard, squares, degree, weights, drawn, settings)  # type: ignore[no-any-return]
+            return fused.layer_update(given)  # type: ignore[no-any-return]
         out = torch.empty_like(own)
-        of_rows = out.view(-1, out.shape[-1])
 
-        def fill(rows: slice, x: Tensor, a: Tensor, square: Tensor | None, s: Tensor, kept: Tensor | None) -> None:
-            of_rows[rows] = plain_update(x, a, square, s, weights, settings, kept)
+        def fill(rows: slice, part: UpdateInputs) -> None:
+            out.view(-1, out.shape[-1])[rows] = plain_update(part)
 
-        _in_chunks(fill, own, heard, squares, degree, drawn)
+        _in_chunks(fill, given)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         own, heard, squares, degree, drawn, *weights = ctx.saved_tensors
-        fused, settings = _fused(own), ctx.settings
-        slope = slope.contiguous()
-        if fused is not None:
-            given = (own, heard, squares, degree, weights, drawn, settings, slope)
-            of_own, of_heard, of_squares, *of_weights = fused.layer_update_gradients(*given)
-        else:
-            of_own, of_heard, of_squares, *of_weights = _gradients(
-                own, heard, squares, degree, tuple(weights), drawn, settings, slope
-            )
+        given = UpdateInputs(own, heard, squares, degree, tuple(weights), drawn, ctx.settings)
+        fused = _fused(own)
+        gradients = _gradients if fused is None else fused.layer_update_gradients
+        of_own, of_heard, of_squares, *of_weights = gradients(given, slope.contiguous())
         return None, of_own, of_heard, of_squares, None, *of_weights
 
 
@@ -168,75 +147,46 @@ def _fused(own: Tensor) -> Any:
     return kernels if hasattr(kernels, "layer_update") else None
 
 
-def _in_chunks(work: Callable[..., Any], own: Tensor, *others: Tensor | None) -> list[Any]:
-    """work(rows, what belongs to them …) for [nodes, B, d], a few thousand rows at a time; what it returned, in order.
+def _in_chunks(work: Callable[[slice, UpdateInputs], Any], given: UpdateInputs) -> list[Any]:
+    """work(rows, what belongs to them) for [nodes, B, d], a few thousand rows at a time; what it returned, in order.
 
     A chunk's operations are small: each is done by one thread, and the threads take chunks in turn.
     """
-    nodes, questions = own.shape[:2]
-    of_rows: list[Tensor | None] = []
-    for tensor in (own, *others):
+    nodes, questions = given.own.shape[:2]
+    of_rows: dict[str, Tensor | None] = {}
+    for name in ("own", "heard", "squares", "degree", "drawn"):
+        tensor = getattr(given, name)
         if tensor is not None and tensor.ndim == 1:  # of the nodes
             tensor = tensor.repeat_interleave(questions)
-        of_rows.append(None if tensor is None else tensor.reshape(nodes * questions, -1))
+        of_rows[name] = None if tensor is None else tensor.reshape(nodes * questions, -1)
     chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, nodes * questions, CHUNK_ROWS)]
 
     def done(rows: slice) -> Any:
+        part: dict[str, Any] = {name: None if every is None else every[rows] for name, every in of_rows.items()}
         with torch.no_grad():  # which each thread has to say for itself
-            return work(rows, *(None if tensor is None else tensor[rows] for tensor in of_rows))
+            return work(rows, given._replace(**part))
 
-    return dispatch.on_threads(done, chunks) if own.device.type == "cpu" else [done(rows) for rows in chunks]
+    return dispatch.on_threads(done, chunks) if given.own.device.type == "cpu" else [done(rows) for rows in chunks]
 
 
-def _gradients(
-    own: Tensor,
-    heard: Tensor,
-    squares: Tensor | None,
-    degree: Tensor,
-    weights: tuple[Tensor, ...],
-    drawn: Tensor | None,
-    settings: UpdateSettings,
-    slope: Tensor,
-) -> tuple[Tensor | None, ...]:
-    """Of own, heard, squares and the weights."""
-    weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
-    width = own.shape[-1]
-    of_own, of_heard = torch.empty_like(own), torch.empty_like(heard)
-    of_squares = None if squares is None else torch.empty_like(squares)
+def _gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
+    """Of own, heard, squares and the weights: those of the definition, a chunk at a time."""
+    written = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:3]]
+    width = slope.shape[-1]
 
-    def fill(
-        rows: slice, x: Tensor, a: Tensor, square: Tensor | None, s: Tensor, kept: Tensor | None, dy: Tensor
-    ) -> tuple[Tensor, ...]:
+    def fill(rows: slice, part: UpdateInputs) -> list[Tensor]:
         """Writes what belongs to the rows; returns their share of the weights' gradients."""
-        inputs = _inputs(x, a, square, s, settings)
-        z = torch.addmm(bias, inputs, weight.T)
-        down = dy.clone() if settings.wakes else dy * _awake(x, a)
-        if kept is not None:
-            down.mul_(kept).div_(1.0 - settings.dropout)
-        of_gain, of_shift = torch.zeros_like(gain), torch.zeros_like(shift)
-        if settings.norm:
-            y, mean, scale = torch.native_layer_norm(z, [width], gain, shift, EPSILON)
-            down.mul_(y > 0)
-            given = (down, z, [width], mean, scale, gain, shift, [True, True, True])
-            down, of_gain, of_shift = torch.ops.aten.native_layer_norm_backward(*given)
-        else:
-            down.mul_(z > 0)
-        parts = list(torch.split(down @ weight, width, dim=1))
-        of_own.view(-1, width)[rows] = parts[0] + dy if settings.skip else parts[0]
-        count = 1 if square is None else 2
-        slopes = parts[1 : 1 + count]
-        if settings.scaled:
-            slopes = [part + far * s for part, far in zip(slopes, parts[1 + count :], strict=True)]
-        if square is not None and of_squares is not None:
-            variance = square - a.square()
-            deviation = variance.clamp(min=LEAST_VARIANCE).sqrt()
-            of_square = torch.where(variance > LEAST_VARIANCE, slopes[1] / (2 * deviation), 0.0)
-            of_squares.view(-1, width)[rows] = of_square
-            slopes[0] = slopes[0] - 2 * a * of_square
-        of_heard.view(-1, width)[rows] = slopes[0]
-        return down.T @ inputs, down.sum(0), of_gain, of_shift
+        own, heard, *weights = (tensor.detach().requires_grad_() for tensor in (part.own, part.heard, *part.weights))
+        squares = None if part.squares is None else part.squares.detach().requires_grad_()
+        leaves = [own, heard, *([] if squares is None else [squares]), *weights]
+        with torch.enable_grad():
+            out = plain_update(part._replace(own=own, heard=heard, squares=squares, weights=tuple(weights)))
+        of = torch.autograd.grad(out, leaves, slope.view(-1, width)[rows], materialize_grads=True)
+        to = [tensor for tensor in written if tensor is not None]
+        for tensor, found in zip(to, of, strict=False):
+            tensor.view(-1, width)[rows] = found
+        return list(of[len(to) :])
 
-    shares = _in_chunks(fill, own, heard, squares, degree, drawn, slope)
-    totals = [sum(share, start=torch.zeros_like(share[0])) for share in zip(*shares, strict=True)]
-    totals = totals or [torch.zeros_like(tensor) for tensor in weights]
-    return of_own, of_heard, of_squares, *(total.to(given.dtype) for total, given in zip(totals, weights, strict=True))
+    shares = _in_chunks(fill, given)
+    totals = [sum(share[1:], start=share[0]) for share in zip(*shares, strict=True)]
+    return *written, *(totals or [torch.zeros_like(tensor) for tensor in given.weights])

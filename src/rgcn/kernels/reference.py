@@ -62,13 +62,6 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
     return out
 
 
-def gather_product_fold(
-    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int
-) -> Tensor:
-    """`gather_product_sum`, folded: the gradient of a `left` of this width that was repeated. [rows, width]"""
-    return folded(gather_product_sum(pattern, value, index, left, x), width)
-
-
 def repeated(table: Tensor, width: int) -> Tensor:
     """The table's rows, as often side by side as make up the width."""
     return table if table.shape[1] in (0, width) else table.repeat(1, width // table.shape[1])

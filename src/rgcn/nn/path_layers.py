@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.kernels import gather_sum, scaled_sum
-from rgcn.kernels.layer_update import UpdateSettings, layer_update
+from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, layer_update
 
 # What is left of a sum after its parts were taken off again, as a share of these: so many times what numbers can tell.
 ROUNDING = 100
@@ -250,7 +250,8 @@ class PathLayer(nn.Module):
             squares = None if squares is None else hidden.without(hop.operator, squares, said.square())
         dropout = self.dropout if self.training else 0.0
         settings = UpdateSettings(self.degree_scaling, self.layer_norm, self.skip, dropout, self.wakes)
-        return layer_update(own, heard, squares, degree, (self.weight, self.bias, self.gain, self.shift), settings)
+        weights = (self.weight, self.bias, self.gain, self.shift)
+        return layer_update(UpdateInputs(own, heard, squares, degree, weights, None, settings))
 
     def _said(self, hidden: Hidden, table: Tensor, x: Tensor, operator: RelationalAdjacency) -> Tensor:
         """[h, width]: the messages of the hidden edges."""

@@ -5,8 +5,6 @@ Everything else is zero in a path network, and sends nothing: left out, nothing 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -47,9 +45,7 @@ def reached_hops(whole: Hop, start: Tensor | None, num_layers: int) -> tuple[lis
         reached, target = torch.unique_consecutive(edges.target[edge], return_inverse=True)
         source = torch.searchsorted(reached, edges.source[edge])  # self-loops make every source a target
         size = len(reached)
-        picked = edges.selected(edge)
-        structure = replace(picked, target=target, source=source, num_targets=size, num_sources=size)
-        part = replace(operator, structure=structure, raw=operator.raw[edge], weight=operator.weight[edge])
+        part = operator.selected(edge, target=target, source=source, num_targets=size, num_sources=size)
         hops.append(Hop(part, None, whole.degree[reached]))
         nodes.append(reached)
     return hops, nodes
