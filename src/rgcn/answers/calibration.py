@@ -297,8 +297,8 @@ def first_answers(
     true[row, node] = True
     known[marks.known_nodes()] = True
     if hidden:  # that its node has this one told what rules expect of it: then only who can stand there counts
-        places, known = rules.answer_place(questions).tolist(), known & ~true
-        out = torch.stack([rules.outside(place, "seen") for place in places]).to(scores.device)
+        known, ends = known & ~true, rules.answer_place(questions).tolist()
+        out = torch.stack([rules.outside(end, "seen") for end in ends]).to(scores.device)
     else:
         true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
     nothing = known | out

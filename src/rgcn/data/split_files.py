@@ -56,7 +56,7 @@ def _triples(graph: KnowledgeGraph, split: int) -> pl.DataFrame:
 
 
 def _write_table(path: Path, table: pl.DataFrame) -> None:
-    separator, quotes = ("\t", "never") if path.suffix == ".tsv" else (",", "necessary")
+    tabs = path.suffix == ".tsv"
     # A header is told by its words, and they are no header where a node is called so too.
     first = table.columns[0]
     header = not any((column == name).any() for column in table for name in table.columns if column.dtype == pl.String)
@@ -67,7 +67,7 @@ def _write_table(path: Path, table: pl.DataFrame) -> None:
         lambda temporary: table.write_csv(
             temporary,
             include_header=header,
-            separator=separator,
-            quote_style=quotes,  # type: ignore[arg-type]
+            separator="\t" if tabs else ",",
+            quote_style="never" if tabs else "necessary",
         ),
     )

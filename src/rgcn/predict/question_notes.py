@@ -28,7 +28,8 @@ def question_note(titles: Titles, node: int, relation: int, for_objects: bool, e
     known = [titles.of(one) for one in answers.node[begin : min(end_, begin + SHOWN)].tolist()]
     if expected == FINISHED:
         return f"known: {', '.join(known)}; nothing else is expected"
-    chance = float(rules_of(graph).further(Questions(*torch.tensor([[node], [relation]]), for_objects), index)[0])
+    question = Questions(torch.tensor([node]), torch.tensor([relation]), for_objects)
+    chance = float(rules_of(graph).further(question, index)[0])
     if known and chance < UNLIKELY:
         return f"{end_ - begin:,} known; probably nothing is missing here"
     return None

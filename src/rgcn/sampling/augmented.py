@@ -6,8 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph
-from rgcn.graph.knowledge_graph import SPLITS
+from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.sampling.drawn_graphs import Ids, renumbered
 

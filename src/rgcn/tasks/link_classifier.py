@@ -136,7 +136,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             scale, offset = (torch.tensor(part, dtype=torch.float64) for part in level)
             if scale.shape or offset.shape != (len(self.classes_),):
                 raise ValueError(f"the level of {len(self.classes_)} classes has the shape {tuple(offset.shape)}")
-            self.level_ = ClassLevel(scale, offset)
+            self._level = ClassLevel(scale, offset)
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
         return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]
