@@ -13,7 +13,7 @@ mrr       filtered, both directions, ties at the middle, validation; what rules 
 
 Probabilities: a curve is fitted on half of the validation questions and measured on the other half, over the first
 ten new answers: expected calibration error (ten bins), and spread, the mean probability of right answers less that of
-wrong ones.
+wrong ones. Beside it one curve of the score alone for all relations, as it was before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rgcn.answers.completion import complete
 from rgcn.answers.link_curve import LinkCurve, LinkExamples
 from rgcn.answers.links import answer_links
 from rgcn.answers.relation_rules import EVERYTHING, Marks, Permitted, rules_of
-from rgcn.answers.reliability import fit_of
+from rgcn.answers.reliability import fit_of, fit_sigmoid
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, splits_up_to
 from rgcn.ranking import rank_triples, summarize
@@ -135,7 +135,11 @@ def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     first = halves[1]
     rank = within(first.level, first.place)
     kept = LinkExamples(*(column[rank < FIRST] for column in first[:5]))
-    p, right = curve.of(kept), kept.true
+    by_score = fit_sigmoid(halves[0].counts())
+    return {"now": told(curve.of(kept), kept.true), "by_score_alone": told(by_score(kept.score), kept.true)}
+
+
+def told(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
     spread = float(p[right == 1].mean() - p[right == 0].mean())
     error = fit_of(p, right).calibration_error
     return {"error": round(error, 4), "spread": round(spread, 4), "best": round(float(p.max()), 3)}
