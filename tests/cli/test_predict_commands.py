@@ -61,7 +61,10 @@ def test_classes_of_a_file_of_nodes(runs, tmp_path):
 
 
 def test_all_nodes_to_the_terminal_and_as_json(runs):
-    done = rgcn("predict", runs / "nc")
+    like_labelled = rgcn("predict", runs / "nc")
+    assert "2,109 nodes not like labelled ones left out; --all-nodes" in like_labelled.stderr
+    assert "and 234 more predictions" in like_labelled.stdout
+    done = rgcn("predict", runs / "nc", "--all-nodes")
     assert done.returncode == 0, done.stderr
     assert "and 2,343 more predictions; --out FILE writes them all" in done.stdout
     assert "validation nodes, with temperature" in done.stdout
@@ -73,7 +76,7 @@ def test_all_nodes_to_the_terminal_and_as_json(runs):
 
 
 def test_classes_of_unlabelled_nodes_as_rdf(runs, tmp_path):
-    done = rgcn("predict", runs / "nc", "--known", "drop", "--out", tmp_path / "new.nt", "--json")
+    done = rgcn("predict", runs / "nc", "--known", "drop", "--all-nodes", "--out", tmp_path / "new.nt", "--json")
     assert done.returncode == 0, done.stderr
     triples = triples_of(tmp_path / "new.nt")
     assert len(triples) == json.loads(done.stdout)["written"] == 2363 - 254

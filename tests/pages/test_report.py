@@ -395,13 +395,13 @@ def test_the_machine_and_what_changed_between_sessions(tmp_path):
         "versions": {"python": "3.11", "torch": "2.0"},
         "hardware": {"cpu": "<cpu>"},
         "git": None,
-        "command": "rgcn <x>",
+        "command": "rgcn <x> a/b --out=/home/me/c '/home/me/d e' /home/me/f",
     }
     two = {**one, "versions": {"python": "3.11", "torch": "2.1"}}
     run = keep(tmp_path / "run", node_config(), environment=[one, two])
     text = words(make_report(run).html)
     assert "torch 2.0 → 2.1" in text
-    assert "rgcn <x>" in text
+    assert "rgcn <x> a/b --out=c 'd e' f" in text
 
 
 # -- what is measured --------------------------------------------------------------------------------------

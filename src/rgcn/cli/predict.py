@@ -165,8 +165,13 @@ def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.
     """(node ids, how many names were skipped)."""
     path, names = asked.nodes, asked.node or []
     if path is None and not names:
-        new = np.array(opened.new_nodes, dtype=np.int64)
-        return (new, 0) if len(new) else (answers.nodes_to_classify(opened, asked.all_nodes), 0)
+        if opened.new_nodes:
+            return np.array(opened.new_nodes, dtype=np.int64), 0
+        chosen, every = (answers.nodes_to_classify(opened, all_of) for all_of in (asked.all_nodes, True))
+        if len(chosen) < len(every) and not asked.quiet:
+            others = count(len(every) - len(chosen), "node")
+            typer.echo(f"{others} not like labelled ones left out; --all-nodes classifies them too", err=True)
+        return chosen, 0
     ids = np.array([opened.node(name) for name in names], dtype=np.int64)
     if path is None:
         return ids, 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -173,10 +172,7 @@ def _settings(config: ConfigSection, prefix: str = "") -> list[tuple[str, Any, A
 def _command(run: RunRecord) -> str:
     """What was typed for the last session, absolute paths without their folders."""
     command = str((run.environment or [{}])[-1].get("command") or "")
-    try:
-        return shlex.join(re.sub("(^|=)/.*/", r"\1", word) for word in shlex.split(command))
-    except ValueError:  # of a quote that is never closed: nobody's command
-        return ""
+    return re.sub(r"'[^']*'|\S+", lambda word: re.sub("(^'?|=)/.*/", r"\1", word[0]), command)
 
 
 def _machine_changes(run: RunRecord) -> list[str]:
