@@ -10,7 +10,7 @@ import rgcn
 from rgcn.errors import DataError, StoppedError
 from rgcn.pages.run_report import make_report
 from rgcn.runs import choosing
-from rgcn.runs.choosing import Cost, choose, estimate, plan_selection, with_validation
+from rgcn.runs.choosing import ModelCost, choose, estimate, plan_selection, with_validation
 from rgcn.runs.configuration import candidate_configurations, load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Candidate, Selection, Telling, read_selection
@@ -115,7 +115,7 @@ def test_minutes_become_steps(table, tmp_path, monkeypatch):
     def cost(config, graph, patience):
         if config.model.title == "rgcn":
             raise DataError("it does not fit")
-        return Cost(0.1, 10.0 if config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
+        return ModelCost(0.1, 10.0 if config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
 
     monkeypatch.setattr(choosing, "cost_of", cost)
     selection, size = plan_selection(configs, graph, 1.0)

@@ -34,7 +34,7 @@ TIMED_STEPS, TIMED_QUESTIONS = 12, (1, 8, 64)
 LONGER = 1.5  # times as many steps are worth a training of their own
 
 
-class Cost(NamedTuple):
+class ModelCost(NamedTuple):
     """What a model costs here.
 
     start, step, asked   seconds: before the first step, a step, a triple (or label) that is measured
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
         return self.asked * min(at_most, self.validated)
 
 
-def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> Cost:
+def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> ModelCost:
     """Some steps and some questions, timed; ConfigError where one step takes longer than `patience` seconds."""
     began, model = perf_counter(), make_model(config)
     marks: list[float] = []
@@ -87,7 +87,7 @@ def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> Cost:
                 before = perf_counter()
                 model.evaluate(split="valid", at_most=few)
                 asked = (perf_counter() - before) / min(few, there["valid"])
-    return Cost(start, step, asked, there["valid"], max(there.values()), size)
+    return ModelCost(start, step, asked, there["valid"], max(there.values()), size)
 
 
 def _held_out(model: Estimator, split: str) -> int:
@@ -101,7 +101,7 @@ def plan_selection(
     """What to try, for how many steps, so that it takes about so many minutes; and the bytes it takes at most."""
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
     configs = {name: settled(with_whole_paths(config), graph) for name, config in configs.items()}
-    costs: dict[str, Cost] = {}
+    costs: dict[str, ModelCost] = {}
     tried = {name: Candidate(name, config, plain=_is_plain(name, config)) for name, config in configs.items()}
     for name, config in configs.items():
         meter.describe(f"timing {name}")
@@ -157,7 +157,7 @@ def steps_in(config: RunConfig, graph: KnowledgeGraph, minutes: float) -> RunCon
 
 
 def _is_plain(name: str, config: RunConfig) -> bool:
-    return bool(task_of(config.task).candidates.get(name, {}).get("plain"))
+    return bool(task_of(config.task).candidates().get(name, {}).get("plain"))
 
 
 def _for_steps(config: RunConfig, steps: int, times: int) -> RunConfig:
