@@ -261,7 +261,7 @@ def test_of_an_unfinished_run_the_best_figure_so_far_is_listed(finished):
     assert (line.metric, line.value, line.epoch, line.seconds) == ("valid accuracy", 0.4, 3, 3.0)
 
 
-@pytest.mark.parametrize("edit", [("seed: 0", "seed: 5"), ("epochs: 3", "epochs: 9"), ("hidden: 4", "hidden: 5")])
+@pytest.mark.parametrize("edit", [("\nseed: 0", "\nseed: 5"), ("epochs: 3", "epochs: 9"), ("hidden: 4", "hidden: 5")])
 def test_a_configuration_that_was_edited_is_refused(finished, world, edit):
     (finished.path / "result.json").unlink()
     path = finished.path / "config.yaml"

@@ -104,6 +104,7 @@ def test_validation_triples_are_not_learned_from_either():
 )
 def test_loss_falls_and_what_was_learned_is_remembered(settings):
     kg = clubs()
+    settings = {**settings, "evaluate_every": 0}  # the last weights: what was learned by heart
     predictor = LinkPredictor(embedding=24, bottleneck=8, learning_rate=0.03, device="cpu", **settings).fit(kg)
     losses = [epoch.loss for epoch in predictor.history_]
     assert losses[-1] < 0.6 * losses[0]
@@ -113,7 +114,7 @@ def test_loss_falls_and_what_was_learned_is_remembered(settings):
 
 def test_reports_come_about_a_hundred_times_and_each_is_the_mean_since_the_last():
     kg, calls = clubs(), []
-    predictor = LinkPredictor("distmult", epochs=250, **SMALL).fit(kg, calls.append)
+    predictor = LinkPredictor("distmult", epochs=250, evaluate_every=0, **SMALL).fit(kg, calls.append)
     assert calls == predictor.history_
     assert [epoch.number for epoch in calls] == [*range(2, 251, 2)]
     assert all(epoch["valid_mrr"] is None for epoch in calls)
@@ -128,7 +129,7 @@ def test_the_best_weights_on_validation_are_the_ones_kept(monkeypatch):
     script = iter([0.1, 0.5, 0.9, 0.4, 0.3, 0.2])
     states = []
 
-    def validated(self):
+    def validated(self, at_most):
         states.append(weights(self))
         self.network_.eval()
         return {"mrr": next(script)}
@@ -138,6 +139,24 @@ def test_the_best_weights_on_validation_are_the_ones_kept(monkeypatch):
     assert [e.number for e in predictor.history_ if e["valid_mrr"] is not None] == [2, 4, 6, 8, 10, 11]
     assert same(weights(predictor), states[2])
     assert not same(weights(predictor), states[-1])
+
+
+@pytest.mark.parametrize("model", ["rgcn", "c-rgcn", "distmult", "path", "universal"])
+def test_where_there_is_a_validation_split_it_is_measured_and_the_best_weights_are_kept(model):
+    small = {"width": 8, "layers": 2, "device": "cpu"} if model == "path" else SMALL
+    small = {"width": 8, "layers": 2, "device": "cpu", "start": "random"} if model == "universal" else small
+    predictor = LinkPredictor(model, epochs=20, learning_rate=0.5, **small).fit(clubs())
+    measured = {epoch.number: epoch["valid_mrr"] for epoch in predictor.history_ if epoch["valid_mrr"] is not None}
+    assert list(measured) == [10, 20]
+    assert predictor.evaluate(split="valid")["mrr"] == pytest.approx(max(measured.values()))
+
+
+def test_a_share_of_the_triples_is_held_out_for_validation_where_the_graph_has_none():
+    whole = replace(clubs(), triple_splits=None)
+    predictor = LinkPredictor("distmult", epochs=2, validation=0.2, **SMALL).fit(whole)
+    assert np.array_equal(predictor.graph_.triple_splits, whole.split(0.2, 0.0, seed=0).triple_splits)
+    assert set(predictor.measure()) == {"valid"}
+    assert set(LinkPredictor("distmult", epochs=2, **SMALL).fit(whole).measure()) == {"train"}
 
 
 def test_what_is_kept_measures_as_it_did():
@@ -150,7 +169,7 @@ def test_what_is_kept_measures_as_it_did():
 
 def test_patience_counts_measurements_without_a_better_one(monkeypatch):
     script = iter([0.3, 0.2, 0.4, 0.4, 0.1, 0.9])
-    monkeypatch.setattr(LinkPredictor, "validated", lambda self: {"mrr": next(script)})
+    monkeypatch.setattr(LinkPredictor, "validated", lambda self, _: {"mrr": next(script)})
     predictor = LinkPredictor(epochs=100, evaluate_every=3, patience=2, **SMALL).fit(clubs())
     assert predictor.history_[-1].number == 15
     assert [e["valid_mrr"] for e in predictor.history_ if e["valid_mrr"] is not None] == [0.3, 0.2, 0.4, 0.4, 0.1]
@@ -454,7 +473,7 @@ def test_an_empty_split_is_said_to_be_empty():
     for split in ("valid", "test"):
         with pytest.raises(DataError, match=f"no {split} triples"):
             predictor.evaluate(split=split)
-    with pytest.raises(DataError, match="evaluate_every needs validation triples"):
+    with pytest.raises(DataError, match="evaluate_every needs something to validate on"):
         LinkPredictor(evaluate_every=1, **SMALL).fit(only_train)
     with pytest.raises(DataError, match="no training triples"):
         LinkPredictor(**SMALL).fit(KnowledgeGraph.from_triples([]))

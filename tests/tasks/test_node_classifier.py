@@ -245,8 +245,16 @@ def test_a_setting_at_odds_with_the_graph_is_refused():
         NodeClassifier(decomposition="diagonal").fit(shelf())
     with pytest.raises(ConfigError, match="patience needs a validation split"):
         NodeClassifier(patience=3).fit(shelf())
-    with pytest.raises(ConfigError, match="holds out none"):
-        NodeClassifier(validation=0.001).fit(shelf())
+    alone = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "x", "b": "y"})
+    with pytest.raises(DataError, match="each of 2 is the only one of its class"):
+        NodeClassifier(validation=0.1).fit(alone)
+
+
+def test_where_there_is_a_validation_split_the_best_weights_are_kept():
+    classifier = NodeClassifier(hidden=4, epochs=12, learning_rate=0.5, validation=0.2, watch="accuracy", seed=1)
+    history = classifier.fit(shelf()).history_
+    best = max(epoch["valid_accuracy"] for epoch in history)
+    assert classifier.score(classifier.graph_, "valid") == pytest.approx(best)
 
 
 def test_unusable_labels_are_refused():

@@ -123,6 +123,23 @@ class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", call
     no_track: bool = flag("--no-track", "Report to no tracker this time.")
 
 
+class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="split:split"):
+    """Write a graph's triples as train, valid and test: a folder that `rgcn train` reads.
+
+    At random, or by time: the latest for test. Every node and relation keeps a training triple, and triples that say
+    the same thing (inverse and duplicate relations between two nodes) go to one side. Labels without a split are held
+    out too, class by class. `rgcn train` on a graph without splits does the same by itself (data.split).
+    """
+
+    source: str = argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
+    out: Path = option("Folder to write, new or empty.", default=MISSING)
+    valid: float = option("Share for validation.", default=0.1, min=0, max=0.99)
+    test: float = option("Share for test.", default=0.1, min=0, max=0.99)
+    seed: int = option("Another seed draws others.", default=0, min=0)
+    by: str | None = option("Column of a table that says when: a number, a year, a date.", metavar="COLUMN")
+    as_json: bool = options.AS_JSON
+
+
 class EvaluateCommand(Command, ReadingOptions, GraphOptions, name="evaluate", calls="train:evaluate"):
     """Measure a model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 

@@ -211,7 +211,7 @@ class TripleCollector:
             first = table.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
             duplicates = int((~first).sum())
             if times is not None:  # of a triple that stands several times, when it was said first
-                said = table.select(pl.lit(pl.Series(times)).min().over("s", "r", "o", "split"))
+                said = table.with_columns(time=times).select(pl.col("time").min().over("s", "r", "o", "split"))
                 times = said.to_series().to_numpy()[first]
             triples, splits = triples[first], splits[first]
         nodes, relations = Vocabulary(self._node_ids, kind="node"), Vocabulary(self._relation_ids, kind="relation")

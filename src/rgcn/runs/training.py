@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,7 +69,7 @@ def train(
     folder: Path | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
-    measure: Measure = Estimator.measure,
+    measure: Measure = methodcaller("measure"),
 ) -> RunResult:
     """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
 
@@ -95,7 +96,7 @@ def resume(
     on_step: OnStep | None = None,
     graph: KnowledgeGraph | None = None,
     track: bool = True,
-    measure: Measure = Estimator.measure,
+    measure: Measure = methodcaller("measure"),
 ) -> RunResult:
     """Go on with a run from its newest checkpoint; the end is that of an undisturbed run, to the last bit.
 

@@ -1,0 +1,181 @@
+"""What is held out: a partition, by share, that leaves nothing unlearned, leaks nothing, and is always the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rgcn import KnowledgeGraph
+from rgcn.errors import DataError, NothingToHoldOutError
+from rgcn.graph import NodeLabels, Vocabulary
+from rgcn.graph.relation_overlap import relation_overlaps
+
+TRAIN, VALID, TEST = range(3)
+
+
+def named(triples) -> KnowledgeGraph:
+    return KnowledgeGraph.from_triples([(f"n{s}", f"r{r}", f"n{o}") for s, r, o in triples])
+
+
+@st.composite
+def graphs(draw, least: int = 1) -> KnowledgeGraph:
+    """Graphs in which some relation is often another's inverse, or its copy."""
+    node, relation = st.integers(0, draw(st.integers(1, 12))), st.integers(0, 3)
+    triples = draw(st.lists(st.tuples(node, relation, node), min_size=least, max_size=60, unique=True))
+    if draw(st.booleans()):
+        triples += [(o, 4, s) for s, r, o in triples if r == 0]
+    if draw(st.booleans()):
+        triples += [(s, 5, o) for s, r, o in triples if r == 1]
+    return named(triples)
+
+
+def split_or_none(graph: KnowledgeGraph, *shares: float, **how) -> KnowledgeGraph | None:
+    try:
+        return graph.split(*shares, **how)
+    except NothingToHoldOutError:
+        return None
+
+
+def leaks(graph: KnowledgeGraph) -> list[tuple[int, int]]:
+    """By definition: two triples on two sides, of the same two nodes, whose relations are the same or overlap."""
+    same = {(one.relation, one.other) for one in relation_overlaps(graph.triples, graph.num_relations)}
+    same |= {(r, r) for r in range(graph.num_relations)}
+    found = []
+    for i, (s, r, o) in enumerate(graph.triples.tolist()):
+        for j, (s2, r2, o2) in enumerate(graph.triples.tolist()):
+            apart = graph.triple_splits[i] != graph.triple_splits[j]
+            if apart and {s, o} == {s2, o2} and ((r, r2) in same or (r2, r) in same):
+                found.append((i, j))
+    return found
+
+
+@given(graphs(), st.integers(0, 5), st.booleans(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_every_split_is_a_partition_that_covers_and_does_not_leak(graph, seed, in_time, data):
+    years = st.lists(st.integers(1990, 1993), min_size=len(graph), max_size=len(graph))
+    by = np.array(data.draw(years)) if in_time else None
+    parted = split_or_none(graph, seed=seed, by=by)
+    if parted is None:
+        return
+    assert parted.nodes == graph.nodes
+    assert parted.relations == graph.relations
+    assert np.array_equal(parted.triples, graph.triples)
+    learned = parted.split_triples("train")
+    assert set(learned[:, [0, 2]].ravel()) == set(graph.triples[:, [0, 2]].ravel())
+    assert set(learned[:, 1]) == set(graph.triples[:, 1])
+    assert (parted.triple_splits != TRAIN).any()
+    assert not leaks(parted)
+    again = graph.split(seed=seed, by=by)
+    assert again.triple_splits.tobytes() == parted.triple_splits.tobytes()
+    assert again.fingerprint == parted.fingerprint != graph.fingerprint
+
+
+def test_shares_are_met_where_there_is_enough_to_hold_out():
+    rng = np.random.default_rng(0)
+    graph = named({tuple(row) for row in np.stack([rng.integers(0, 99, 2000) for _ in range(3)], 1).tolist()})
+    graph = replace(graph, edge_weights=np.ones(len(graph)))
+    for valid, test in ((0.1, 0.1), (0.0, 0.2), (0.3, 0.0), (0.05, 0.15)):
+        sizes = np.bincount(graph.split(valid, test).triple_splits, minlength=3)
+        assert np.abs(sizes[1:] - np.array([valid, test]) * len(graph)).max() <= 3
+    assert (graph.split(seed=0).triple_splits != graph.split(seed=1).triple_splits).any()
+
+
+@given(st.lists(st.integers(0, 30), min_size=40, max_size=40))
+@settings(max_examples=30, deadline=None)
+def test_the_latest_triples_are_test_and_those_before_valid(times):
+    ring = [(i, 0, i + 1) for i in range(19)] + [(i, 1, i + 2) for i in range(18)]  # all nodes are met in time 0
+    pairs = sorted({(i, j) for i in range(20) for j in range(i + 3, 20)})[:40]
+    graph = named([*ring, *((i, 2, j) for i, j in pairs)])
+    when = np.array([0] * len(ring) + [0, *times[1:]])
+    parted = graph.split(by=when)
+    splits = parted.triple_splits
+    free = np.flatnonzero(when > 0)  # what no node or relation depends on
+    for earlier, later in ((TRAIN, VALID), (VALID, TEST), (TRAIN, TEST)):
+        before, after = when[free][splits[free] == earlier], when[free][splits[free] == later]
+        assert not len(before) or not len(after) or before.max() <= after.min()
+    assert np.array_equal(graph.split(by=when.astype(str)).triple_splits > 0, splits > 0) or when.max() > 9
+
+
+def test_what_was_first_said_early_is_not_held_out_because_it_is_said_again_late():
+    both_ways = [*((i, 0, i + 1) for i in range(30)), *((i + 1, 1, i) for i in range(30))]
+    graph = named([*both_ways, (5, 2, 9), (3, 2, 8), (7, 2, 12)])
+    when = np.array([*[1] * 30, *[9] * 30, 3, 4, 5])
+    parted = graph.split(0.02, 0.02, by=when)
+    assert parted.triple_splits[:60].max() == TRAIN
+    assert parted.triple_splits[60:].tolist() == [TRAIN, VALID, TEST]
+
+
+def test_triples_that_are_held_out_already_stay_so():
+    graph = named([(i, 0, (i + j) % 20) for i in range(20) for j in (1, 2, 3)])
+    graph = replace(graph, triple_splits=np.arange(60) % 20 // 19 * TEST)
+    parted = graph.split(0.2, 0.0)
+    assert (parted.triple_splits[graph.triple_splits == TEST] == TEST).all()
+    assert (parted.triple_splits == VALID).sum() == round(0.2 * 57)
+
+
+def test_a_graph_that_needs_every_triple_says_so_and_a_small_one_holds_out_one_of_each():
+    with pytest.raises(NothingToHoldOutError, match="none of 4 triples can be held out"):
+        named([(0, 0, i) for i in range(1, 5)]).split()
+    small = named([(i, 0, j) for i in range(4) for j in range(i + 1, 4)])
+    assert np.bincount(small.split().triple_splits).tolist() == [4, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("shares", "by", "words"),
+    [((0.5, 0.5), None, "below 1"), ((-0.1, 0.1), None, "at least 0"), ((0.1, 0.1), [1], "a time for each")],
+)
+def test_what_makes_no_split_is_refused(shares, by, words):
+    with pytest.raises(DataError, match=words):
+        named([(0, 0, 1), (1, 0, 2)]).split(*shares, by=by)
+
+
+def test_a_missing_time_is_refused():
+    with pytest.raises(DataError, match="triple 1 "):
+        named([(0, 0, 1), (1, 0, 2)]).split(by=[1.0, np.nan])
+
+
+def test_the_split_does_not_depend_on_the_hash_seed():
+    code = (
+        "from rgcn import KnowledgeGraph as K; g = K.from_triples([(f'n{i}', f'r{i%3}', f'n{i*j%17}') for i in "
+        "range(17) for j in (2, 3, 5)]); print(g.split(seed=3).fingerprint)"
+    )
+    seen = {
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": hash_seed},
+                       capture_output=True, text=True, check=True).stdout
+        for hash_seed in ("1", "2")
+    }  # fmt: skip
+    assert len(seen) == 1
+
+
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=80), st.floats(0.01, 0.9), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_labels_are_held_out_class_by_class(classes, share, seed):
+    numbers = np.unique(classes, return_inverse=True)[1]
+    names = Vocabulary(map(str, range(numbers.max() + 1)), kind="class")
+    labels = NodeLabels(np.arange(len(classes)), numbers, names, np.zeros(len(classes)))
+    sizes = np.bincount(numbers)
+    if sizes.max() == 1:
+        with pytest.raises(NothingToHoldOutError, match="the only one of its class"):
+            labels.holding_out("test", share, seed)
+        return
+    parted = labels.holding_out("test", share, seed)
+    held_out = np.bincount(numbers[parted.splits == TEST], minlength=len(sizes))
+    assert held_out.sum() > 0
+    assert (held_out < sizes).all()
+    assert np.array_equal(parted.splits, labels.holding_out("test", share, seed).splits)
+    if np.rint(share * sizes).max() > 0 and held_out.sum() > len(sizes):
+        assert (np.abs(held_out - share * sizes) <= 1).all()
+
+
+def test_times_are_cut_with_the_triples_and_no_part_of_a_graph_without_them():
+    graph = named([(0, 0, 1), (1, 0, 2), (2, 1, 0)])
+    timed = replace(graph, triple_times=np.array([3.0, 1.0, 2.0]))
+    assert timed.fingerprint != graph.fingerprint == replace(timed, triple_times=None).fingerprint
+    assert timed.without_relations(["r0"]).triple_times.tolist() == [2.0]
