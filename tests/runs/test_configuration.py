@@ -217,12 +217,12 @@ def test_a_graph_stands_for_its_missing_links(tmp_path, monkeypatch):
     Path("mine").mkdir()
     Path("mine/train.txt").write_text("a\tr\tb\n")
     for name in ("mine.csv", "mine", "./mine.csv", str(tmp_path / "mine.csv")):
-        config = load_configuration(name)
+        config = load_configuration(name, ["model.name=rgcn"])
         assert (config.task, Path(config.data.path)) == ("link-prediction", Path(name))
         assert config == load_configuration(Path(written(tmp_path, dump_configuration(config))).name)
     for name in ("world", "WORLD", "dataset:world"):
-        assert load_configuration(name).data == load_configuration("rgcn/nc-world").data
-    given = ["task=node-classification", "data.labels=people.csv", "data.header=false", "seed=3"]
+        assert load_configuration(name, ["model.name=path"]).data == load_configuration("rgcn/nc-world").data
+    given = ["model.name=rgcn", "data.labels=people.csv", "data.header=false", "seed=3"]
     config = load_configuration("mine.csv", given)
     assert (config.task, config.data.labels, config.data.header, config.seed) == (
         *("node-classification", "people.csv", False),
@@ -279,7 +279,7 @@ def test_what_is_neither_a_configuration_nor_a_graph(tmp_path, monkeypatch):
         load_configuration("mine.dat")
     with pytest.raises(ConfigError, match=r"\./world for the folder, dataset:world for the data set"):
         load_configuration("world")
-    assert load_configuration("./world").data.path == "world"
+    assert load_configuration("./world", ["model.name=rgcn"]).data.path == "world"
     assert "takes section.key=value" in refusal("mine.csv", "model")
     assert "training: " in refusal("mine.csv", "model.name=path", "training=5")
 

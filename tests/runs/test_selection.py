@@ -10,11 +10,12 @@ import rgcn
 from rgcn.errors import DataError, StoppedError
 from rgcn.pages.run_report import make_report
 from rgcn.runs import choosing
-from rgcn.runs.choosing import Cost, choose, estimate, plan_selection, with_validation
+from rgcn.runs.choosing import ModelCost, choose, estimate, plan_selection, with_validation
 from rgcn.runs.configuration import candidate_configurations, load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Candidate, Selection, Telling, read_selection
 from rgcn.runs.training import train
+from rgcn.tasks import trainers
 
 SMALL = ("model.embedding=4", "training.batch_edges=20", "checkpoints.every_minutes=null")
 
@@ -115,7 +116,7 @@ def test_minutes_become_steps(table, tmp_path, monkeypatch):
     def cost(config, graph, patience):
         if config.model.title == "rgcn":
             raise DataError("it does not fit")
-        return Cost(0.1, 10.0 if config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
+        return ModelCost(0.1, 10.0 if config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
 
     monkeypatch.setattr(choosing, "cost_of", cost)
     selection, size = plan_selection(configs, graph, 1.0)
@@ -152,3 +153,15 @@ def test_the_most_frequent_class_is_a_model_like_others(table, tmp_path):
     result = train(config, rgcn.runs.load_run_data(config), tmp_path / "run")
     assert {one.label for one in rgcn.load_model(tmp_path / "run").predict(["p0", "p1", "p2"])} == {"a"}
     assert result.metrics["test"]["accuracy"] > 0.5
+
+
+def test_a_step_takes_a_part_of_a_large_graph_and_the_run_says_how_large(table, tmp_path, monkeypatch):
+    config = load_configuration(table, ["model.name=rgcn", "model.embedding=4", "training.epochs=1"])
+    graph = rgcn.runs.load_run_data(config)
+    assert train(config, graph).config.training.batch_edges is None  # all of it
+    monkeypatch.setattr(trainers, "WHOLE", 50)
+    monkeypatch.setattr(trainers, "A_PART", 30)
+    train(config, graph, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").config().training.batch_edges == 30
+    monkeypatch.setattr(trainers, "available_bytes", lambda device: 2 * 46 * 4 * 7)
+    assert train(config, graph).config.training.batch_edges == 7  # half of the memory

@@ -34,7 +34,7 @@ TIMED_STEPS, TIMED_QUESTIONS = 12, (1, 8, 64)
 LONGER = 1.5  # times as many steps are worth a training of their own
 
 
-class Cost(NamedTuple):
+class ModelCost(NamedTuple):
     """What a model costs here.
 
     start, step, asked   seconds: before the first step, a step, a triple (or label) that is measured
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
         return self.asked * min(at_most, self.validated)
 
 
-def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> Cost:
+def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> ModelCost:
     """Some steps and some questions, timed; ConfigError where one step takes longer than `patience` seconds."""
     began, model = perf_counter(), make_model(config)
     marks: list[float] = []
@@ -77,17 +77,14 @@ def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> Cost:
                 raise ConfigError(f"a step takes {duration(marks[-1] - marks[-2])}: give it more --minutes")
         step = (marks[-1] - marks[0]) / (len(marks) - 1) if marks else 0.0
         fitting.finish()
-        splits = model.measured_splits()
-        if "valid" not in splits:
-            raise NothingToHoldOutError("nothing is held out for validation, so that there is nothing to choose by")
-        there = {split: _held_out(model, split) for split in splits if split != "train"}
-        asked = 0.0
-        for number, few in enumerate(TIMED_QUESTIONS):
+        there = {split: _held_out(model, split) for split in model.measured_splits() if split != "train"}
+        validated, asked = there.get("valid", 0), 0.0
+        for number, few in enumerate(TIMED_QUESTIONS if validated else ()):
             if number < 2 or asked * few < patience:
                 before = perf_counter()
                 model.evaluate(split="valid", at_most=few)
-                asked = (perf_counter() - before) / min(few, there["valid"])
-    return Cost(start, step, asked, there["valid"], max(there.values()), size)
+                asked = (perf_counter() - before) / min(few, validated)
+    return ModelCost(start, step, asked, validated, max(there.values(), default=0), size)
 
 
 def _held_out(model: Estimator, split: str) -> int:
@@ -101,21 +98,20 @@ def plan_selection(
     """What to try, for how many steps, so that it takes about so many minutes; and the bytes it takes at most."""
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
     configs = {name: settled(with_whole_paths(config), graph) for name, config in configs.items()}
-    costs: dict[str, Cost] = {}
+    costs: dict[str, ModelCost] = {}
     tried = {name: Candidate(name, config, plain=_is_plain(name, config)) for name, config in configs.items()}
     for name, config in configs.items():
         meter.describe(f"timing {name}")
         try:
             costs[name] = cost_of(config, graph, TIMING * total)
-        except NothingToHoldOutError:
-            raise
         except (ConfigError, DataError) as error:
             tried[name].skipped = str(error)
         meter.advance()
+        if name in costs and not costs[name].validated:
+            raise NothingToHoldOutError("nothing is held out for validation, so that there is nothing to choose by")
     if not costs:
         raise DataError(f"no model can be tried: {next(iter(tried.values())).skipped}")
-    slowest = max(cost.asked for cost in costs.values())
-    at_most = max(LEAST_MEASURED, int(VALIDATING * total / slowest))
+    at_most = max(LEAST_MEASURED, int(VALIDATING * total / max(cost.asked for cost in costs.values())))
     final = max(MEASURED_S, 0.1 * total)
     trained = [name for name in costs if configs[name].training.epochs]
     # What is compiled the first time is not taken off.
@@ -139,7 +135,7 @@ def plan_selection(
             one.planned += one.config.training.epochs * cost.step + times * cost.validating(at_most)
         if at_most < cost.validated:
             one.config = _with(one.config, evaluate_at_most=at_most)
-    size = max(costs[name].memory for name, one in tried.items() if name in costs and not one.skipped)
+    size = max((costs[name].memory for name in costs if not tried[name].skipped), default=0)
     return Selection(minutes, graph.fingerprint, list(tried.values())), size
 
 
@@ -151,13 +147,14 @@ def with_validation(config: RunConfig) -> RunConfig:
 def steps_in(config: RunConfig, graph: KnowledgeGraph, minutes: float) -> RunConfig:
     """The configuration with as many steps as so many minutes are enough for."""
     config, began = settled(config, graph), perf_counter()
-    cost = cost_of(_with(with_validation(config), epochs=LEAST_STEPS), graph, 60.0 * minutes)
+    cost = cost_of(config, graph, 60.0 * minutes)
     left = 60.0 * minutes - (perf_counter() - began) - cost.asked * cost.measured
-    return _with(config, epochs=max(1, cost.steps(left, cost.validated)[0]))
+    least = max(1, getattr(config.training, "warmup", 0))
+    return _with(config, epochs=max(least, cost.steps(left, cost.validated)[0])) if cost.step else config
 
 
 def _is_plain(name: str, config: RunConfig) -> bool:
-    return bool(task_of(config.task).candidates.get(name, {}).get("plain"))
+    return bool(task_of(config.task).candidates().get(name, {}).get("plain"))
 
 
 def _for_steps(config: RunConfig, steps: int, times: int) -> RunConfig:

@@ -54,7 +54,7 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
     100
     """
     layers = _layered(name, changes, overrides)
-    if _open_choice(layers):
+    if not layers.problems and _open_choice(layers):
         raise ConfigError(
             f"{name} is a graph, and no model is named for it: `rgcn train {name}` tries several and keeps the best; "
             "to name one: --set model.name=rgcn (or c-rgcn, path, universal, distmult, popularity)"
@@ -98,7 +98,7 @@ def _open_choice(layers: _Layers) -> Mapping[str, Mapping[str, Any]]:
     """The candidates, where a graph is given and no model."""
     task = layers.values.get("task")
     is_open = layers.of_graph and "model" not in layers.values and isinstance(task, str) and TASKS.problem(task) is None
-    return task_of(task).candidates if is_open else {}
+    return task_of(task).candidates() if is_open else {}
 
 
 def _answering(kind: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import ConfigError, DataError
@@ -24,9 +27,14 @@ RANKING = (
     Metric("mean_rank", "mean rank", higher=False),
 )
 MEASUREMENTS = 10  # on validation data in a trial, where the configuration does not say
-COUNTING = {"model": {"name": "popularity"}, "training": {"epochs": 0, "edge_dropout": 0.0}, "plain": True}
-SAMPLED = {"batch_edges": 5000, "penalty": 0.003, "learning_rate": 0.02, "schedule": "cosine"}
-AS_IT_IS, FINE_TUNED = "universal as it is", "universal fine-tuned"
+
+
+@cache
+def _candidates() -> dict[str, dict[str, Any]]:
+    import yaml
+
+    found: dict[str, dict[str, Any]] = yaml.safe_load((resources.files("rgcn") / "configs/candidates.yaml").read_text())
+    return found
 
 
 class NodeClassification(Task):
@@ -40,31 +48,6 @@ class NodeClassification(Task):
     )
     metrics = (ACCURACY,)
     watched: ClassVar[tuple[Metric, ...]] = (ACCURACY, LOSS)
-    candidates: ClassVar = {
-        # Which class has the most edges from labelled nodes.
-        "most frequent class": {**COUNTING, "task": "classification-by-links"},
-        AS_IT_IS: {
-            "task": "classification-by-links",
-            "model": {"name": "universal"},
-            "training": {"epochs": 0},
-        },
-        FINE_TUNED: {
-            "task": "classification-by-links",
-            "model": {"name": "universal"},
-            "training": {
-                "epochs": 300,
-                "class_share": 1,
-                "head_probability": 0,
-                "batch_edges": 16,
-                "learning_rate": 0.001,
-            },
-        },
-        "rgcn": {
-            "task": "node-classification",
-            "model": {"name": "rgcn"},
-            "training": {"epochs": 100, "patience": 100, "watch": "accuracy"},
-        },
-    }
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.tasks.node_classifier:NodeClassifier"
@@ -75,6 +58,9 @@ class NodeClassification(Task):
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
     folds = 3
+
+    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        return _candidates()["classes"]
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         labels, data = graph.labels, config.data
@@ -120,52 +106,6 @@ class LinkPrediction(Task):
     )
     metrics = RANKING
     watched = RANKING
-    # As lp-world has them, of `configs/`.
-    candidates: ClassVar = {
-        "popularity": COUNTING,
-        "distmult": {
-            "model": {"name": "distmult", "embedding": 256},
-            "training": {
-                "epochs": 3000,
-                "objective": "softmax",
-                "sampler": "shuffled",
-                "batch_edges": 512,
-                "weight_decay": 0.0005,
-                "schedule": "cosine",
-            },
-            "plain": True,
-        },
-        AS_IT_IS: {"model": {"name": "universal"}, "training": {"epochs": 0}},
-        FINE_TUNED: {
-            "model": {"name": "universal", "dropout": 0.1},
-            "training": {"epochs": 4000, "learning_rate": 0.001, "clip": 1.0},
-        },
-        "path": {"model": {"name": "path", "dropout": 0.1}, "training": {"epochs": 8000}},
-        "rgcn": {
-            "model": {
-                "name": "rgcn",
-                "embedding": 128,
-                "activated_input": False,
-                "decomposition": "basis",
-                "bases": 4,
-                "self_loop_apart": True,
-                "separate_inverse_bases": True,
-                "coefficient_init": "normal",
-                "normalization": "direction",
-            },
-            "training": {**SAMPLED, "epochs": 2000, "self_loop_dropout_on": "message", "clip": 1.0},
-        },
-        "c-rgcn": {
-            "model": {
-                "name": "c-rgcn",
-                "embedding": 128,
-                "bottleneck": 16,
-                "normalization": "direction",
-                "gain": 0.3,
-            },
-            "training": {**SAMPLED, "epochs": 2000},
-        },
-    }
     answers = ("links",)
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.tasks.link_predictor:LinkPredictor"
@@ -173,6 +113,9 @@ class LinkPrediction(Task):
         "Reporting": "rgcn.pages.link_report:LinkReporting",
         "Outcome": "rgcn.cli.outcome:LinkOutcome",
     }
+
+    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        return _candidates()["links"]
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         data, valid, splits = config.data, config.training.validation, graph.triple_splits
@@ -240,6 +183,8 @@ class Pretraining(LinkPrediction):
         "Pretraining: weights that belong to no graph learn from many. What is measured are missing links of a graph "
         "that they never learned from."
     )
-    candidates: ClassVar = {}
     run = "rgcn.config:PretrainingRun"
     estimator = "rgcn.tasks.pretraining:Pretrainer"
+
+    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        return {}

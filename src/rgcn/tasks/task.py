@@ -107,8 +107,6 @@ class Task(ABC):
     about        a few sentences for someone who has never heard of it
     metrics      what models are measured by on a held-out split; the first is the one they are judged by
     watched      validation figures that a training reports, and that early stopping and tuning may go by
-    candidates   models to choose from for a graph nobody named one for, as sections of a configuration; training.epochs
-                 is the most that is worth while, and `plain` says that no neighbor is heard: what others must beat
     answers      kinds of questions a trained model answers, "classes" or "links": what predict, explain and serve offer
     run          the configuration, as "module:Class"
     estimator    the estimator, likewise
@@ -120,7 +118,6 @@ class Task(ABC):
     about: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     watched: ClassVar[tuple[Metric, ...]]
-    candidates: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     answers: ClassVar[tuple[str, ...]]
     run: ClassVar[str]
     estimator: ClassVar[str]
@@ -175,6 +172,10 @@ class Task(ABC):
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """The same graph with what `data.split` holds out; as it is where it brings a split."""
         return graph
+
+    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Models to choose from where none is named for a graph, as `configs/candidates.yaml` has them."""
+        return {}
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
         """Changes that follow from the graph and the machine, where the configuration leaves something to them."""
