@@ -41,6 +41,29 @@ def random_graph(seed, nodes=23, relations=3, triples=120, splits=True, literals
     )
 
 
+def graph_of_kinds(seed=0, splits=True):
+    """Countries 0 to 13, towns 14 to 27, rivers 28 to 33, and a stranger: relations with every kind of rule."""
+    rng = np.random.default_rng(seed)
+    countries, towns, rivers = range(14), range(14, 28), range(28, 34)
+    rows = [(c, 0, c + 14) for c in countries[:12]]  # capital: one each, either way
+    rows += [pair for a, b in rng.integers(0, 14, (40, 2)).tolist() if a != b for pair in ((a, 1, b), (b, 1, a))]
+    rows += [(int(r), 2, int(c)) for r in rivers for c in rng.integers(0, 8, 9)]  # runs through few of the countries
+    rows += [(t, 3, int(o)) for t in towns for o in rng.integers(14, 28, 6) if t < o]  # only goes one way
+    rows += [(t, 4, int(rng.integers(0, 14))) for t in towns]  # in: one object each
+    rows += [(int(a), 5, int(b)) for a, b in rng.integers(0, 14, (30, 2))] + [
+        (c, 5, c) for c in countries
+    ]  # itself too
+    rows += [(28, 6, 20)]
+    triples = np.unique(np.array(rows), axis=0)
+    some = (triples[:, 1] != 0) & (triples[:, 1] != 6) & splits
+    return KnowledgeGraph(
+        triples,
+        Vocabulary([f"n{i}" for i in range(35)], kind="node"),
+        Vocabulary(["capital", "borders", "through", "next", "in", "likes", "odd", "never"], kind="relation"),
+        triple_splits=np.where(some, rng.choice(3, len(triples), p=(0.7, 0.2, 0.1)), 0).astype(np.int8),
+    )
+
+
 def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, folder="nowhere"):
     """An open model whose vectors are small whole numbers."""
     model = rgcn.LinkPredictor("distmult", embedding=4, decoder_biases=biases).prepare(graph)
@@ -80,19 +103,3 @@ def mask(graph, *splits):
     for split in splits or ("all",):
         found[tuple(torch.from_numpy(np.array(graph.split_triples(split))).T)] = True
     return found
-
-
-def ruled_out(graph, known):
-    """bool [N, R, N]: what examples rule out, in loops."""
-    from rgcn.answers.by_example import ENOUGH_TRIPLES, LARGEST_EXCEPTION
-
-    train, out = {tuple(t) for t in graph.split_triples("train").tolist()}, torch.zeros_like(known)
-    for r in range(graph.num_relations):
-        own = [(s, o) for s, p, o in train if p == r]
-        if len(own) < ENOUGH_TRIPLES:
-            continue
-        if sum((o, r, s) in train and s != o for s, o in own) <= LARGEST_EXCEPTION * len(own):
-            out[:, r] |= known[:, r].T
-        if sum(s == o for s, o in own) <= LARGEST_EXCEPTION * len(own):
-            out[:, r] |= torch.eye(graph.num_nodes, dtype=torch.bool)
-    return out & ~known

@@ -1,6 +1,7 @@
 """Probabilities that mean what they say, on validation data and never on the test split."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,15 +9,15 @@ import pytest
 import torch
 
 import rgcn
+from naive_rules import NaiveRules, ruled_out
 from rgcn.answers.calibration import (
-    SCORE_BINS,
     Calibration,
-    _ScoreBins,
     calibrate_classes,
     calibrate_links,
-    hidden_counts,
-    validation_counts,
+    hidden_examples,
+    validation_examples,
 )
+from rgcn.answers.link_curve import FIRST
 from rgcn.answers.links import triple_probabilities
 from rgcn.answers.reliability import (
     COLDEST,
@@ -35,7 +36,7 @@ from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
 from rgcn.predict.opened import calibration_of
 from rgcn.scoring import Questions
-from small_models import answers_to, every_score, mask, random_graph, ruled_out, with_whole_numbers
+from small_models import answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 from tabled import TableScorer
 
 
@@ -117,22 +118,51 @@ def test_answers_a_threshold_tells_apart_and_scores_worth_nothing():
     assert np.ptp(upside_down(score)) < 0.01
 
 
-def test_examples_are_all_unknown_answers_to_the_validation_questions():
-    graph = random_graph(4, triples=250)
+def first_answers(rows, known, place):
+    """[(score, level, known answers, place, is true)] of one question's new answers, the best fifty."""
+    level = math.log(sum(math.exp(score) for score, _ in rows)) if rows else 0.0
+    return [(score, level, known, place, true) for score, true in sorted(rows, key=lambda row: -row[0])[:FIRST]]
+
+
+def as_found(examples):
+    return sorted(zip(*(column.tolist() for column in examples[:4]), examples.true.astype(bool).tolist(), strict=True))
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    one, other = (np.array(sorted(np.array(of, float).round(3).tolist())) for of in (found, expected))
+    np.testing.assert_allclose(one, other, atol=2e-3)
+
+
+@pytest.mark.parametrize("make", [random_graph, graph_of_kinds])
+def test_examples_are_the_first_new_answers_to_the_validation_questions(make, monkeypatch):
+    monkeypatch.setattr("rgcn.answers.calibration.FIRST", 100)  # ties among the last would be cut either way
+    monkeypatch.setattr("test_calibration.FIRST", 100)
+    graph = make(4)
     opened = with_whole_numbers(graph, biases=True)
-    triples = graph.split_triples("valid")
-    found = validation_counts(opened.scorer(), graph, triples)
+    triples, size, nodes = graph.split_triples("valid"), graph.num_relations, graph.num_nodes
+    found = validation_examples(opened.scorer(), graph, triples)
     scores, train, valid = every_score(opened), mask(graph, "train"), mask(graph, "valid")
-    out, expected = ruled_out(graph, train), []
-    for s, r in {(s, r) for s, r, _ in triples.tolist()}:
-        expected += [(scores[s, r, o].item(), valid[s, r, o].item()) for o in range(23) if not (train | out)[s, r, o]]
-    for r, o in {(r, o) for _, r, o in triples.tolist()}:
-        expected += [(scores[s, r, o].item(), valid[s, r, o].item()) for s in range(23) if not (train | out)[s, r, o]]
-    assert found.true.sum() == sum(true for _, true in expected)
-    assert found.false.sum() == sum(not true for _, true in expected)
-    for is_true, counts in ((True, found.true), (False, found.false)):
-        wanted = sorted(score for score, true in expected if true == is_true)
-        np.testing.assert_allclose(sorted(np.repeat(found.score, counts.astype(int))), wanted, atol=0.02)
+    expected, out, out_true = [], 0, 0
+    for for_objects in (True, False):
+        no = ruled_out(graph, train, for_objects=for_objects)
+        for node, r in {(s if for_objects else o, r) for s, r, o in triples.tolist()}:
+            of = (node, r) if for_objects else (slice(None), r, node)
+            new = [n for n in range(nodes) if not (train | no)[of][n]]
+            rows = [(scores[of][n].item(), valid[of][n].item()) for n in new]
+            expected += first_answers(rows, int(train[of].sum()), r + size * for_objects)
+            out, out_true = out + int(no[of].sum()), out_true + int((no & valid)[of].sum())
+    assert_same(as_found(found), expected)
+    assert (found.out, found.out_true) == (out, out_true)
+
+
+def test_only_the_first_answers_are_looked_at():
+    graph = random_graph(4, nodes=80, triples=900)
+    found = validation_examples(with_whole_numbers(graph).scorer(), graph, graph.split_triples("valid")[:1])
+    for question in np.unique(found.place):
+        mine = found.score[found.place == question]
+        assert len(mine) == FIRST
+        assert (np.diff(mine) <= 0).all()
 
 
 def test_test_triples_change_nothing():
@@ -159,11 +189,10 @@ def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
     graph = random_graph(4, triples=250)
     opened = with_whole_numbers(graph)
     triples = graph.split_triples("valid")
-    ours = validation_counts(opened.scorer(), graph, triples)
-    theirs = validation_counts(TableScorer(every_score(opened).float()), graph, triples)
-    assert ours.true.sum() == theirs.true.sum()
-    assert ours.false.sum() == theirs.false.sum()
-    assert (ours.ruled_out, ours.ruled_out_true) == (theirs.ruled_out, theirs.ruled_out_true)
+    ours = validation_examples(opened.scorer(), graph, triples)
+    theirs = validation_examples(TableScorer(every_score(opened).float()), graph, triples)
+    assert_same(as_found(ours), as_found(theirs))
+    assert ours[5:] == theirs[5:]
 
 
 def test_a_bound_on_probabilities_as_one_on_scores():
@@ -184,26 +213,24 @@ def walking(graph, **settings):
     return model.over(graph)
 
 
-def test_hidden_triples_are_counted_one_by_one():
+def test_hidden_triples_are_counted_one_by_one(monkeypatch):
+    monkeypatch.setattr("rgcn.answers.calibration.FIRST", 100)
     graph = random_graph(5, splits=False)
-    model = walking(graph)
-    chosen, train, found = graph.triples[graph.triples[:, 0] != graph.triples[:, 2]][::7], mask(graph), []
-    counts = hidden_counts(model.scorer(), graph, chosen)
-    out = ruled_out(graph, train)
+    model, rules = walking(graph), NaiveRules(graph)
+    chosen, train, expected = graph.triples[graph.triples[:, 0] != graph.triples[:, 2]][::7], mask(graph), []
+    found = hidden_examples(model.scorer(), graph, chosen)
     for number, (s, r, o) in enumerate(chosen.tolist()):
         for_objects = number % 2 == 0
         without = walking(replace(graph, triples=graph.triples[(graph.triples != (s, r, o)).any(1)]))
         without.network_.load_state_dict(model.network_.state_dict())
         asked = Questions(torch.tensor([s if for_objects else o]), torch.tensor([r]), for_objects)
-        scores = without.scorer().scores(asked)[0].tolist()
-        for node, score in enumerate(scores):
-            place, true = ((s, r, node), node == o) if for_objects else ((node, r, o), node == s)
-            if not out[place] and (true or not train[place]):
-                found.append((score, true))
-    assert counts.true.sum() == sum(true for _, true in found) == len(chosen)
-    for is_true, count in ((True, counts.true), (False, counts.false)):
-        wanted = sorted(score for score, true in found if true == is_true)
-        np.testing.assert_allclose(sorted(np.repeat(counts.score, count.astype(int))), wanted, atol=1e-3)
+        scores, there = without.scorer().scores(asked)[0].tolist(), train[s, r] if for_objects else train[:, r, o]
+        hidden, may = o if for_objects else s, rules.seen((r, int(for_objects)))
+        new = [n for n in range(graph.num_nodes) if n == hidden or (n in may and not there[n])]
+        rows = [(scores[n], n == hidden) for n in new]
+        expected += first_answers(rows, int(there.sum()) - 1, r + graph.num_relations * for_objects)
+    assert found.true.sum() == len(chosen)
+    assert_same(as_found(found), expected)
 
 
 def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
@@ -258,7 +285,7 @@ def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
     first = calibration_of(walking(graph), None)
     (kept,) = (tmp_path / "cache" / "calibrations").iterdir()
     whole = kept.read_bytes()
-    monkeypatch.setattr("rgcn.answers.calibration.hidden_counts", None)  # would fail if it were measured again
+    monkeypatch.setattr("rgcn.answers.calibration.hidden_examples", None)  # would fail if it were measured again
     assert calibration_of(walking(graph), None) == first
     monkeypatch.undo()
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
@@ -326,18 +353,3 @@ def test_bins_hold_everything_and_bars_show_it():
     text = as_text([*bins, Bin(0.0, 0.001, 10**8, 1e-5, 2e-6)])
     assert "100,000,000" in text
     assert len({len(line) for line in text.splitlines()[1:]}) == 1
-
-
-def test_bins_widen_where_nobody_knows_how_high_scores_are():
-    draw = torch.Generator().manual_seed(0)
-    parts = [torch.randn(500, generator=draw) * scale for scale in (0.1, 3.0, 0.5, 40.0)]
-    bins = _ScoreBins(None, torch.device("cpu"))
-    for part in parts:
-        bins.add(part, but=torch.tensor([0, 7]))
-    middle, count = bins.filled()
-    every = (
-        torch.cat([part[torch.arange(500) % 500 != 0][torch.arange(499) != 6] for part in parts]).double().sort().values
-    )
-    width = 2 * bins.bound / SCORE_BINS
-    assert bins.bound < 4 * every.abs().max()
-    np.testing.assert_allclose(np.repeat(middle, count.astype(int)), every, atol=0.51 * width)

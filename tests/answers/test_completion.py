@@ -1,29 +1,48 @@
 """All missing triples, against scoring everything and sorting."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from naive_rules import NaiveRules, ruled_out
 from rgcn.answers import completion
-from rgcn.answers.by_example import GraphExamples
+from rgcn.answers.relation_rules import EVERYTHING, Permitted
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.scoring import Scorer
-from small_models import Turning, every_score, mask, random_graph, ruled_out, with_whole_numbers
+from small_models import Turning, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
 
-def by_definition(opened, relations, k, floor, limit, nodes, by_example, known=()):
-    """[(subject, relation, object, score)]: of each pair the best k unknown objects that are good enough, then all."""
+def subjects_of(rules, relation, nodes):
+    """Who is asked: where one object is enough, not who has one."""
+    done = rules.seen((relation, 0)) if nodes != "any" and rules.is_single((relation, 0)) else set()
+    return sorted(rules.subjects(relation, nodes) - done)
+
+
+def by_definition(opened, relations, k, floor, limit, permitted, known=(), both=False):
+    """[(subject, relation, object, score)]: of each pair the best k unknown objects that are good enough, then all.
+
+    Of two that are each other turned round, in a relation that goes one way, the better.
+    """
     graph, scores, there = opened.graph, every_score(opened), mask(opened.graph, *known)
-    out = there | ruled_out(graph, there) if by_example else there
-    examples, found = GraphExamples(graph), []
+    out = there | ruled_out(graph, there, permitted._replace(nodes="any"))
+    rules, found = NaiveRules(graph), []
     for r in range(graph.num_relations) if relations is None else relations:
-        objects = examples.objects(r, nodes).tolist()
-        for s in examples.subjects(r, nodes).tolist():
+        objects = sorted(rules.answers((r, 1), permitted.nodes))
+        for s in subjects_of(rules, r, permitted.nodes):
             row = [(s, r, o, float(scores[s, r, o])) for o in objects if not out[s, r, o]]
             best = sorted(row, key=lambda t: (-t[3], t[2]))[:k]
             found += [t for t in best if t[3] >= floor]
-    return sorted(found, key=lambda t: (-t[3], *t[:3]))[:limit]
+    kept = {}
+    for s, r, o, score in sorted(found, key=lambda t: (-t[3], *t[:3])):
+        if both or not (permitted.directions and rules.is_one_way(r) and (o, r, s) in kept):
+            kept[s, r, o] = score
+    return [(*triple, score) for triple, score in kept.items()][:limit]
+
+
+ANY = Permitted("any")
 
 
 def complete(opened, *relations, **settings):
@@ -42,11 +61,11 @@ def rows(completion):
 def test_completion_is_that_of_the_definition(nodes, decoder, k, limit, min_score):
     opened = with_whole_numbers(random_graph(k, literals=3, triples=60 if k == 3 else 400), decoder=decoder)
     assert opened.calibration.fitted == (k != 3)
-    for by_example in (True, False):
-        found = complete(
-            opened, k=k, limit=limit, min_score=min_score, nodes=nodes, by_example=by_example, memory_budget=4 * 23 * 5
-        )
-        assert rows(found) == by_definition(opened, None, k, min_score, limit, nodes, by_example)
+    for directions in (True, False):
+        permitted = Permitted(nodes, directions)
+        how = {"k": k, "limit": limit, "min_score": min_score, "permitted": permitted}
+        found = complete(opened, **how, memory_budget=4 * 23 * 5)
+        assert rows(found) == by_definition(opened, None, k, min_score, limit, permitted)
         if found.calibration.fitted:
             expected = found.calibration.link_probabilities(torch.from_numpy(found.score)).numpy()
             np.testing.assert_array_equal(found.probability, expected)
@@ -56,46 +75,46 @@ def test_completion_is_that_of_the_definition(nodes, decoder, k, limit, min_scor
 
 def test_some_relations_and_hidden_splits():
     opened = with_whole_numbers(random_graph(5), biases=True)
-    found = complete(opened, [2, 0, 2], k=4, min_score=-np.inf, known=("train", "valid"), nodes="any")
-    assert rows(found) == by_definition(opened, [0, 2], 4, -np.inf, 10**6, "any", True, ("train", "valid"))
+    found = complete(opened, [2, 0, 2], k=4, min_score=-np.inf, known=("train", "valid"), permitted=ANY)
+    assert rows(found) == by_definition(opened, [0, 2], 4, -np.inf, 10**6, ANY, ("train", "valid"))
     assert found.pairs == 2 * opened.graph.num_nodes
 
 
 def test_a_limit_cuts_the_list_and_changes_no_probability():
     opened = with_whole_numbers(random_graph(6, triples=400))
-    everything = complete(opened, min_score=-np.inf, nodes="any", k=23)
+    everything = complete(opened, min_score=-np.inf, permitted=ANY, k=23)
     assert everything.calibration.kind == "completion"
     for limit in (1, 7, 60):
-        few = complete(opened, min_score=-np.inf, nodes="any", k=23, limit=limit, memory_budget=4 * 23 * 5)
+        few = complete(opened, min_score=-np.inf, permitted=ANY, k=23, limit=limit, memory_budget=4 * 23 * 5)
         assert rows(few) == rows(everything)[:limit]
         np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
-        assert few.found == everything.found
+        assert few.found >= everything.found > limit  # of what is not held it is not known what was turned round
 
 
 def test_a_bound_on_probabilities_is_kept_to():
     opened = with_whole_numbers(random_graph(6, triples=400))
-    everything = complete(opened, min_score=-np.inf, nodes="any", k=23)
+    everything = complete(opened, min_score=-np.inf, permitted=ANY, k=23)
     least = float(np.median(everything.probability))
-    found = complete(opened, min_score=-np.inf, min_probability=least, nodes="any", k=23)
+    found = complete(opened, min_score=-np.inf, min_probability=least, permitted=ANY, k=23)
     assert rows(found) == [row for row, p in zip(rows(everything), everything.probability, strict=True) if p >= least]
     assert found.found == len(found)
-    impossible = complete(opened, min_score=-np.inf, min_probability=1.0, nodes="any")
+    impossible = complete(opened, min_score=-np.inf, min_probability=1.0, permitted=ANY)
     assert len(impossible) == 0
     there = mask(opened.graph)
-    assert impossible.best == float(every_score(opened)[~(there | ruled_out(opened.graph, there))].max())
+    assert impossible.best == float(every_score(opened)[~(there | ruled_out(opened.graph, there, ANY))].max())
 
 
 @pytest.mark.parametrize(("k", "nodes", "min_score"), [(23, "any", -np.inf), (4, "any", 0.0), (3, "fitting", -np.inf)])
 def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes, min_score):
     graph = random_graph(9, triples=700)
     opened = with_whole_numbers(graph, decoder=Turning)
-    found = complete(opened, k=k, nodes=nodes, min_score=min_score, memory_budget=4 * 23 * 4)
+    found = complete(opened, k=k, permitted=Permitted(nodes), min_score=min_score, memory_budget=4 * 23 * 4)
     scores, there, train = every_score(opened), mask(graph), mask(graph, "train")
-    out, examples, expected = there | ruled_out(graph, there), GraphExamples(graph), []
-    ruled = ruled_out(graph, train)
+    out, rules, expected = there | ruled_out(graph, there, ANY), NaiveRules(graph), []
+    ruled = ruled_out(graph, train, ANY)
     for s, r, o in graph.split_triples("valid").tolist():
-        objects = examples.objects(r, nodes)
-        fits = s in examples.subjects(r, nodes) and o in objects and not ruled[s, r, o]
+        objects = rules.answers((r, 1), nodes)
+        fits = s in subjects_of(rules, r, nodes) and o in objects and not ruled[s, r, o]
         better = sum(scores[s, r, other] > scores[s, r, o] for other in objects if not out[s, r, other])
         if fits and better < k and scores[s, r, o] >= min_score:
             expected.append(scores[s, r, o].item())
@@ -103,7 +122,8 @@ def test_it_is_calibrated_on_validation_triples_as_if_they_were_missing(k, nodes
     assert found.calibration.examples == len(expected)
     right = sum(row.accuracy * row.count for row in found.calibration.reliability)
     assert round(right) == len(expected)
-    assert sum(row.count for row in found.calibration.reliability) == len(expected) + len(found)
+    looked_at = by_definition(opened, None, k, min_score, 10**6, Permitted(nodes), both=True)
+    assert sum(row.count for row in found.calibration.reliability) == len(expected) + len(looked_at)
     said = sum(row.confidence * row.count for row in found.calibration.reliability)
     assert said == pytest.approx(len(expected), rel=0.15)
 
@@ -118,7 +138,7 @@ def test_with_few_validation_triples_it_says_what_its_probabilities_are():
 def test_progress_counts_every_pair():
     opened = with_whole_numbers(random_graph(1))
     told, total = [], []
-    found = complete(opened, nodes="any", memory_budget=1, on_begin=total.append, on_progress=told.append)
+    found = complete(opened, permitted=ANY, memory_budget=1, on_begin=total.append, on_progress=told.append)
     assert total == [found.pairs] == [3 * 23]
     assert told == sorted(told)
     assert told[-1] == found.pairs
@@ -126,14 +146,14 @@ def test_progress_counts_every_pair():
 
 def test_literals_are_objects_but_never_subjects():
     opened = with_whole_numbers(random_graph(2, literals=5))
-    found = complete(opened, k=23, min_score=-np.inf, nodes="any")
+    found = complete(opened, k=23, min_score=-np.inf, permitted=ANY)
     assert found.triples[:, 0].max() < 18 <= found.triples[:, 2].max()
 
 
 def test_a_graph_without_a_split_and_with_everything_known():
     everything = [(s, "r", o) for s in "abc" for o in "abc"]
     opened = with_whole_numbers(KnowledgeGraph.from_triples(everything))
-    found = complete(opened, nodes="any", min_score=-np.inf)
+    found = complete(opened, permitted=ANY, min_score=-np.inf)
     assert len(found) == 0
     assert found.best == -np.inf
 
@@ -149,21 +169,39 @@ def test_what_is_refused():
         complete(with_whole_numbers(random_graph(0, triples=400)), min_probability=-0.1)
     opened.model.scorer().nodes[3] = torch.nan
     with pytest.raises(DataError, match="NaN"):
-        complete(opened, nodes="any")
+        complete(opened, permitted=ANY)
 
 
-def test_examples_of_places():
-    triples = [(f"c{i}", "exports_to", f"c{(i + 1) % 12}") for i in range(10)]
-    triples += [(f"c{i}", "river", f"w{i}") for i in range(12)]
-    graph = KnowledgeGraph.from_triples(triples)
-    examples, name = GraphExamples(graph), graph.nodes
-    exports = graph.relations["exports_to"]
-    assert {name[i] for i in examples.subjects(exports, "seen")} == {f"c{i}" for i in range(10)}
-    assert {name[i] for i in examples.subjects(exports, "fitting")} == {f"c{i}" for i in range(12)}
-    assert len(examples.subjects(exports, "any")) == graph.num_nodes
-    assert examples.one_way.tolist() == examples.without_loops.tolist() == [True, True]
-    both_ways = KnowledgeGraph.from_triples([*triples, ("c1", "exports_to", "c0"), ("c3", "exports_to", "c3")])
-    assert GraphExamples(both_ways).one_way.tolist() == GraphExamples(both_ways).without_loops.tolist() == [False, True]
+@pytest.mark.parametrize("permitted", [Permitted(), Permitted("seen"), ANY, EVERYTHING])
+@pytest.mark.parametrize("limit", [30, 10_000])
+def test_kinds_of_things_are_kept_to(permitted, limit):
+    opened = with_whole_numbers(graph_of_kinds(limit % 7), biases=True)
+    how = {"k": 4, "limit": limit, "min_score": -np.inf, "permitted": permitted}
+    found = complete(opened, **how, memory_budget=4 * 35 * 6)
+    expected = by_definition(opened, None, 4, -np.inf, limit, permitted)
+    assert rows(found) == expected
+    assert found.found >= len(found) == min(limit, len(expected))
+
+
+def test_never_both_directions_of_a_relation_that_goes_one_way():
+    graph = graph_of_kinds(5)
+    opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0  # DistMult scores both alike
+    for permitted in (Permitted(), ANY, EVERYTHING):
+        there = {tuple(t) for t in complete(opened, k=35, min_score=-np.inf, permitted=permitted).triples.tolist()}
+        both = [(s, r, o) for s, r, o in there if s != o and rules.is_one_way(r) and (o, r, s) in there]
+        loops = [t for t in there if t[0] == t[2] and rules.is_without_loops(t[1])]
+        assert bool(both) == bool(loops) == (permitted is EVERYTHING)
+        twice += sum((o, r, s) in there for s, r, o in there if s != o)
+    assert twice  # of others both may be proposed
+
+
+def test_new_nodes_are_asked_and_proposed_whatever_was_seen():
+    opened = with_whole_numbers(graph_of_kinds(2))
+    assert 34 not in complete(opened, k=35, min_score=-np.inf).triples[:, [0, 2]]
+    opened = replace(opened, new_nodes=(34,))
+    found = complete(opened, k=35, min_score=-np.inf).triples
+    assert 34 in found[:, 0]
+    assert 34 in found[:, 2]
 
 
 # -- stopped, and gone on with ----------------------------------------------------------------------------
@@ -183,9 +221,15 @@ class Dear(Scorer):
         return self.scorer.scores(questions, candidates, out)
 
 
-def with_dear_questions(seed=6, **settings):
-    opened = with_whole_numbers(random_graph(seed, triples=400, **settings))
-    opened.calibration  # noqa: B018  before its questions are counted
+CALIBRATIONS = {}
+
+
+def with_dear_questions(seed=6):
+    opened = with_whole_numbers(random_graph(seed, triples=400))
+    # Before its questions are counted; the same every time, and made once.
+    if seed not in CALIBRATIONS:
+        CALIBRATIONS[seed] = opened.calibration
+    opened.__dict__["calibration"] = opened.model.calibration_ = CALIBRATIONS[seed]
     opened.model.network_._scorer = Dear(opened.model.scorer())
     return opened
 
@@ -200,7 +244,7 @@ def same(one, other):
 
 @pytest.mark.parametrize(("limit", "min_score"), [(10_000, -np.inf), (10, 1.0)])
 def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit, min_score):
-    how = {"k": 5, "limit": limit, "min_score": min_score, "nodes": "any"}
+    how = {"k": 5, "limit": limit, "min_score": min_score, "permitted": ANY}
     whole = complete(with_dear_questions(), **how)
     assert whole.left == 0
     file = tmp_path / "new.unfinished"
@@ -221,7 +265,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit, min_sco
 def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
     monkeypatch.setattr("rgcn.answers.unfinished.SAVED_EVERY", 0.0)
     monkeypatch.setattr("rgcn.answers.unfinished.SHARE_OF_TIME", 1e9)
-    file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), nodes="any")
+    file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), permitted=ANY)
 
     done = []
 
@@ -231,18 +275,18 @@ def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        complete(with_dear_questions(), nodes="any", resume=file, on_progress=killed)
+        complete(with_dear_questions(), permitted=ANY, resume=file, on_progress=killed)
     opened = with_dear_questions()
-    same(complete(opened, nodes="any", resume=file), whole)
+    same(complete(opened, permitted=ANY, resume=file), whole)
     assert opened.scorer().asked == whole.pairs - done[-2]
 
 
 def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
     clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
     monkeypatch.setattr("rgcn.answers.completion.time.monotonic", lambda: next(clock))
-    one = complete(with_dear_questions(), nodes="any", minutes=0.01)
+    one = complete(with_dear_questions(), permitted=ANY, minutes=0.01)
     assert one.pairs == 4
-    some = complete(with_dear_questions(), nodes="any", minutes=5)
+    some = complete(with_dear_questions(), permitted=ANY, minutes=5)
     assert 4 < some.pairs <= 40
     assert some.left == 3 * 23 - some.pairs
     assert len(some) > 0
@@ -253,7 +297,7 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
     complete(with_dear_questions(), resume=file, **stop)
     kept = file.read_bytes()
     with pytest.raises(DataError, match=r"that asked something else \(k 10, now 3; nodes \"fitting\", now \"any\"\)"):
-        complete(with_dear_questions(), resume=file, k=3, nodes="any")
+        complete(with_dear_questions(), resume=file, k=3, permitted=ANY)
     with pytest.raises(DataError, match=r"of another model, or over another graph: .*--restart"):
         complete(with_dear_questions(7), resume=file)
     other = with_dear_questions()
@@ -280,7 +324,7 @@ def test_what_is_most_worth_asking_is_asked_first():
     triples += [(f"c{i}", "exports_to", f"c{j}") for i in range(8) for j in range(8) if i != j]
     triples += [(f"t{i}", "located_in", f"c{i}") for i in range(10)] + [("c9", "exports_to", "c0")]
     graph = KnowledgeGraph.from_triples(triples)
-    asked = completion._questions(graph, range(graph.num_relations), "fitting")
+    asked = completion._questions(graph, range(graph.num_relations), Permitted())
     kinds = [
         (graph.relations[q.relation], len(q.subjects), q.worth)
         for q in asked
@@ -290,5 +334,5 @@ def test_what_is_most_worth_asking_is_asked_first():
     assert kinds[:2] == [("capital", 1, 9.0), ("exports_to", 9, 56 / 9)]
     assert kinds[-1] == ("capital", 9, 0.0)
     by_pair = sorted((q.relation, s) for q in asked for s in q.subjects.tolist())
-    examples = GraphExamples(graph)
-    assert by_pair == [(r, s) for r in range(3) for s in examples.subjects(r, "fitting").tolist()]
+    rules = NaiveRules(graph)
+    assert by_pair == [(r, s) for r in range(3) for s in subjects_of(rules, r, "fitting")]

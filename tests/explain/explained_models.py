@@ -10,10 +10,15 @@ import torch
 import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.answers.calibration import Calibration
+from rgcn.answers.links import QuestionStanding
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.predict import OpenModel
+
+
+# Of a question with no other answers and none known: enough where scores are looked at.
+STANDING = QuestionStanding(torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
 
 
 def readers(count=24, seed=0):
@@ -65,7 +70,7 @@ def link_question(model, subject, relation, object_, dtype=torch.float64):
     network = frozen(model.network_).to(dtype)
     triples = model.graph_.split_triples("train")
     reach = Reach.of(model._adjacency.to(dtype), triples, [subject, object_], model.model.layers)
-    return LinkQuestion(reach, Calibration("links", True, ""), network, subject, relation, object_)
+    return LinkQuestion(reach, Calibration("links", True, ""), network, subject, relation, object_, STANDING)
 
 
 def only_these(graph, numbers):

@@ -167,7 +167,7 @@ def test_other_methods_show_the_same_walks(asked, method):
 def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_linear_in_it(living):
     link = (0, 1, living.graph_.nodes["town0"])
     question = LinkQuestion(
-        Reach.walking(living, [link]), Calibration("links", True, ""), frozen(living.network_), *link
+        Reach.walking(living, [link]), Calibration("links", True, ""), frozen(living.network_), *link, STANDING
     )
     layers, found = question.reach.field.layers, gradients(question)
     with torch.no_grad():

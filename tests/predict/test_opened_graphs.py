@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rgcn
+from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.answers.links import answer_links
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError
@@ -106,7 +107,8 @@ def test_bad_input_is_said_in_a_sentence(here, source, reading, words):
 def test_small_graphs_are_answered(here):
     (here / "two.csv").write_text("a,knows,b\n")
     opened = open_model("two.csv", device="cpu")
-    assert len(opened.model.predict(subject="b", relation="knows")) == 2
+    assert len(opened.model.predict(subject="b", relation="knows", permitted=EVERYTHING)) == 2
+    assert [t.object for t in opened.model.predict(subject="a", relation="knows")] == ["b"]
     (here / "classes.csv").write_text("node,label\np1,c1\np2,c2\np3,other\n")  # c1 and c2 are nodes
     opened = open_model("mine.csv", device="cpu", labels="classes.csv", classes=True)
     assert opened.model.predict(["p4"])[0].label in ("c1", "c2", "other")

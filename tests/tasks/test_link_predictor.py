@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import rgcn
+from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.data.world import load_world
 from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
@@ -261,7 +262,9 @@ def test_entities_that_training_never_saw_stay_in_the_ranking():
     predictor = LinkPredictor("rgcn", epochs=3, **SMALL).fit(kg)
     assert predictor.evaluate(split="test")["count"] == 2 * len(kg.split_triples("test"))
     assert predictor.scorer().nodes.shape[0] == kg.num_nodes
-    assert "stranger" in [t.object for t in predictor.predict(subject="p00", relation="knows", k=1000)]
+    asked = {"subject": "p00", "relation": "knows", "k": 1000}
+    assert "stranger" in [t.object for t in predictor.predict(**asked, permitted=EVERYTHING)]
+    assert "stranger" not in [t.object for t in predictor.predict(**asked)]  # nobody has seen it there
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
@@ -301,8 +304,8 @@ def test_a_graph_with_other_names_is_refused(fitted):
 
 def test_predictions_are_all_scores_best_first(fitted):
     kg = fitted.graph_
-    objects = fitted.predict(subject="p00", relation="knows", k=kg.num_nodes, by_example=False)
-    subjects = fitted.predict(relation="knows", object="p00", k=kg.num_nodes, by_example=False)
+    objects = fitted.predict(subject="p00", relation="knows", k=kg.num_nodes, permitted=EVERYTHING)
+    subjects = fitted.predict(relation="knows", object="p00", k=kg.num_nodes, permitted=EVERYTHING)
     # Nobody knows themself in the training triples.
     assert fitted.predict(subject="p00", relation="knows", k=kg.num_nodes) == [t for t in objects if t.object != "p00"]
     trained = set(kg.named(kg.split_triples("train")))
@@ -460,7 +463,7 @@ def test_a_split_with_an_unknown_relation_is_read_with_one_numbering(tmp_path):
     assert list(kg.relations) == ["r", "new"]
     predictor = LinkPredictor(epochs=2, **SMALL).fit(kg)
     assert predictor.evaluate(split="test")["count"] == 2
-    assert {t.object for t in predictor.predict(subject="a", relation="new")} == {"a", "b", "c", "d"}
+    assert {t.object for t in predictor.predict(subject="a", relation="new")} == {"b", "c", "d"}
 
 
 def test_an_empty_split_is_said_to_be_empty():
@@ -502,7 +505,8 @@ def test_a_graph_with_one_relation_is_enough_and_with_one_node_is_not():
     kg = KnowledgeGraph.from_triples([(f"n{i}", "r", f"n{i + 1}") for i in range(6)])
     for settings in MODELS:
         predictor = LinkPredictor(epochs=2, **SMALL, **settings).fit(kg)
-        assert len(predictor.predict(subject="n0", relation="r", k=99)) == 7
+        assert len(predictor.predict(subject="n0", relation="r", k=99, permitted=EVERYTHING)) == 7
+        assert "n0" not in [t.object for t in predictor.predict(subject="n0", relation="r", k=99)]
     with pytest.raises(DataError, match="at least two nodes"):
         LinkPredictor(**SMALL).fit(KnowledgeGraph.from_triples([("a", "r", "a")]))
 

@@ -103,7 +103,7 @@ class Calibration:
         """Of what `as_dict` gave; KeyError, TypeError or ValueError where it is something else."""
         given = {key: values[key] for key in cls.__dataclass_fields__}
         fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
-        curve = None if given["curve"] is None else LinkCurve(**given["curve"])
+        curve = None if given["curve"] is None else LinkCurve.from_dict(given["curve"])
         made = cls(
             **{**given, **fits, "curve": curve, "reliability": tuple(Bin(**row) for row in given["reliability"])}
         )

@@ -107,13 +107,14 @@ def complete(
     if min_score is None:
         min_score = calibration.score_of(WORTH_LOOKING_AT) if calibration.fitted else -np.inf
     permitted = permitted._replace(new=tuple(model.new_nodes))
-    pool = _Pool(limit, min_score)
+    # Of a triple and the same turned round one may go: twice as many are held.
+    pool = _Pool(limit * 2 if permitted.directions else limit, min_score)
     search = _Search(graph, scorer, k, pool, known, permitted)
     unfinished = None
     if resume is not None:
         asked = {
             **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit},
-            **{"known": sorted(known), "permitted": list(permitted), "min_score": float(min_score)},
+            **{"known": sorted(known), "min_score": float(min_score), **permitted._asdict()},
             **{"memory_budget": memory_budget, "at once": scorer.questions_at_once, "device": str(scorer.device)},
         }
         unfinished = UnfinishedFile(Path(resume), asked)
@@ -124,19 +125,21 @@ def complete(
         on_begin(total)
     _ask(search, questions, memory_budget, minutes, unfinished, on_progress)
     triples, score = pool.ranked()
+    good = pool.found
     if permitted.directions:
         better = _one_of_both(triples, rules_of(graph).one_way)
-        triples, score = triples[better], score[better]
+        triples, score, good = triples[better], score[better], good - int((~better).sum())
+    triples, score = triples[:limit], score[:limit]
     new = np.zeros(len(triples), dtype=bool)
     counts = search.pairs, total - search.pairs
     if least is None:
-        return Completion(triples, score, None, new, calibration, *counts, pool.found, search.best)
+        return Completion(triples, score, None, new, calibration, *counts, good, search.best)
     met = torch.cat([torch.empty(0), *search.met]).double().numpy()
     own = calibrate_completion(met[met >= pool.least], *pool.counts())
     calibration = own or replace(calibration, words=calibration.words + TOO_FEW_MET)
     probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
     keep = probability >= least
-    found = pool.found if keep.all() else int(keep.sum())
+    found = good if keep.all() else int(keep.sum())
     kept = (triples[keep], score[keep], probability[keep], new[keep])
     return Completion(*kept, calibration, *counts, found, search.best)
 
@@ -165,7 +168,7 @@ def _questions(graph: KnowledgeGraph, relations: Sequence[int], permitted: Permi
         subjects = rules.subjects(relation, permitted.nodes)
         subjects, objects = (np.union1d(of, new) for of in (subjects, objects))
         count = np.bincount(triples[triples[:, 1] == relation, 0], minlength=graph.num_nodes)[subjects]
-        if permitted.nodes == "fitting" and rules.single[relation]:  # who has one is done
+        if permitted.nodes != "any" and rules.single[relation]:  # who has one is done
             subjects, count = subjects[count == 0], count[count == 0]
         only = np.count_nonzero(count == 1)
         for asked, hidden in ((count > 0, count.sum() - only), (count == 0, only)):

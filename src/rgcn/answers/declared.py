@@ -21,6 +21,8 @@ Flags = NDArray[np.bool_]
 RDF, RDFS = "http://www.w3.org/1999/02/22-rdf-syntax-ns#", "http://www.w3.org/2000/01/rdf-schema#"
 OWL = "http://www.w3.org/2002/07/owl#"
 TYPE, SUBCLASS = f"{RDF}type", f"{RDFS}subClassOf"
+# Classes that everything is of.
+OF_ALL = (f"{OWL}Thing", f"{OWL}NamedIndividual", f"{RDFS}Resource")
 # What is said of a relation by its type, and what we call it.
 CHARACTERS = {
     f"{OWL}FunctionalProperty": "functional",
@@ -75,15 +77,22 @@ class Declared:
         wanted = {kind for kinds in classes.values() for kind in kinds}
         above = _closure(pairs(SUBCLASS))
         disjoint = {frozenset(pair) for pair in pairs(f"{OWL}disjointWith")}
+        alike = defaultdict[frozenset[int], list[int]](list)  # nodes of the same classes
+        saying_nothing = {graph.nodes[name] for name in OF_ALL if name in graph.nodes}
+        for node, own in types.items():
+            alike[frozenset(own - saying_nothing)].append(node)
         members, strangers = {}, {}
         for kind in sorted(wanted):
             inside, outside = [], []
-            for node, own in types.items():
-                reached = set().union(own, *(above[one] for one in own))
+            also = {kind, *above[kind]}
+            for classes_of, nodes in alike.items():
+                reached = set().union(classes_of, *(above[one] for one in classes_of))
                 if kind in reached:
-                    inside.append(node)
-                elif not own & above[kind] or any(frozenset((one, kind)) in disjoint for one in reached):
-                    outside.append(node)  # of other kinds, none of which may be this one for all we know
+                    inside += nodes
+                elif classes_of and (
+                    not classes_of & above[kind] or any(frozenset((a, b)) in disjoint for a in reached for b in also)
+                ):
+                    outside += nodes  # of other kinds, none of which may be this one for all we know
             members[kind], strangers[kind] = (np.array(sorted(of), dtype=np.int64) for of in (inside, outside))
         names = {kind: graph.nodes[kind] for kind in wanted}
         return cls(
@@ -115,8 +124,11 @@ class Declared:
 
     def kept(self, place: int, nodes: Ids) -> Ids:
         """These nodes and the members of classes declared for the place, without those of other classes; ascending."""
-        for kind in self.classes.get(place, ()):
-            nodes = np.setdiff1d(np.union1d(nodes, self.members[kind]), self.strangers[kind])
+        kinds = self.classes.get(place, ())
+        for kind in kinds:
+            nodes = np.union1d(nodes, self.members[kind])
+        for kind in kinds:
+            nodes = np.setdiff1d(nodes, self.strangers[kind])
         return nodes
 
     def words(self, relation: int) -> list[str]:

@@ -8,7 +8,7 @@ with few examples has the curve of all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,6 +81,17 @@ class LinkCurve:
         search.step(loss)  # type: ignore[no-untyped-call]
         found = [part.detach().tolist() for part in parts]
         return cls(found[0], found[1][0], found[2], found[3])
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LinkCurve:
+        """Of plain values; TypeError or ValueError where they are no curve."""
+        made = cls(**values)
+        lists = [made.weights, made.offset, made.slope]
+        numbers = [number for of in (*lists, [made.bias]) for number in of]
+        sizes = [len(of) for of in lists if isinstance(of, list)]
+        if sizes != [3, len(made.slope), len(made.slope)] or not all(type(number) is float and np.isfinite(number) for number in numbers):
+            raise ValueError("this is no curve of answers")
+        return made
 
     def probabilities(self, score: Tensor, level: Tensor, known: Tensor, place: Tensor) -> Tensor:
         """[q, k], of scores [q, k] of answers to q questions, each with a level, known answers and a place."""

@@ -159,13 +159,17 @@ def _best(
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
 
 
-def level_of(scores: Tensor, marks: Marks) -> Tensor:
+def level_of(scores: Tensor, marks: Marks, hidden: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
 
     Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
+
+    hidden  (question, node) of answers that count as new, whatever is known
     """
     nothing = marks.out.clone()
     mark(nothing, torch.arange(scores.shape[1], device=scores.device), *marks.known_nodes())
+    if hidden is not None:
+        nothing[hidden] = False
     level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
     return torch.where(torch.isfinite(level), level, 0.0)
 
@@ -197,7 +201,11 @@ def standing_of(model: AnsweringModel, triples: Tensor) -> tuple[QuestionStandin
         subject, relation, object_ = part.unbind(1)
         scores = scorer.scores_hiding(Questions(subject, relation), object_)
         marks = Marks.of(graph, index, subject, relation, True, permitted)
-        found.append((level_of(scores, marks).cpu(), marks.out.gather(1, object_[:, None]).squeeze(1).cpu()))
+        forbidden = marks.out.gather(1, object_[:, None]).squeeze(1).cpu()
+        row = torch.nonzero(index.contains(part)).squeeze(1)
+        for number in row.tolist():  # that it is there told what rules expect: as `hidden_examples` has it
+            marks.out[number] = rules.outside(int(relation[number]) + graph.num_relations, "seen").to(scores.device)
+        found.append((level_of(scores, marks, (row, object_[row])).cpu(), forbidden))
     level, out = map(torch.cat, zip(*found, strict=True))
     questions, there = Questions(triples[:, 0], triples[:, 1]), index.contains(triples.to(scorer.device)).cpu()
     known = rules.known_answers(index.to("cpu"), questions) - there.long()

@@ -77,6 +77,7 @@ class RelationRules:
         held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
         self._missing = held_out / max(len(self._triples), 1) or THOUGHT_MISSING
         self._outside: dict[tuple[int, Kinds], Tensor] = {}
+        self._lacking: dict[int, int] = {}
 
     # -- what triples show -------------------------------------------------------------------------------
 
@@ -253,20 +254,32 @@ class RelationRules:
         lacking = (known + 1) * more * self._missing
         return torch.from_numpy(lacking / np.maximum(have + lacking, 1e-9))
 
+    @cached_property
+    def _times_by_place(self) -> tuple[Ids, Shares]:
+        """(where each place begins [2R + 1], log of how often [n] each node is there)."""
+        _, place, times = self._ends
+        ends = np.concatenate([[0], np.cumsum(self.nodes_at)])
+        return ends, np.log(times[np.argsort(place, kind="stable")])
+
     def _having(self, place: Ids, times: Ids) -> Shares:
         """[n]: how many nodes have so many answers, about: the numbers near to it count too, ever less."""
-        _, places, seen = self._ends
-        order = np.argsort(places, kind="stable")
-        places, seen = places[order], seen[order]
+        begin, seen = self._times_by_place
         found = np.zeros(len(place))
         for number, (end, wanted) in enumerate(zip(place.tolist(), times.tolist(), strict=True)):
             if wanted:
-                here = seen[np.searchsorted(places, end) : np.searchsorted(places, end, side="right")]
-                near = np.exp(-np.abs(np.log(here / wanted)) * 4)
+                near = np.exp(-np.abs(seen[begin[end] : begin[end + 1]] - np.log(wanted)) * 4)
                 found[number] = near.sum() / max(1.0, wanted / 2)
             else:
-                found[number] = max(len(self._standing(end, "fitting")) - self.nodes_at[end], 0)
+                found[number] = self._without(end)
         return found
+
+    def _without(self, place: int) -> int:
+        """How many nodes might stand there and do not; kept for the next question."""
+        if place not in self._lacking:
+            size = self.num_relations
+            fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
+            self._lacking[place] = max(len(fitting) - int(self.nodes_at[place]), 0)
+        return self._lacking[place]
 
     def outside(self, place: int, kinds: Kinds) -> Tensor:
         """bool [N]: nodes that may not stand there; kept for the next question."""
@@ -276,7 +289,8 @@ class RelationRules:
             inside = self.subjects(place, kinds) if place < size else self.objects(place - size, kinds)
             if kinds == "fitting" and self.single[place]:  # whoever is there once is taken
                 inside = np.setdiff1d(inside, self._standing(place, "seen"))
-            out[inside] = False
+            nothing = kinds == "fitting" and not self._times[place] and place not in self.declared.classes
+            out[slice(None) if nothing else inside] = False  # from nothing, nothing is concluded
             if len(self._outside) * self.num_nodes > 1 << 28:
                 self._outside.clear()
             found = self._outside[place, kinds] = torch.from_numpy(out)

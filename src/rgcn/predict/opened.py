@@ -274,7 +274,7 @@ def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
         found = Calibration.from_dict(values) if values.get("of") == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or a damaged one
         pass
-    if found is None:
+    if found is None or (found.curve is not None and len(found.curve.offset) != 2 * model.graph_.num_relations):
         found = model.calibration_
         if folder is None or folder.is_dir():  # a folder that is gone is not made again
             with suppress(OSError):  # one that may only be read is none the worse
