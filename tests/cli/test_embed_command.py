@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     for split, some in (("train", people[:14]), ("test", people[14:])):
         (folder / f"{split}.tsv").write_text("".join(f"{p}\tclass{int(p[1:]) % 2}\n" for p in some))
     labels = {split: str(folder / f"{split}.tsv") for split in ("train", "test")}
-    data = {"path": str(folder / "graph.tsv")}
+    data = {"path": str(folder / "graph.tsv"), "split": None}
     tasks = {
         "classes": {"data": {**data, "labels": labels}, "training": {"epochs": 3}},
         "links": {"task": "link-prediction", "data": data, "model": {"name": "distmult"}, "training": {"epochs": 2}},

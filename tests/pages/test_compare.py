@@ -125,15 +125,15 @@ def test_unfinished_runs_have_curves_and_no_figures(tmp_path):
 
 
 def test_a_setting_that_is_null_is_told_from_one_that_is_not_there(tmp_path):
-    runs = [node_run(tmp_path / "a", 0.5), node_run(tmp_path / "b", 0.6, validation=0.25, patience=3)]
+    runs = [node_run(tmp_path / "a", 0.5), node_run(tmp_path / "b", 0.6, validation=0.25, l2_penalty=0.5, patience=3)]
     comparison = compare_runs([*runs, link_run(tmp_path / "c", 0.3, 5.0)])
     assert comparison.settings()["training.patience"] == [None, 3, None]
-    assert comparison.settings()["training.validation"] == [0.0, 0.25, None]
-    assert [entry.knows("training.validation") for entry in comparison.entries] == [True, True, False]
+    assert comparison.settings()["training.l2_penalty"] == [0.0, 0.5, None]
+    assert [entry.knows("training.l2_penalty") for entry in comparison.entries] == [True, True, False]
     text = words(comparison_page(comparison))
     assert "training.patiencenull3null" in text
-    assert "training.validation0.00.25" in text
-    assert "training.validation0.00.25null" not in text
+    assert "training.l2_penalty0.00.5" in text
+    assert "training.l2_penalty0.00.5null" not in text
 
 
 def test_the_time_of_a_resumed_run_is_that_of_all_its_sessions(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.bar import Bar
@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.answers.relation_rules import RelationProfile, rules_of
 from rgcn.cli.options import label_files
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
@@ -20,6 +19,9 @@ from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
 from rgcn.data.registry import datasets, get, named_or_read, sources
 from rgcn.graph import GraphStatistics, KnowledgeGraph
 from rgcn.graph.titles import local_name
+
+if TYPE_CHECKING:
+    from rgcn.answers.relation_rules import RelationProfile
 
 BAR_WIDTH = 30
 WIDTH = 130
@@ -67,7 +69,11 @@ def show_statistics(asked: DataStatsCommand) -> None:
     graph = _graph(asked)
     report_skipped(graph)
     name, statistics = graph.name or asked.source, graph.statistics()
-    profiles = rules_of(graph).profiles() if asked.relations else []
+    profiles = []
+    if asked.relations:
+        from rgcn.answers.relation_rules import rules_of  # loads PyTorch
+
+        profiles = rules_of(graph).profiles()
     if asked.as_json:
         told = [{**one._asdict(), "relation": graph.relations[one.relation]} for one in profiles]
         kinds = {"relation_rules": told} if asked.relations else {}

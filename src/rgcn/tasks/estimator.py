@@ -241,8 +241,12 @@ class Estimator(ABC):
     def validated(self, at_most: int | None = None) -> dict[str, float]:
         """Validation figures, as a training watches them. They leave the network in evaluation mode."""
         at_most = at_most or getattr(self.training, "evaluate_at_most", None)
-        figures = self.evaluate(split="valid", at_most=at_most)
+        figures = self._figures("valid", at_most)
         return {metric.name: figures[metric.name] for metric in self.task_().watched if metric.name in figures}
+
+    def _figures(self, split: str, at_most: int | None) -> dict[str, Any]:
+        """Estimators from outside need not know how to be measured on a part."""
+        return self.evaluate(split=split, **({} if at_most is None else {"at_most": at_most}))
 
     def _some(self, rows: Tensor, at_most: int | None) -> Tensor:
         """So many rows, drawn with the seed, in their order; the same whatever the model."""
@@ -259,7 +263,7 @@ class Estimator(ABC):
         """The task's metrics on every split that has something to measure, or on so many of each, and how many."""
         names = {metric.name for metric in self.task_().metrics} | {"count"}
         return {
-            split: {k: value for k, value in self.evaluate(split=split, at_most=at_most).items() if k in names}
+            split: {k: value for k, value in self._figures(split, at_most).items() if k in names}
             for split in self.measured_splits()
         }
 
