@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -83,7 +84,7 @@ def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
     assert "Did you mean 'train'" in done.stderr
     done = rgcn("train", "rgcn/nc-world", "--epoch", "3")
     assert done.returncode == 2
-    assert "No such option: --epoch" in done.stderr
+    assert re.search(r"No such option:? .?--epoch", done.stderr)  # click words it so or so
 
 
 @pytest.mark.parametrize("said", [("--epochs", "3"), ("--epochs=3",)])

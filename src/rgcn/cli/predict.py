@@ -121,7 +121,7 @@ def _tell(
         found = [row for frame in answered[0] for row in frame.to_dicts()]
         told: dict[str, Any] = {f"{noun}s": found}
     else:
-        told = {"out": str(asked.out), "written": _write(asked, asked.out, *answered)}
+        told = {"out": str(asked.out), "written": _write(asked.out, asked.keep_formulas, *answered)}
     if asked.as_json:
         print_json({**_about(opened, **counts), **told, **({"notes": list(notes)} if notes else {})})
         return
@@ -134,13 +134,11 @@ def _tell(
         typer.echo(f"rgcn: {count(counts['skipped'], 'name')} not known, skipped", err=True)
 
 
-def _write(
-    asked: PredictCommand | CompleteCommand, out: Path, frames: Iterable[pl.DataFrame], lines: Iterable[str]
-) -> int:
+def _write(out: Path, keep_formulas: bool, frames: Iterable[pl.DataFrame], lines: Iterable[str]) -> int:
     """How many answers were written, as rows of a table or as N-Triples."""
     if answers.format_of(out) == "nt":
         return answers.write_lines(out, lines)
-    return answers.write_table(out, frames, asked.keep_formulas)
+    return answers.write_table(out, frames, keep_formulas)
 
 
 def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> tuple[Iterator[pl.DataFrame], Iterator[str]]:
@@ -262,7 +260,7 @@ def complete(asked: CompleteCommand) -> None:
     found = _completed(opened, asked, kept)
     about: dict[str, Any] = {**opened.source, "pairs": found.pairs, "left": found.left, "found": len(found)}
     if out is not None:
-        about |= {"out": str(out), "written": _write(asked, out, *_links(opened, [found]))}
+        about |= {"out": str(out), "written": _write(out, asked.keep_formulas, *_links(opened, [found]))}
     if kept is not None and not found.left:
         kept.unlink(missing_ok=True)
     if asked.as_json:
