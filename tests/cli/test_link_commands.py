@@ -91,7 +91,11 @@ def test_a_person_sees_figures_and_answers_by_name_whatever_the_names(rgcn, spli
 
 def test_a_graph_without_splits_trains_and_shows_training_triples(rgcn, tmp_path):
     (tmp_path / "graph.tsv").write_text("".join(f"n{i}\tr\tn{i + 1}\n" for i in range(5)))
-    config = {"task": "link-prediction", "data": {"path": str(tmp_path / "graph.tsv")}, "training": {"epochs": 2}}
+    config = {
+        "task": "link-prediction",
+        "data": {"path": str(tmp_path / "graph.tsv"), "split": None},
+        "training": {"epochs": 2},
+    }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
     done = rgcn("train", tmp_path / "mine.yaml", "--quiet", "--set", "model.embedding=4")
     assert done.returncode == 0, done.stderr
