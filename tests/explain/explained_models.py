@@ -16,7 +16,6 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.predict import OpenModel
 
-
 # Of a question with no other answers and none known: enough where scores are looked at.
 STANDING = QuestionStanding(torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from explained_models import opened, predictor
+from explained_models import STANDING, opened, predictor
 from walking import families, walker
 
 import rgcn

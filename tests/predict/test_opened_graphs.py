@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.answers.links import answer_links
+from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError
 from rgcn.predict import open_model

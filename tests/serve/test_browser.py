@@ -164,7 +164,7 @@ def test_a_walk_with_a_link_predictor(browser, site):
     browser.see(".sides", "Switzerland member of …?")
     assert len(browser.all(".links > li")) == 10
     rows = browser.texts(".links > li")
-    known, kept = ([row for row in rows if words in row] for words in ("✓ known", "✓ true, and kept from it"))
+    known, kept = ([row for row in rows if words in row] for words in ("✓ in the data", "✓ true, and kept from it"))
     assert known
     assert kept
     assert not set(known) & set(kept)
@@ -173,7 +173,7 @@ def test_a_walk_with_a_link_predictor(browser, site):
     browser.whole_screenshot("links")
 
     browser.click("#hide-known")
-    browser.until(lambda: not any("known" in row for row in browser.texts(".links > li")), "known ones hidden")
+    browser.until(lambda: not any("in the data" in row for row in browser.texts(".links > li")), "known ones hidden")
     assert len(browser.all(".links > li")) == 10
     before = browser.texts(".links > li")
     assert [row for row in before if "kept from it" in row][: len(kept)] == kept
@@ -218,7 +218,7 @@ def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
     browser.see(".answers", "Not calibrated: the order counts, not the number.")
     browser.see(".answers", "No probabilities, only scores")
     browser.click("#hide-known")
-    browser.until(lambda: not any("known" in row for row in browser.texts(".links > li")), "known ones hidden")
+    browser.until(lambda: not any("in the data" in row for row in browser.texts(".links > li")), "known ones hidden")
     values = browser.texts(".links > li > .value")
     assert not any("%" in value for value in values)
     assert [float(value) for value in values] == sorted(map(float, values), reverse=True)

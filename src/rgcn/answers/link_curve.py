@@ -89,7 +89,9 @@ class LinkCurve:
         lists = [made.weights, made.offset, made.slope]
         numbers = [number for of in (*lists, [made.bias]) for number in of]
         sizes = [len(of) for of in lists if isinstance(of, list)]
-        if sizes != [3, len(made.slope), len(made.slope)] or not all(type(number) is float and np.isfinite(number) for number in numbers):
+        if sizes != [3, len(made.slope), len(made.slope)] or not all(
+            type(number) is float and np.isfinite(number) for number in numbers
+        ):
             raise ValueError("this is no curve of answers")
         return made
 

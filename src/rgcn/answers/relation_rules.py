@@ -77,7 +77,7 @@ class RelationRules:
         held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
         self._missing = held_out / max(len(self._triples), 1) or THOUGHT_MISSING
         self._outside: dict[tuple[int, Kinds], Tensor] = {}
-        self._lacking: dict[int, int] = {}
+        self._chances: dict[tuple[int, int], float] = {}
 
     # -- what triples show -------------------------------------------------------------------------------
 
@@ -244,42 +244,38 @@ class RelationRules:
         return count
 
     def further(self, questions: Questions, index: KnownTriples) -> Tensor:
-        """float [q]: the chance that there is an answer beyond the known ones, by how many nodes there have.
+        """float64 [q]: the chance that there is an answer beyond the known ones."""
+        known, place = self.known_answers(index, questions).tolist(), self.asked_place(questions).tolist()
+        return torch.tensor(list(map(self.chance_of_more, place, known)), dtype=torch.float64)
+
+    def chance_of_more(self, place: int, known: int) -> float:
+        """That a node there has more than so many known answers, by how many others have; kept for the next question.
 
         Were each triple missing with a small chance m, then of those that have k + 1 answers (k + 1) m would be known
         with k: they are so much likelier than those that have k.
         """
-        known, place = self.known_answers(index, questions).numpy(), self.asked_place(questions).numpy()
-        have, more = self._having(place, known), self._having(place, known + 1)
-        lacking = (known + 1) * more * self._missing
-        return torch.from_numpy(lacking / np.maximum(have + lacking, 1e-9))
+        found = self._chances.get((place, known))
+        if found is None:
+            lacking = (known + 1) * self._having(place, known + 1) * self._missing
+            found = self._chances[place, known] = lacking / max(self._having(place, known) + lacking, 1e-9)
+        return found
+
+    def _having(self, place: int, times: int) -> float:
+        """How many nodes have so many answers, about: the numbers near to it count too, ever less."""
+        if not times:
+            size = self.num_relations
+            fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
+            return float(max(len(fitting) - self.nodes_at[place], 0))
+        begin, seen = self._times_by_place
+        near = np.exp(-np.abs(seen[begin[place] : begin[place + 1]] - np.log(times)) * 4)
+        return float(near.sum() / max(1.0, times / 2))
 
     @cached_property
     def _times_by_place(self) -> tuple[Ids, Shares]:
         """(where each place begins [2R + 1], log of how often [n] each node is there)."""
         _, place, times = self._ends
-        ends = np.concatenate([[0], np.cumsum(self.nodes_at)])
-        return ends, np.log(times[np.argsort(place, kind="stable")])
-
-    def _having(self, place: Ids, times: Ids) -> Shares:
-        """[n]: how many nodes have so many answers, about: the numbers near to it count too, ever less."""
-        begin, seen = self._times_by_place
-        found = np.zeros(len(place))
-        for number, (end, wanted) in enumerate(zip(place.tolist(), times.tolist(), strict=True)):
-            if wanted:
-                near = np.exp(-np.abs(seen[begin[end] : begin[end + 1]] - np.log(wanted)) * 4)
-                found[number] = near.sum() / max(1.0, wanted / 2)
-            else:
-                found[number] = self._without(end)
-        return found
-
-    def _without(self, place: int) -> int:
-        """How many nodes might stand there and do not; kept for the next question."""
-        if place not in self._lacking:
-            size = self.num_relations
-            fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
-            self._lacking[place] = max(len(fitting) - int(self.nodes_at[place]), 0)
-        return self._lacking[place]
+        begin = np.concatenate([[0], np.cumsum(self.nodes_at)])
+        return begin, np.log(times[np.argsort(place, kind="stable")])
 
     def outside(self, place: int, kinds: Kinds) -> Tensor:
         """bool [N]: nodes that may not stand there; kept for the next question."""

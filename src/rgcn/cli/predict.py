@@ -21,7 +21,7 @@ from rgcn.answers.calibration import Calibration
 from rgcn.answers.completion import WORTH_ADDING, Completion
 from rgcn.answers.completion import complete as search
 from rgcn.answers.links import ScoredTriples, answer_links
-from rgcn.answers.relation_rules import Permitted
+from rgcn.answers.relation_rules import SENSELESS, Permitted
 from rgcn.answers.reliability import as_text
 from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
 from rgcn.cli.printing import late_progress, output, print_json, table, tell_opened
@@ -226,6 +226,8 @@ def _answered(
                 each = zip(part.node.tolist(), part.relation.tolist(), part.asks_objects().tolist(), strict=True)
                 said = (question_note(opened.titles, *one, int(e)) for one, e in zip(each, found.expected, strict=True))
                 notes += [note for note in said if note is not None]
+                if (found.expected == SENSELESS).any():
+                    notes.append("--any-node asks all the same")
             rows = ScoredTriples.of_answers(part, found)
             yield rows if how.min_probability is None else rows.at_least(how.min_probability)
             meter.advance(part.size)

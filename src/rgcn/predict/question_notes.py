@@ -8,7 +8,6 @@ import torch
 
 from rgcn.answers.relation_rules import FINISHED, SENSELESS, UNLIKELY, rules_of
 from rgcn.known import KnownTriples
-from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
     from rgcn.graph.titles import Titles
@@ -18,18 +17,17 @@ SHOWN = 3  # known answers that are named
 
 def question_note(titles: Titles, node: int, relation: int, for_objects: bool, expected: int) -> str | None:
     """A sentence for people; None where there is nothing to say. `expected`: as `LinkAnswers` has it."""
-    graph, what, name = titles.graph, titles.relation(relation), titles.of(node)
+    graph = titles.graph
     if expected == SENSELESS:
-        end = "subject" if for_objects else "object"
-        return f"{what} is not a question for {name}: nothing like it is {end} of it (--any-node asks all the same)"
+        end, what = "subject" if for_objects else "object", titles.relation(relation)
+        return f"{what} is not a question for {titles.of(node)}: nothing like it is {end} of it"
     index = KnownTriples.of_graph(graph, "train")
     answers = index.objects if for_objects else index.subjects
     begin, end_ = (int(at) for at in answers.ranges(torch.tensor([node * graph.num_relations + relation])))
-    known = [titles.of(one) for one in answers.node[begin : min(end_, begin + SHOWN)].tolist()]
     if expected == FINISHED:
+        known = [titles.of(one) for one in answers.node[begin : min(end_, begin + SHOWN)].tolist()]
         return f"known: {', '.join(known)}; nothing else is expected"
-    question = Questions(torch.tensor([node]), torch.tensor([relation]), for_objects)
-    chance = float(rules_of(graph).further(question, index)[0])
-    if known and chance < UNLIKELY:
+    place = relation if for_objects else relation + graph.num_relations
+    if end_ > begin and rules_of(graph).chance_of_more(place, end_ - begin) < UNLIKELY:
         return f"{end_ - begin:,} known; probably nothing is missing here"
     return None

@@ -18,6 +18,7 @@ from rgcn.answers.links import Known, answer_links, triple_probabilities
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples
+from rgcn.predict.question_notes import question_note
 from rgcn.scoring import Questions
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.graph_endpoints import FEW
@@ -107,6 +108,10 @@ class Link(AnswerShape):
 class LinkAnswer(AnswerShape):
     query: UnderstoodQuery
     links: Annotated[list[Link], Meta(description="Best first.")]
+    note: Annotated[
+        str | None,
+        Meta(description="What is to be said of the question itself: it makes no sense, or nothing is missing."),
+    ]
 
 
 class LinkAnswerList(AnswerShape):
@@ -232,13 +237,15 @@ class LinkEndpoints(Endpoints):
         triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
         shares = repeat(None) if found.probability is None else found.probability.tolist()
         rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), self._splits.split_of(triples).tolist())
-        return list(map(self._answered, asked, found.node.tolist(), rated))  # without what only fills up
+        expected = found.expected.tolist()
+        return list(map(self._answered, asked, found.node.tolist(), rated, expected))  # without what only fills up
 
-    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated]) -> LinkAnswer:
+    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], expected: int) -> LinkAnswer:
         node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)
         ends = (given, relation, None) if asked.for_objects else (None, relation, given)
         found = zip(nodes[: asked.k], rated, strict=False)
-        return LinkAnswer(UnderstoodQuery(*ends), [Link(node(number), *rest) for number, rest in found if number >= 0])
+        links = [Link(node(number), *rest) for number, rest in found if number >= 0]
+        return LinkAnswer(UnderstoodQuery(*ends), links, question_note(self.served.opened.titles, *asked[:3], expected))
 
     def scored(self, triples: list[Triple]) -> list[TripleScore]:
         ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations

@@ -21,7 +21,7 @@ export function drawClass(context, answer) {
       answer.probability === null ? "." : `, ${roughly(answer.probability)} sure.`),
     verdict(answer),
     ...folded(list, items, CLASSES_SHOWN, "group"),
-    howToRead(context, answer),
+    howToRead(context),
     ...why(context, { node: answer.node.name }, "Why this guess?"),
     whyNot(context),
   ];
@@ -50,9 +50,9 @@ function verdict(answer) {
     fair && element("span", { class: right ? "right" : "wrong" }, right ? "✓ guessed right" : "✗ guessed wrong"));
 }
 
-function howToRead({ about: { calibration } }, { probability }) {
+function howToRead({ about: { calibration } }) {
   const words = plain(`${calibration.meaning} ${calibration.words}`);
-  if (probability !== null) return element("details", { class: "small" }, element("summary", {}, "How to read the percentages"), element("p", {}, words));
+  if (calibration.fitted) return element("details", { class: "small" }, element("summary", {}, "How to read the percentages"), element("p", {}, words));
   return element("p", { class: "note" }, element("strong", {}, "Not calibrated: the order counts, not the number. "), words);
 }
 
@@ -136,8 +136,9 @@ async function answerList(context, node, asked, hideKnown, place) {
   const question = { [given]: node.name, relation: asked.relation, known: hideKnown ? "drop" : "mark" };
   const askFor = (k) => askUpTo(context.ask, "links", question, "k", k);
   await fill(place, () => askFor(STEPS[0]), (answer) => {
-    if (!answer.links.length) return element("p", { class: "empty" }, "No answer that is not known already.");
-    return [...growing(context, asked, answer, askFor), howToRead(context, answer.links[0]), whyNot(context)];
+    const note = element("p", { class: "empty" }, answer.note ?? "No answer that is not known already.");
+    if (!answer.links.length) return note;
+    return [answer.note && note, ...growing(context, asked, answer, askFor), howToRead(context), whyNot(context)];
   }, context);
 }
 
@@ -163,8 +164,8 @@ function answerRow(context, query, asked, link, length) {
   const triple = asked.askedFor === "object"
     ? { subject: query.subject.name, relation: query.relation.name, object: link.node.name }
     : { subject: link.node.name, relation: query.relation.name, object: query.object.name };
-  const name = [nodeLink(context, link.node), link.known && element("span", { class: "mark" }, "✓ known"),
+  const name = [nodeLink(context, link.node),
     heldOut(link.split) && element("span", { class: "mark kept" }, "✓ true, and kept from it")];
-  return barLine(name, link.known ? 0 : length, link.known ? "" : said(link),
+  return barLine(name, link.known ? 0 : length, link.known ? "✓ in the data" : said(link),
     why(context, triple, "Why?", `Why ${link.node.title || link.node.name}?`));
 }

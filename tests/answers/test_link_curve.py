@@ -1,0 +1,91 @@
+"""The curve of answers to questions."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from rgcn.answers.calibration import Calibration
+from rgcn.answers.link_curve import LOWEST, LinkCurve, LinkExamples
+from rgcn.answers.reliability import fit_of
+
+
+def drawn(curve, size=8_000, places=4, seed=0):
+    """Answers that are right as often as the curve says."""
+    rng = np.random.default_rng(seed)
+    score, level = rng.normal(0, 2, size), rng.normal(3, 1, size)
+    known, place = rng.integers(0, 9, size), rng.integers(0, places, size)
+    examples = LinkExamples(score, level, known, place, np.zeros(size))
+    return examples._replace(true=(rng.random(size) < curve.of(examples)).astype(float))
+
+
+TRUTH = LinkCurve([0.8, 1.5, -0.4], 1.0, [0.9, -0.9, 0.0, 0.4], [0.2, -0.2, 0.0, 0.1])
+
+
+def test_a_probability_is_as_the_formula_has_it():
+    score, level, known, place = torch.tensor([[1.0, 5.0, -99.0]]), torch.tensor([2.0]), torch.tensor([3]), [3]
+    found = TRUTH.probabilities(score, level, known, torch.tensor(place))
+    for p, u in zip(found[0].tolist(), (-1.0, 0.0, LOWEST), strict=True):  # no share is above one
+        logit = 0.8 * u + 1.5 * np.exp(u) - 0.4 * np.log(4) + 1.0 + 0.4 + 0.1 * u
+        assert p == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-5)
+
+
+def test_the_curve_that_answers_were_drawn_with_is_found():
+    examples = drawn(TRUTH)
+    found = LinkCurve.fitted(examples, 4)
+    fresh = drawn(TRUTH, seed=1)
+    assert np.abs(found.of(fresh) - TRUTH.of(fresh)).mean() < 0.03
+    assert fit_of(found.of(fresh), fresh.true).calibration_error < 0.02
+    for place in range(4):
+        mine = fresh.place == place
+        assert found.of(fresh)[mine].mean() == pytest.approx(fresh.true[mine].mean(), abs=0.04)
+
+
+def test_a_place_with_few_examples_leans_on_all():
+    examples = drawn(TRUTH)
+    few, none = 4, 5
+    place = examples.place.copy()
+    place[:3], right = few, examples.true.copy()
+    right[:3] = 0.0
+    found = LinkCurve.fitted(examples._replace(place=place, true=right), 6)
+    assert found.offset[none] == found.slope[none] == 0.0
+    assert abs(found.offset[few]) < 1.0
+    assert abs(found.offset[0]) > abs(found.offset[2])
+    alone = LinkExamples(*(column[:3] for column in examples[:4]), np.zeros(3))
+    assert (LinkCurve.fitted(alone, 6).of(alone) > 0).all()  # what is never right is not said to be impossible
+
+
+def test_it_is_kept_and_read_again():
+    examples = drawn(TRUTH, 500)
+    made = Calibration("links", True, "words", curve=LinkCurve.fitted(examples, 4))
+    assert made.curve == LinkCurve.fitted(examples, 4)
+    kept = json.loads(json.dumps(made.as_dict()))
+    assert Calibration.from_dict(kept) == made
+    assert Calibration.from_dict({**kept, "curve": None}).curve is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"weights": [1.0, 2.0]},
+        {"weights": [1.0, 2.0, "3"]},
+        {"weights": {"0": 1.0, "1": 1.0, "2": 1.0}},
+        {"offset": [0.0] * 3},
+        {"offset": 4.0},
+        {"slope": [0.0, 0.0, 0.0, float("nan")]},
+        {"slope": [0.0, 0.0, 0.0, 10**400]},
+        {"slope": [[0.0], 0.0, 0.0, 0.0]},
+        {"bias": float("inf")},
+        {"bias": None},
+        {"more": 1.0},
+    ],
+    ids=str,
+)
+def test_damaged_ones_are_refused(damage):
+    kept = json.loads(json.dumps(Calibration("links", True, "words", curve=TRUTH).as_dict()))
+    with pytest.raises((ValueError, TypeError)):
+        Calibration.from_dict({**kept, "curve": {**kept["curve"], **damage}})
+    for wrong in ([], "curve", 3.0):
+        with pytest.raises((ValueError, TypeError)):
+            Calibration.from_dict({**kept, "curve": wrong})

@@ -1,0 +1,130 @@
+"""What kind of thing a relation is, against the same in loops."""
+
+import numpy as np
+import pytest
+import torch
+
+from naive_rules import NaiveRules
+from rgcn.answers.relation_rules import LARGEST_EXCEPTION, THOUGHT_MISSING, RelationRules, rules_of
+from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
+from rgcn.known import KnownTriples
+from rgcn.predict.question_notes import question_note
+from rgcn.scoring import Questions
+from small_models import graph_of_kinds, random_graph
+
+GRAPHS = [
+    graph_of_kinds(0),
+    graph_of_kinds(1, splits=False),
+    random_graph(2, literals=3),
+    random_graph(3, nodes=40, relations=6, triples=90, splits=False),
+    random_graph(4, nodes=12, relations=2, triples=300, splits=False),
+    random_graph(5, nodes=30, relations=9, triples=40),
+]
+
+
+def place_number(graph, place):
+    return place[0] + place[1] * graph.num_relations
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
+def test_relations_are_what_their_triples_show(graph):
+    rules, naive = RelationRules(graph), NaiveRules(graph)
+    profiles = rules.profiles()
+    assert [profile.relation for profile in profiles] == list(naive.relations)
+    for r, profile in enumerate(profiles):
+        assert rules.both_ways[r] == profile.both_ways == pytest.approx(naive.both_ways(r))
+        assert rules.loops[r] == profile.loops == pytest.approx(naive.loops(r))
+        assert bool(rules.one_way[r]) == naive.is_one_way(r)
+        assert bool(rules.without_loops[r]) == naive.is_without_loops(r)
+        assert profile.triples == len(naive.of(r))
+        assert (profile.subjects, profile.objects) == (len(naive.seen((r, 0))), len(naive.seen((r, 1))))
+        for end, share in ((0, profile.single_object), (1, profile.single_subject)):
+            assert share == pytest.approx(naive.once((r, end)) / max(len(naive.seen((r, end))), 1))
+            assert bool(rules.single[place_number(graph, (r, end))]) == naive.is_single((r, end))
+        assert ("one object each" in profile.rules) == naive.is_single((r, 0))
+        assert ("one subject each" in profile.rules) == naive.is_single((r, 1))
+        assert ("one way" in profile.rules) == (naive.is_one_way(r) and profile.triples > 0)
+        assert ("both ways" in profile.rules) == (naive.both_ways(r) >= 1 - LARGEST_EXCEPTION)
+        assert ("never itself" in profile.rules) == (naive.is_without_loops(r) and profile.triples > 0)
+        assert not any(rule.startswith("declared") for rule in profile.rules)
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
+def test_who_may_stand_where_is_as_in_loops(graph):
+    rules, naive = RelationRules(graph), NaiveRules(graph)
+    for place in naive.places:
+        relation, end = place
+        number = place_number(graph, place)
+        assert rules.is_open(number) == naive.is_open(place)
+        ours, theirs = (rules.objects, naive.objects) if end else (rules.subjects, naive.subjects)
+        for kinds in ("seen", "fitting", "any"):
+            assert ours(relation, kinds).tolist() == sorted(theirs(relation, kinds))
+            outside = set(np.flatnonzero(rules.outside(number, kinds).numpy()).tolist())
+            assert outside == set(naive.nodes) - naive.answers(place, kinds)
+            assert rules.outside(number, kinds) is rules.outside(number, kinds)
+        alike = {node for node in naive.seen(place) | naive.alike(place) if not graph.is_literal[node]}
+        assert rules.alike(number).tolist() == sorted(alike)
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
+def test_what_is_expected_of_every_question_is_as_in_loops(graph):
+    rules, naive, index = RelationRules(graph), NaiveRules(graph), KnownTriples.of_graph(graph, "train")
+    splits = graph.triple_splits
+    missing = THOUGHT_MISSING if splits is None or not (splits == 1).any() else (splits == 1).sum() / len(naive.train)
+    nodes, relations = (of.flatten() for of in torch.meshgrid(
+        torch.arange(graph.num_nodes), torch.arange(graph.num_relations), indexing="ij"
+    ))  # fmt: skip
+    for for_objects in (True, False):
+        questions = Questions(nodes, relations, for_objects)
+        expected, further = rules.expectation(questions, index), rules.further(questions, index)
+        exempt = rules.expectation(questions, index, new=(0, 5))
+        known = rules.known_answers(index, questions)
+        for i, (node, relation) in enumerate(zip(nodes.tolist(), relations.tolist(), strict=True)):
+            place = (relation, int(not for_objects))
+            assert known[i] == naive.times(node, place)
+            assert expected[i] == naive.expectation(node, place, int(known[i]))
+            assert exempt[i] == naive.expectation(node, place, int(known[i]), new=(0, 5))
+            if i % 5 == 0:
+                assert float(further[i]) == pytest.approx(naive.further(place, int(known[i]), missing), rel=1e-6)
+        assert bool(((further >= 0) & (further <= 1)).all())
+
+
+def test_a_further_answer_is_likelier_where_others_have_more():
+    """Of countries with one capital none is missing; where most have ten, nine look like too few."""
+    one = [(f"c{i}", "capital", f"t{i}") for i in range(30)]
+    many = [(f"c{i}", "exports", f"g{j}") for i in range(30) for j in range(10 if i else 9)]
+    graph = KnowledgeGraph.from_triples(one + many)
+    rules = rules_of(graph)
+    capital, exports = graph.relations["capital"], graph.relations["exports"]
+    assert rules.chance_of_more(capital, 1) < 0.05 < rules.chance_of_more(exports, 9)
+    assert rules.chance_of_more(exports, 9) > rules.chance_of_more(exports, 10)
+    seldom, often = (RelationRules(graph) for _ in range(2))
+    seldom._missing, often._missing = 0.01, 0.3
+    for known in range(1, 15):
+        assert seldom.chance_of_more(exports, known) <= often.chance_of_more(exports, known)
+
+
+def test_rules_are_made_once_for_a_graph_and_know_nothing_of_other_splits():
+    graph = graph_of_kinds(3)
+    assert rules_of(graph) is rules_of(graph)
+    only = KnowledgeGraph(graph.split_triples("train"), graph.nodes, graph.relations)
+    assert RelationRules(only).profiles() == RelationRules(graph).profiles()
+
+
+def test_a_question_has_a_note_where_there_is_something_to_say():
+    graph = graph_of_kinds(1, splits=False)
+    titles, rules, index = Titles(graph), rules_of(graph), KnownTriples.of_graph(graph, "train")
+
+    def note(node, relation, for_objects=True):
+        number = graph.relations[relation]
+        asked = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
+        return question_note(titles, node, number, for_objects, int(rules.expectation(asked, index)[0]))
+
+    assert note(2, "capital") == "known: n16; nothing else is expected"
+    assert note(16, "capital", False) == "known: n2; nothing else is expected"
+    assert note(30, "in") == "in is not a question for n30: nothing like it is subject of it"
+    assert note(34, "borders", False) == "borders is not a question for n34: nothing like it is object of it"
+    assert note(12, "capital") is None
+    assert note(20, "odd", False) == "1 known; probably nothing is missing here"
+    assert note(3, "never") is None
