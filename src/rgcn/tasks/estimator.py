@@ -246,7 +246,7 @@ class Estimator(ABC):
 
     def _figures(self, split: str, at_most: int | None) -> dict[str, Any]:
         """Estimators from outside need not know how to be measured on a part."""
-        return self.evaluate(split=split, **({} if at_most is None else {"at_most": at_most}))
+        return self.evaluate(split=split) if at_most is None else self.evaluate(split=split, at_most=at_most)
 
     def _some(self, rows: Tensor, at_most: int | None) -> Tensor:
         """So many rows, drawn with the seed, in their order; the same whatever the model."""
