@@ -30,8 +30,8 @@ def split(asked: SplitCommand) -> None:
     files = write_splits(parted, asked.out)
     counts = parted.statistics()
     if asked.as_json:
-        told = {"triples": counts.triples_per_split, "labels": counts.labels_per_split}
-        print_json({"split": parted.metadata["split"], "files": list(map(str, files)), **told})
+        numbers = {"triples": counts.triples_per_split, "labels": counts.labels_per_split}
+        print_json({"split": parted.metadata["split"], "files": list(map(str, files)), **numbers})
         return
     report_skipped(graph)
     if graph.triple_splits is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -58,16 +59,12 @@ def _triples(graph: KnowledgeGraph, split: int) -> pl.DataFrame:
 def _write_table(path: Path, table: pl.DataFrame) -> None:
     tabs = path.suffix == ".tsv"
     # A header is told by its words, and they are no header where a node is called so too.
-    first = table.columns[0]
     header = not any((column == name).any() for column in table for name in table.columns if column.dtype == pl.String)
-    if not header and (table.width != 3 or first != TRIPLE[0]):
+    if not header and table.columns != list(TRIPLE):
         raise DataError(f"a name in the graph is also that of a column ({', '.join(table.columns)}): rename it")
+    style: Any = "never" if tabs else "necessary"
+    separator = "\t" if tabs else ","
     replace_atomically(
         path,
-        lambda temporary: table.write_csv(
-            temporary,
-            include_header=header,
-            separator="\t" if tabs else ",",
-            quote_style="never" if tabs else "necessary",
-        ),
+        lambda at: table.write_csv(at, include_header=header, separator=separator, quote_style=style),
     )

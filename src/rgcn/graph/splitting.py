@@ -51,11 +51,14 @@ def split(
     learned = np.flatnonzero(splits == TRAIN)
     triples = self.triples[learned]
     group, sizes = _groups(self, triples)
-    rank = _ranks(group, len(sizes), None if by is None else _times(self, by)[learned], seed)
+    order = _order(group, len(sizes), None if by is None else _times(self, by)[learned], seed)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    place = rank[group]
     spare = np.ones(len(sizes), dtype=bool)
-    spare[group[_first_of_each(self, triples, rank[group])]] = False
-    # The last group in the order is the first to be held out: by time, the latest one.
-    candidates = np.flatnonzero(spare)[np.argsort(-rank[spare])]
+    spare[order[_lowest(place.repeat(2), triples[:, [0, 2]].ravel(), self.num_nodes)]] = False
+    spare[order[_lowest(place, triples[:, 1], self.num_relations)]] = False
+    candidates = order[::-1][spare[order[::-1]]]
     if (valid or test) and not len(candidates):
         raise NothingToHoldOutError(
             f"none of {len(learned):,} triples can be held out: each is the first of some node or relation"
@@ -89,26 +92,21 @@ def _groups(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> tuple[NDArray[
     return group, sizes
 
 
-def _ranks(group: NDArray[np.int64], count: int, times: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
-    """The place of each group, [G], in the order in which they are learned rather than held out."""
+def _order(group: NDArray[np.int64], count: int, times: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
+    """The groups, [G], in the order in which they are learned: the last are the first to be held out."""
     drawn = np.random.default_rng(seed).permutation(count)
     if times is None:
         return drawn
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, group, times)
-    rank = np.empty(count, dtype=np.int64)
-    rank[np.lexsort((drawn, first))] = np.arange(count)
-    return rank
+    return drawn[np.argsort(first[drawn], kind="stable")]
 
 
-def _first_of_each(graph: KnowledgeGraph, triples: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The triple of lowest rank of every node and every relation that occurs."""
-    backwards = np.argsort(-rank, kind="stable")
-    of_node, of_relation = np.full(graph.num_nodes, -1), np.full(graph.num_relations, -1)
-    # Of what is written to one place several times, the last stays.
-    of_node[triples[backwards][:, [0, 2]].ravel()] = np.repeat(backwards, 2)
-    of_relation[triples[backwards, 1]] = backwards
-    return np.concatenate([of_node[of_node >= 0], of_relation[of_relation >= 0]])
+def _lowest(place: NDArray[np.int64], of: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The lowest place of each thing that occurs, of `count`."""
+    found = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(found, of, place)
+    return found[found < np.iinfo(np.int64).max]
 
 
 def _times(graph: KnowledgeGraph, by: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
