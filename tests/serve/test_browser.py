@@ -182,7 +182,7 @@ def test_a_walk_with_a_link_predictor(browser, site):
     assert browser.texts(".links > li")[:10] == before
     assert browser.focused.tag_name == "a"
 
-    browser.click(".sides label", "… member of Switzerland?")
+    browser.click(".sides label", "Who or what is member of Switzerland?")
     browser.until(lambda: "ask=subject" in browser.driver.current_url, "the question in the address")
     browser.settled("Switzerland")
     choose(browser, "kind", "borders")
@@ -408,7 +408,7 @@ def test_relations_read_as_words(browser, site):
     for name, asked in [
         ("learns", "Who or what learns Surf?"),
         ("has_part", "Who or what has part Surf?"),
-        ("part_of", "Who or what part of Surf?"),
+        ("part_of", "Who or what is part of Surf?"),
         ("move", "What has Surf as move?"),
     ]:
         assert said("m.question(a[0], 'Surf', 'subject')", {"name": name, "title": name}) == asked

@@ -10,12 +10,14 @@ import rgcn
 from rgcn.config import NodeClassificationRun
 from rgcn.pages import make_report
 from rgcn.pages.model_card import model_card
+from rgcn.pages.node_report import NodeEvaluation, confusion_chart
 from rgcn.pages.run_comparison import compare_runs, comparison_page
 from rgcn.predict import open_model
 from rgcn.predict.answer_tables import nodes_to_classify, of_labelled_kind
 from rgcn.runs import RunFolder, load_data, train
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassEndpoints
+from rgcn.serve.served import Served
 
 PEOPLE, TOWNS = 12, 3
 
@@ -100,3 +102,23 @@ def test_a_network_that_walks_is_asked_for_classes_when_somebody_asks(place, mon
     assert one["class"] == many[0]["class"]
     np.testing.assert_allclose(one["score"], whole[number].max(), rtol=1e-4)
     assert group.answers([number])[0].class_.name == one["class"]["name"]
+
+
+def test_the_explorer_begins_with_well_described_things_that_are_no_hubs():
+    rows = [(f"thing{i}", "is in", "everything") for i in range(60)]
+    rows += [(f"thing{i}", f"r{k}", f"value{i}-{k}") for i in range(6) for k in range(4)]
+    graph = rgcn.KnowledgeGraph.from_triples(rows, name="hub")
+    served = Served(open_model(graph, device="cpu"))
+    assert {graph.nodes[node] for node in served.shown.nodes} <= {f"thing{i}" for i in range(6)}
+
+
+def test_every_pair_of_classes_that_is_mixed_up_is_listed():
+    names, rng = [f"class {i}" for i in range(60)], np.random.default_rng(0)
+    counts = rng.integers(0, 2, (60, 60)) * rng.integers(1, 9, (60, 60))
+    shown = str(confusion_chart(NodeEvaluation("test", names, counts, "class 0", 0.1, [], [], []), names))
+    wrong = counts - np.diag(np.diag(counts))
+    assert f"All {np.count_nonzero(wrong):,} pairs" in shown
+    listed = shown[shown.index("<details>") :]
+    assert listed.count("<tr>") == np.count_nonzero(wrong) + 1
+    first = np.unravel_index(wrong.argmax(), wrong.shape)
+    assert listed.index(names[first[0]]) < listed.index(names[first[1]], listed.index(names[first[0]]) + 1)

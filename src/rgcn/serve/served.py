@@ -155,7 +155,8 @@ class Shown:
         wanted = np.ones(len(nodes), bool) if graph.node_kinds is None else graph.node_kinds == NodeKind.IRI
         if labels is not None:
             wanted &= np.isin(nodes, labels.nodes)
-        told_of = wanted & (variety >= np.quantile(variety[wanted], WELL_DESCRIBED)) if wanted.any() else wanted
+        of_wanted = variety[wanted] if wanted.any() else variety
+        told_of = wanted & (variety >= max(np.quantile(of_wanted, WELL_DESCRIBED), of_wanted.max() / 2))
         degree = np.log1p(np.bincount(np.concatenate([subject, object_]), minlength=graph.num_nodes))
         from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
         first_of = np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT].tolist()

@@ -59,8 +59,10 @@ export const question = (relation, title, askedFor) =>
     ? sentence(relation, title, "…?", (words) => `${words} of ${title}: …?`)
     : who(spoken(relation), title);
 
-const who = (words, title) =>
-  PREPOSITION.test(words) || VERB.test(words.split(" ")[0]) ? `Who or what ${words} ${title}?` : `What has ${title} as ${words}?`;
+function who(words, title) {
+  const verb = VERB.test(words.split(" ")[0]);
+  return verb || PREPOSITION.test(words) ? `Who or what ${verb ? "" : "is "}${words} ${title}?` : `What has ${title} as ${words}?`;
+}
 
 export const heldOut = (split) => split === "valid" || split === "test";
 export const toldOrNot = (split) => (heldOut(split) ? "kept from it" : "it was told this");
