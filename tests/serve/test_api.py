@@ -142,7 +142,7 @@ def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
     ]
     many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), LinkAnswerList)["answers"]
     assert [[link["known"] for link in answer["links"]] for answer in many[:2]] == [[True], []]
-    assert many[0]["note"] == "known: Bern; nothing else is expected"
+    assert many[0]["note"] == "1 known; probably nothing is missing here"
     assert many[1]["note"].startswith("capital is not a question for coffee: nothing like it is subject of it")
     assert many[2]["note"] is None
     assert len(many[2]["links"]) == 4

@@ -42,9 +42,8 @@ def test_why_a_link(client):
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
     assert why["score"] == pytest.approx(scored["score"], rel=1e-4)
     assert why["probability"] is scored["probability"] is None  # it is in the data
-    (new,) = client.get(
-        LP + "/links", params={"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
-    ).json()["links"]
+    asked = {"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
+    (new,) = client.get(LP + "/links", params=asked).json()["links"]
     unknown = {**TRIPLE, "object": new["node"]["name"]}
     why = client.get(LP + "/explain", params=unknown).json()
     scored = client.post(LP + "/score", json={"triples": [unknown]}).json()["triples"][0]
