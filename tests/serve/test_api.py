@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import msgspec
 import pytest
@@ -122,13 +123,29 @@ def test_links_are_those_of_the_model(client, models, known, end):
     assert [link["node"]["name"] for link in answer["links"]] == names
     assert [link["known"] for link in answer["links"]] == expected.known[0].tolist()
     assert [link["score"] for link in answer["links"]] == pytest.approx(expected.score[0].tolist(), rel=1e-4)
-    assert [link["probability"] for link in answer["links"]] == pytest.approx(
-        expected.probability[0].tolist(), rel=1e-4
+    assert [link["probability"] is None for link in answer["links"]] == expected.known[0].tolist()  # in the data
+    assert [link["probability"] or math.nan for link in answer["links"]] == pytest.approx(
+        expected.probability[0].tolist(), rel=1e-4, nan_ok=True
     )
+    assert answer["note"] is None
     assert all((link["split"] == "train") == link["known"] for link in answer["links"])
     given = answer["query"].pop(end)
     assert given["name"] == "Peru"
     assert [answer["query"][other] for other in ("subject", "object") if other != end] == [None]
+
+
+def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
+    queries = [
+        {"subject": "Switzerland", "relation": "capital"},
+        {"subject": "coffee", "relation": "capital"},
+        {"subject": "Peru", "relation": "exports_to"},
+    ]
+    many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), LinkAnswerList)["answers"]
+    assert [[link["known"] for link in answer["links"]] for answer in many[:2]] == [[True], []]
+    assert many[0]["note"] == "1 known; probably nothing is missing here"
+    assert many[1]["note"].startswith("capital is not a question for coffee: nothing like it is subject of it")
+    assert many[2]["note"] is None
+    assert len(many[2]["links"]) == 4
 
 
 def test_many_links_at_once_are_the_single_ones(client):
@@ -153,9 +170,8 @@ def test_scores_of_triples(client, models):
     named = [tuple(t.values()) for t in (triples[0], {**triples[1], "subject": "Peru"})]
     expected = models[1].opened.model.score(named)
     assert [row["score"] for row in answer["triples"]] == pytest.approx([one.score for one in expected], rel=1e-4)
-    assert [row["probability"] for row in answer["triples"]] == pytest.approx(
-        [one.probability for one in expected], rel=1e-4
-    )
+    assert answer["triples"][0]["probability"] is expected[0].probability is None  # it is in the data
+    assert answer["triples"][1]["probability"] == pytest.approx(expected[1].probability, rel=1e-4)
     assert [(row["known"], row["split"]) for row in answer["triples"]] == [(True, "train"), (False, None)]
 
 

@@ -40,9 +40,15 @@ def test_why_a_link(client):
     why = response.json()
     assert why["question"]["object"]["name"] == "Chile"
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
-    assert [why[key] for key in ("score", "probability")] == pytest.approx(
-        [scored["score"], scored["probability"]], rel=1e-4
-    )
+    assert why["score"] == pytest.approx(scored["score"], rel=1e-4)
+    assert why["probability"] is scored["probability"] is None  # it is in the data
+    asked = {"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
+    (new,) = client.get(LP + "/links", params=asked).json()["links"]
+    unknown = {**TRIPLE, "object": new["node"]["name"]}
+    why = client.get(LP + "/explain", params=unknown).json()
+    scored = client.post(LP + "/score", json={"triples": [unknown]}).json()["triples"][0]
+    for one in (why, scored):
+        assert [one["score"], one["probability"]] == pytest.approx([new["score"], new["probability"]], rel=1e-4)
 
 
 def test_asked_again_it_is_not_made_again(models, monkeypatch):

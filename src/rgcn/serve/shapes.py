@@ -40,7 +40,9 @@ Split = Literal["train", "valid", "test"]
 Score = Annotated[float, Meta(description="What the model computes: higher is likelier.")]
 Probability = Annotated[
     Annotated[float, Meta(ge=0, le=1)] | None,
-    Meta(description="The score, calibrated on held-out data; null where there was nothing to calibrate on."),
+    Meta(
+        description="Calibrated on held-out data; null for what is known, and where nothing was there to calibrate on."
+    ),
 ]
 
 
