@@ -10,7 +10,8 @@ from rgcn.answers.relation_rules import (
     FINISHED,
     LARGEST_EXCEPTION,
     OPEN,
-    OPEN_END,
+    OPEN_TO_OBJECTS,
+    OPEN_TO_SUBJECTS,
     SENSELESS,
     SHARE_OF_LIKES,
     Permitted,
@@ -65,7 +66,8 @@ class NaiveRules:
     def is_open(self, place):
         """By Good and Turing: the chance that the next triple brings a new node is the share of those met once."""
         triples = len(self.of(place[0]))
-        return triples == 0 or self.once(place) / triples > OPEN_END
+        least = OPEN_TO_OBJECTS if place[1] else OPEN_TO_SUBJECTS
+        return triples == 0 or self.once(place) / triples > least
 
     @cache  # noqa: B019 - tests are short
     def companions(self, place):

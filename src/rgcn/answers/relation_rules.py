@@ -32,9 +32,10 @@ LARGEST_EXCEPTION, ENOUGH_NODES = 0.01, 10
 # Nodes seen in one place fit another if at least this share of their like was seen there. Chosen on validation triples:
 # on WN18, `world` and FB-Toy 99 to 100 of 100 fit, while 45 %, 99 % and 97 % of all possible triples do not.
 SHARE_OF_LIKES = 0.01
-# An end is open to nodes never seen there if one in so many of its triples has a node that no other one has: as Good
-# and Turing showed, that is the chance that the next one brings another. Chosen on validation triples (docs/rules.md).
-OPEN_END = 0.2
+# An end is open to nodes never seen there if more than this share of its triples have a node that no other one has: as
+# Good and Turing showed, that is the chance that the next one brings another. For subjects it is less than for objects:
+# a thing that lacks a value is the very one to ask for. Chosen on validation triples (docs/rules.md).
+OPEN_TO_SUBJECTS, OPEN_TO_OBJECTS = 0.2, 0.5
 # How many triples of a graph are thought to be missing, where nothing was held out to tell.
 THOUGHT_MISSING = 0.05
 UNLIKELY = 0.05  # below this chance of a further answer, probably nothing is missing
@@ -183,8 +184,8 @@ class RelationRules:
 
     def is_open(self, place: int) -> bool:
         """Whether nodes may stand there that were never seen there."""
-        triples = self._times[place]
-        return bool(self.once_at[place] > OPEN_END * triples) or triples == 0
+        triples, least = self._times[place], OPEN_TO_SUBJECTS if place < self.num_relations else OPEN_TO_OBJECTS
+        return bool(self.once_at[place] > least * triples) or triples == 0
 
     @cached_property
     def _times(self) -> Ids:
