@@ -100,3 +100,14 @@ def test_skipped_lines_are_counted_and_shown(tmp_path):
     assert done.exit_code == 0
     assert "skipped 1 bad line:" in done.stderr
     assert "g.nt:2" in done.stderr
+
+
+def test_statistics_are_told_how_to_read_as_other_commands_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("a,is,x\na,is,y\nb,is,x\na,r,b\n")
+    found = run("stats", "mine.csv", "--data", "labels_from=is", "--data", "multiple=first", "--json")
+    assert json.loads(found)["labels"] == 2
+    with pytest.raises(DataError, match="--data multiple=first"):
+        run("stats", "mine.csv", "--data", "labels_from=is")
+    with pytest.raises(ConfigError, match="did you mean 'columns'"):
+        run("stats", "mine.csv", "--data", "colums=[0, 1, 2]")

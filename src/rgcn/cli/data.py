@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.cli.options import label_files
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
+from rgcn.config import DataConfig, validated
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
 from rgcn.data.registry import datasets, get, named_or_read, sources
@@ -109,12 +109,10 @@ def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[Rela
 
 
 def _graph(asked: DataStatsCommand) -> KnowledgeGraph:
-    options: dict[str, Any] = {
-        "labels": label_files(asked.labels) if asked.labels else None,
-        "format": asked.file_format,
-        "skip_bad_lines": asked.skip_bad_lines or None,
-    }
-    given = {key: value for key, value in options.items() if value is not None}
+    options = {"format": asked.file_format, "skip_bad_lines": asked.skip_bad_lines or None}
+    given = {**asked.reading(), **{key: value for key, value in options.items() if value is not None}}
+    if given:
+        validated(DataConfig, {"path": asked.source, **given}, f"how {asked.source} is read")
     return named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **given)
 
 

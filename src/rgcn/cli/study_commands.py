@@ -10,6 +10,7 @@ from pathlib import Path
 from types import new_class
 
 from rgcn.cli import options
+from rgcn.cli.model_commands import GraphOptions
 from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
 from rgcn.paper import TASKS
 
@@ -186,11 +187,10 @@ class DataGetCommand(Command, name="data get", calls="data:get_datasets"):
     offline: bool = OFFLINE
 
 
-class DataStatsCommand(Command, name="data stats", calls="data:show_statistics"):
+class DataStatsCommand(Command, GraphOptions, name="data stats", calls="data:show_statistics"):
     """Show a graph in numbers: entities, relations, triples, labels, degrees and relation frequencies."""
 
     source: str = argument("A data set's name, or a file or folder.", metavar="NAME_OR_PATH")
-    labels: list[str] | None = option("Label table of a file; FILE or SPLIT=FILE (train, valid, test); repeatable.")
     file_format: str | None = option("Format of the file, if its name lies.", "--format")
     skip_bad_lines: bool = flag("--skip-bad-lines", "Leave out lines that do not parse.")
     top: int = option("How many relations to show, most frequent first.", default=20, min=0)
