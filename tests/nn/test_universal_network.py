@@ -116,6 +116,7 @@ def test_a_batch_of_mixed_relations_is_its_questions_one_at_a_time():
             for place in range(questions.size):
                 alone = network.score_nodes(model.adjacency_, questions.take(slice(place, place + 1)))
                 close(together[place : place + 1], alone)
+    together = together.log_softmax(1)  # a scorer's are shares among all nodes
     close(model.scorer().scores(questions), together)
     some = torch.tensor([0, 5, 7])
     close(model.scorer().scores(questions, some), together[:, some])
@@ -161,6 +162,7 @@ def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(
         rest = RelationalAdjacency.from_triples(torch.tensor(without), kg.num_nodes, kg.num_relations, **rule)
         with torch.no_grad():
             wanted = network.score_nodes(rest.to(torch.float64), Questions(torch.tensor([s]), torch.tensor([r])))[0]
+        wanted = wanted.log_softmax(0)
         close(found[number], wanted[o])
         close(hiding[number], wanted)
         anew = model.over(graph_of(without, kg.num_nodes, kg.num_relations))

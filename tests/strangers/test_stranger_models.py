@@ -54,7 +54,7 @@ def test_it_is_measured_asked_and_calibrated(fitted):
     answers = fitted.predict(subject=0, relation=0, k=5)
     assert [t.score for t in answers] == sorted((t.score for t in answers), reverse=True)
     assert fitted.calibration_.fitted
-    assert all(0 <= t.probability <= 1 for t in answers)
+    assert all(t.probability is None if t.known else 0 <= t.probability <= 1 for t in answers)
     scored = fitted.score([(t.subject, t.relation, t.object) for t in answers])
     assert [t.score for t in scored] == pytest.approx([t.score for t in answers], rel=1e-4, abs=1e-5)
     subjects = fitted.predict(relation=0, object=3, k=3)
