@@ -24,6 +24,7 @@ from _about import write_result
 
 from rgcn.answers.completion import complete
 from rgcn.answers.links import answer_links
+from rgcn.answers.relation_rules import Permitted
 from rgcn.predict import OpenModel, open_model
 from rgcn.scoring import Questions
 
@@ -61,7 +62,7 @@ def main() -> None:
 
 def _timed(opened: OpenModel, nodes: Any) -> dict[str, Any]:
     began = time.perf_counter()
-    found = complete(opened, nodes=nodes, min_probability=0.0)
+    found = complete(opened, permitted=Permitted(nodes), min_probability=0.0)
     seconds = time.perf_counter() - began
     return {
         "nodes": nodes,

@@ -40,9 +40,7 @@ Split = Literal["train", "valid", "test"]
 Score = Annotated[float, Meta(description="What the model computes: higher is likelier.")]
 Probability = Annotated[
     Annotated[float, Meta(ge=0, le=1)] | None,
-    Meta(
-        description="Calibrated on held-out data; null for what is known, and where nothing was there to calibrate on."
-    ),
+    Meta(description="Calibrated on held-out data; null for what is known, or where nothing was there to do it on."),
 ]
 
 
