@@ -101,7 +101,7 @@ class Declared:
 
     def override(self, shown: Flags, unless: str, always: str) -> Flags:
         """bool [R]: what triples show, but where the opposite, or the same, is declared."""
-        said = shown.copy()
+        said: Flags = shown.copy()
         said[sorted(self.characters.get(unless, ()))] = False
         said[sorted(self.characters.get(always, ()))] = True
         return said

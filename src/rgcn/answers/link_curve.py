@@ -39,8 +39,11 @@ class LinkExamples(NamedTuple):
 
     @classmethod
     def together(cls, parts: Sequence[LinkExamples]) -> LinkExamples:
-        columns = [np.concatenate(column) for column in zip(*(part[:5] for part in parts), strict=True)]
-        return cls(*columns, sum(part.out for part in parts), sum(part.out_true for part in parts))
+        score, level, known, place, true = (
+            np.concatenate(column) for column in zip(*(part[:5] for part in parts), strict=True)
+        )
+        out, out_true = sum(part.out for part in parts), sum(part.out_true for part in parts)
+        return cls(score, level, known, place, true, out, out_true)
 
     def counts(self) -> ScoreCounts:
         """By score alone."""
@@ -97,7 +100,7 @@ class LinkCurve:
 
     def probabilities(self, score: Tensor, level: Tensor, known: Tensor, place: Tensor) -> Tensor:
         """[q, k], of scores [q, k] of answers to q questions, each with a level, known answers and a place."""
-        features = _features(*torch.broadcast_tensors(score.double(), level[:, None].double(), known[:, None].double()))
+        features = _features(score.double(), level[:, None], known[:, None].expand_as(score))
         offset, slope = (torch.tensor(of, dtype=torch.float64)[place][:, None] for of in (self.offset, self.slope))
         weights = torch.tensor(self.weights, dtype=torch.float64)
         return torch.sigmoid(features @ weights + self.bias + offset + slope * features[..., 0]).float()

@@ -148,9 +148,18 @@ class RelationRules:
                 "never itself": self.without_loops[relation] and counts[relation] > 0,
             }
             rules = (*(words for words, holds in flags.items() if holds), *self.declared.words(relation))
-            at = self.nodes_at[relation], self.nodes_at[relation + size]
-            shares = once[relation], once[relation + size], self.both_ways[relation], self.loops[relation]
-            found.append(RelationProfile(relation, int(counts[relation]), *map(int, at), *map(float, shares), rules))
+            profile = RelationProfile(
+                relation,
+                triples=int(counts[relation]),
+                subjects=int(self.nodes_at[relation]),
+                objects=int(self.nodes_at[relation + size]),
+                single_object=float(once[relation]),
+                single_subject=float(once[relation + size]),
+                both_ways=float(self.both_ways[relation]),
+                loops=float(self.loops[relation]),
+                rules=rules,
+            )
+            found.append(profile)
         return found
 
     # -- who can stand where -----------------------------------------------------------------------------
@@ -369,8 +378,8 @@ class Marks(NamedTuple):
         out = torch.zeros(len(given), len(candidates), dtype=torch.bool, device=device)
         if permitted.nodes != "any":
             places = (relation + index.num_relations if for_objects else relation).tolist()
-            for row, place in enumerate(places):
-                out[row] = rules.outside(place, permitted.nodes).to(device)[candidates]
+            for number, place in enumerate(places):
+                out[number] = rules.outside(place, permitted.nodes).to(device)[candidates]
             if permitted.new:
                 out[:, torch.isin(candidates, torch.tensor(permitted.new, device=device))] = False
             expected = rules.expectation(Questions(given, relation, for_objects), index, permitted.new)

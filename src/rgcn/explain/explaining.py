@@ -124,7 +124,7 @@ def explain_link(
     with torch.no_grad():
         shift = float(question.output(reach.field)[0] - opened.scorer().triple_scores(triple)[0])
     question = replace(question, shift=shift)
-    about = {
+    about: dict[str, Any] = {
         "kind": "link",
         "subject": opened.describe(subject),
         "relation": opened.describe_relation(relation),
