@@ -105,7 +105,7 @@ class NaiveRules:
         """Of asking for what stands at the other end, of a node at this one that has so many known answers."""
         if known:
             return FINISHED if self.is_single(place) else OPEN
-        fits = not self.of(place[0]) or node in self.seen(place) | self.alike(place) or node in new
+        fits = len(self.of(place[0])) < ENOUGH_NODES or node in self.seen(place) | self.alike(place) or node in new
         return OPEN if fits else SENSELESS
 
     def further(self, place, known, missing):

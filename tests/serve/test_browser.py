@@ -45,7 +45,8 @@ def site(chromium, tmp_path_factory):
     here, kg = tmp_path_factory.mktemp("looked-at"), rgcn.load("world")
     for name, (configuration, changes) in SETTINGS.items():
         train(load_configuration(configuration, changes), kg, here / name)
-    reading = rgcn.KnowledgeGraph.from_triples([(f"p{i}", "reads", f"book{i % 3}") for i in range(15)], name="reading")
+    books = [(f"p{i}", "reads", f"book{(i + j) % 5}") for i in range(15) for j in range(2)]
+    reading = rgcn.KnowledgeGraph.from_triples(books, name="reading")
     small = rgcn.LinkPredictor("rgcn", embedding=8, epochs=5, device="cpu").fit(reading)
     small.save(str(here / UNCALIBRATED))
     with served([here / name for name in (*SETTINGS, UNCALIBRATED)]) as url:

@@ -62,9 +62,10 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
     # By its name alone a model has them.
     named = rgcn.LinkPredictor("universal").model
     assert named.start == "shipped"
-    made_by = load_configuration(card["parts"][-1]["command"].split()[1]).model
-    for name, value in card["settings"].items():
-        assert getattr(named, name) == getattr(made_by, name) == value, name
+    for part in card["parts"]:
+        made_by = load_configuration(part["command"].split()[1]).model
+        for name, value in card["settings"].items():
+            assert getattr(named, name) == getattr(made_by, name) == value, name
 
 
 def test_the_card_tells_where_they_come_from():

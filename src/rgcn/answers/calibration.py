@@ -313,5 +313,5 @@ def first_answers(
         true.gather(1, best.indices)[real],
     )
     score, levels, right = (column.double().cpu().numpy() for column in columns)
-    counts, places = (torch.repeat_interleave(of, each).numpy() for of in (count, place))
-    return LinkExamples(score, levels, counts, places, right, int((out & ~known).sum()), int((out & true).sum()))
+    counts, at = (torch.repeat_interleave(of, each).numpy() for of in (count, place))
+    return LinkExamples(score, levels, counts, at, right, int((out & ~known).sum()), int((out & true).sum()))

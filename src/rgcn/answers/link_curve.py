@@ -79,6 +79,9 @@ class LinkCurve:
             return total
 
         search.step(loss)  # type: ignore[no-untyped-call]
+        with torch.no_grad():  # a higher score is never less likely
+            weights[:2].clamp_(min=0.0)
+            slope.clamp_(min=-float(weights[0]))
         found = [part.detach().tolist() for part in parts]
         return cls(found[0], found[1][0], found[2], found[3])
 

@@ -27,7 +27,8 @@ Ids = NDArray[np.int64]
 Shares = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# A rule may have so many exceptions; and that a node has one object at most is not concluded from fewer nodes.
+# A rule may have so many exceptions; and that a node has one object at most is not concluded from fewer nodes, nor from
+# fewer triples that a question makes no sense.
 LARGEST_EXCEPTION, ENOUGH_NODES = 0.01, 10
 # Nodes seen in one place fit another if at least this share of their like was seen there. Chosen on validation triples:
 # on WN18, `world` and FB-Toy 99 to 100 of 100 fit, while 45 %, 99 % and 97 % of all possible triples do not.
@@ -215,7 +216,7 @@ class RelationRules:
         return found
 
     def _may_stand(self, node: int, place: int) -> bool:
-        if not self._times[place]:
+        if self._times[place] < ENOUGH_NODES:
             return True
         nodes, places, _ = self._ends
         mine = places[np.searchsorted(nodes, node) : np.searchsorted(nodes, node, side="right")]

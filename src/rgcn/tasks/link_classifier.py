@@ -114,7 +114,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             here = slice(first, first + AT_ONCE)
             found.append(scorer.scores_hiding(asked.take(here), labels[here], candidates).cpu())
         scores = torch.cat(found) if found else torch.empty(0, len(among))
-        return scores[torch.argsort(by_label)][:, torch.argsort(order)]
+        return self._among_classes(scores[torch.argsort(by_label)][:, torch.argsort(order)])
 
     def leveled(self) -> Self:
         """The same, its classes' scores made level by the training labels, some of them, each hidden meanwhile.
@@ -148,7 +148,13 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         assert isinstance(network, LinkNetwork)
         score = network.score_heard if own else network.score_unheard
         found = torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
-        return found if self.level_ is None else self.level_.of(found)
+        return self._among_classes(found)
+
+    def _among_classes(self, scores: Tensor) -> Tensor:
+        """Of a network that walks, as shares among the classes: what it gives other nodes says nothing here."""
+        if self.network_.hides_asked:
+            scores = torch.log_softmax(scores, dim=1)
+        return scores if self.level_ is None else self.level_.of(scores)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
