@@ -216,11 +216,10 @@ class RelationRules:
         return found
 
     def _may_stand(self, node: int, place: int) -> bool:
-        if self._times[place] < ENOUGH_NODES:
-            return True
         nodes, places, _ = self._ends
         mine = places[np.searchsorted(nodes, node) : np.searchsorted(nodes, node, side="right")]
-        here = bool(np.isin(mine, self.declared.same_place(place)).any() or self._companions[place][mine].any())
+        few, same = self._times[place] < ENOUGH_NODES, self.declared.same_place(place)
+        here = bool(few or np.isin(mine, same).any() or self._companions[place][mine].any())
         return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
 
     @cached_property
