@@ -94,8 +94,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
-        scores = self._scores(nodes)
-        return scores if self.level_ is None else self.level_.of(scores)
+        return self._made_level(self._scores(nodes))
 
     def _scores(self, nodes: Nodes) -> Tensor:
         ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
@@ -148,12 +147,13 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         assert isinstance(network, LinkNetwork)
         score = network.score_heard if own else network.score_unheard
         found = torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
-        return self._among_classes(found)
+        return self._made_level(self._among_classes(found))
 
     def _among_classes(self, scores: Tensor) -> Tensor:
         """Of a network that walks, as shares among the classes: what it gives other nodes says nothing here."""
-        if self.network_.hides_asked:
-            scores = torch.log_softmax(scores, dim=1)
+        return torch.log_softmax(scores, dim=1) if self.network_.hides_asked else scores
+
+    def _made_level(self, scores: Tensor) -> Tensor:
         return scores if self.level_ is None else self.level_.of(scores)
 
 
