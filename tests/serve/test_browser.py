@@ -219,7 +219,8 @@ def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
     browser.see(".answers", "Not calibrated: the order counts, not the number.")
     browser.see(".answers", "No probabilities, only scores")
     browser.click("#hide-known")
-    browser.until(lambda: not any("in the data" in row for row in browser.texts(".links > li")), "known ones hidden")
+    rows = lambda: browser.texts(".links > li")  # noqa: E731
+    browser.until(lambda: rows() and not any("in the data" in row for row in rows()), "known ones hidden")
     values = browser.texts(".links > li > .value")
     assert not any("%" in value for value in values)
     assert [float(value) for value in values] == sorted(map(float, values), reverse=True)
