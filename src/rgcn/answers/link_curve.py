@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +23,7 @@ FIRST = 50  # answers to a question that are looked at
 LOWEST = -30.0  # of u: below, all are alike
 # How far from zero offsets and slopes of a relation usually are; what is known of them beforehand.
 OFFSETS, SLOPES, WEIGHTS = 1.0, 0.3, 10.0
+STEPS = 200  # at most
 
 
 class LinkExamples(NamedTuple):
@@ -59,31 +59,50 @@ class LinkCurve:
     @classmethod
     def fitted(cls, examples: LinkExamples, places: int) -> LinkCurve:
         """The curve that makes what was right most likely, and what was not least, with a prior on every number."""
-        true, place = torch.from_numpy(examples.true), torch.from_numpy(examples.place)
-        features = _features(*(torch.from_numpy(of) for of in examples[:3]))
-        start = float(np.clip(examples.true.mean(), 1e-6, 1 - 1e-6))
-        weights, offset, slope = (torch.zeros(size, dtype=torch.float64) for size in (3, places, places))
-        bias = torch.tensor([np.log(start / (1 - start))])
-        parts = [weights, bias, offset, slope]
-        for part in parts:
-            part.requires_grad_()
-        search = torch.optim.LBFGS(parts, max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
+        true, place = examples.true, examples.place
+        features = _features(*(torch.from_numpy(of) for of in examples[:3])).numpy()
+        u, start = features[:, 0], float(np.clip(true.mean(), 1e-6, 1 - 1e-6))
+        shared = np.column_stack([features, np.ones(len(true))])
+        weights, ends = np.array([0.0, 0.0, 0.0, np.log(start / (1 - start))]), np.zeros((2, places))
+        prior, own = np.array([*[WEIGHTS**-2] * 3, 0.0]), np.array([[OFFSETS**-2], [SLOPES**-2]])
 
-        def loss() -> Tensor:
-            search.zero_grad()
-            logit = features @ weights + bias + offset[place] + slope[place] * features[:, 0]
-            wrong = F.binary_cross_entropy_with_logits(logit, true, reduction="sum")
-            sizes = ((weights, WEIGHTS), (offset, OFFSETS), (slope, SLOPES))
-            total: Tensor = wrong + sum((part.square().sum() / (2 * size**2) for part, size in sizes), torch.zeros(()))
-            total.backward()  # type: ignore[no-untyped-call]
-            return total
+        def logits(weights: Floats, ends: Floats) -> Floats:
+            return np.asarray(shared @ weights + ends[0, place] + ends[1, place] * u)
 
-        search.step(loss)  # type: ignore[no-untyped-call]
-        with torch.no_grad():  # a higher score is never less likely
-            weights[:2].clamp_(min=0.0)
-            slope.clamp_(min=-float(weights[0]))
-        found = [part.detach().tolist() for part in parts]
-        return cls(found[0], found[1][0], found[2], found[3])
+        def loss(weights: Floats, ends: Floats) -> float:
+            z = logits(weights, ends)
+            unlikely = (prior * weights**2).sum() + (own * ends**2).sum()
+            return float((np.logaddexp(0.0, z) - true * z).sum() + unlikely / 2)
+
+        now = loss(weights, ends)
+        for _ in range(STEPS):  # Newton's, for what all share and for each place in turn: what is minimized is convex
+            before = now
+            for is_shared in (True, False):
+                p = 1 / (1 + np.exp(-logits(weights, ends)))
+                wrong, bend = p - true, p * (1 - p)
+                if is_shared:
+                    towards = np.linalg.solve(
+                        shared.T @ (shared * bend[:, None]) + np.diag(prior + 1e-9), shared.T @ wrong + prior * weights
+                    )
+                    step = (towards, np.zeros_like(ends))
+                else:
+                    g = np.stack([np.bincount(place, of, places) for of in (wrong, wrong * u)]) + own * ends
+                    a, b, c = (np.bincount(place, bend * u**power, places) for power in range(3))
+                    a, c = a + own[0], c + own[1]
+                    step = (
+                        np.zeros_like(weights),
+                        np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b),
+                    )
+                size = 1.0
+                while (after := loss(weights - size * step[0], ends - size * step[1])) > now and size > 1e-6:
+                    size /= 2
+                if after <= now:
+                    weights, ends, now = weights - size * step[0], ends - size * step[1], after
+            if before - now < 1e-9 * (1 + abs(now)):
+                break
+        weights[:2] = np.maximum(weights[:2], 0.0)  # a higher score is never less likely
+        ends[1] = np.maximum(ends[1], -weights[0])
+        return cls(weights[:3].tolist(), float(weights[3]), *ends.tolist())
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LinkCurve:

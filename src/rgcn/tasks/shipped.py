@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.shipped_weights import shipped_card
 from rgcn.tasks.link_classifier import LinkClassifier
 from rgcn.tasks.link_predictor import LinkPredictor
+
+Model = TypeVar("Model", LinkPredictor, LinkClassifier)
 
 
 def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor:
@@ -16,9 +20,15 @@ def shipped_predictor(kg: KnowledgeGraph, device: str = "auto") -> LinkPredictor
     >>> [found.object for found in model.predict(subject="Albania", relation="borders", k=1, known="drop")]
     ['North Macedonia']
     """
-    return LinkPredictor("universal", **shipped_card()["settings"], device=device, epochs=0).fit(kg)
+    return _untrained(LinkPredictor("universal", **shipped_card()["settings"], device=device, epochs=0), kg)
 
 
 def shipped_classifier(kg: KnowledgeGraph, device: str = "auto") -> LinkClassifier:
     """Classes of any graph's nodes: training labels are heard as edges, a class is the answer among the classes."""
-    return LinkClassifier("universal", **shipped_card()["settings"], device=device, epochs=0).fit(kg)
+    return _untrained(LinkClassifier("universal", **shipped_card()["settings"], device=device, epochs=0), kg)
+
+
+def _untrained(model: Model, kg: KnowledgeGraph) -> Model:
+    """As `fit` without steps leaves it; an optimizer that nobody needs would load PyTorch's compiler, two seconds."""
+    model.prepare(kg).network_.eval()
+    return model
