@@ -177,6 +177,8 @@ def test_a_killed_process_costs_one_seed_and_none_outlives_a_stopped_series(tmp_
         rows = json.loads((folder / "series.json").read_text())["runs"]
         assert [(row["seed"], row["outcome"]) for row in rows] == [(0, "failed")]
         assert "exit code -9" in rows[0]["error"]
+        for number in (1, 2):  # before that a process does not yet listen to signals
+            wait_for((folder / f"seed-{number}" / "metrics.jsonl").exists)
         series.send_signal(signal.SIGINT)
         _, errors = series.communicate(timeout=60)
     finally:
