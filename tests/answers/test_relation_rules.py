@@ -75,17 +75,17 @@ def test_what_is_expected_of_every_question_is_as_in_loops(graph):
     ))  # fmt: skip
     for for_objects in (True, False):
         questions = Questions(nodes, relations, for_objects)
-        expected, further = rules.expectation(questions, index), rules.further(questions, index)
+        expected, known = rules.expectation(questions, index), rules.known_answers(index, questions)
+        further = list(map(rules.chance_of_more, rules.asked_place(questions).tolist(), known.tolist()))
         exempt = rules.expectation(questions, index, new=(0, 5))
-        known = rules.known_answers(index, questions)
         for i, (node, relation) in enumerate(zip(nodes.tolist(), relations.tolist(), strict=True)):
             place = (relation, int(not for_objects))
             assert known[i] == naive.times(node, place)
             assert expected[i] == naive.expectation(node, place, int(known[i]))
             assert exempt[i] == naive.expectation(node, place, int(known[i]), new=(0, 5))
             if i % 5 == 0:
-                assert float(further[i]) == pytest.approx(naive.further(place, int(known[i]), missing), rel=1e-6)
-        assert bool(((further >= 0) & (further <= 1)).all())
+                assert further[i] == pytest.approx(naive.further(place, int(known[i]), missing), rel=1e-6)
+        assert all(0 <= chance <= 1 for chance in further)
 
 
 def test_a_further_answer_is_likelier_where_others_have_more():

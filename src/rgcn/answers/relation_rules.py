@@ -78,6 +78,7 @@ class RelationRules:
         self._is_literal, self.declared = graph.is_literal, Declared.by(graph)
         held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
         self._missing = held_out / max(len(self._triples), 1) or THOUGHT_MISSING
+        self._alike: dict[int, Flags] = {}
         self._outside: dict[tuple[int, Kinds], Tensor] = {}
         self._chances: dict[tuple[int, int], float] = {}
 
@@ -180,7 +181,7 @@ class RelationRules:
         seen = nodes[np.isin(places, self.declared.same_place(place))]
         if kinds == "seen":
             return np.unique(seen)
-        found = self._alike(seen) if self.is_open(place) else seen
+        found = nodes[self._companions(place)[places]] if self.is_open(place) else seen
         return self.declared.kept(place, np.unique(found))
 
     def is_open(self, place: int) -> bool:
@@ -192,13 +193,6 @@ class RelationRules:
     def _times(self) -> Ids:
         _, place, times = self._ends
         return np.bincount(place, times, 2 * self.num_relations).astype(np.int64)
-
-    def _alike(self, seen: Ids) -> Ids:
-        nodes, places, _ = self._ends
-        is_seen = np.zeros(self.num_nodes, dtype=bool)
-        is_seen[seen] = True
-        size, also_here = (np.bincount(of, minlength=2 * self.num_relations) for of in (places, places[is_seen[nodes]]))
-        return nodes[(also_here > SHARE_OF_LIKES * size)[places]]
 
     # -- of a question -----------------------------------------------------------------------------------
 
@@ -219,12 +213,19 @@ class RelationRules:
         nodes, places, _ = self._ends
         mine = places[np.searchsorted(nodes, node) : np.searchsorted(nodes, node, side="right")]
         few, same = self._times[place] < ENOUGH_NODES, self.declared.same_place(place)
-        here = bool(few or np.isin(mine, same).any() or self._companions[place][mine].any())
+        here = bool(few or np.isin(mine, same).any() or self._companions(place)[mine].any())
         return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
 
-    @cached_property
-    def _companions(self) -> _Companions:
-        return _Companions(*self._ends[:2], self.num_nodes, 2 * self.num_relations)
+    def _companions(self, place: int) -> Flags:
+        """bool [2R]: places of whose nodes at least one in a hundred also stand here; kept for the next question."""
+        found = self._alike.get(place)
+        if found is None:
+            nodes, places, _ = self._ends
+            is_seen = np.zeros(self.num_nodes, dtype=bool)
+            is_seen[nodes[np.isin(places, self.declared.same_place(place))]] = True
+            also_here = np.bincount(places[is_seen[nodes]], minlength=2 * self.num_relations)
+            found = self._alike[place] = also_here > SHARE_OF_LIKES * self.nodes_at
+        return found
 
     def asked_place(self, questions: Questions) -> Tensor:
         """int64 [q], on the CPU: where the given nodes stand."""
@@ -243,11 +244,6 @@ class RelationRules:
             begin, end = answers.ranges(key[side].to(answers.keys.device))
             count[side] = (end - begin).cpu()
         return count
-
-    def further(self, questions: Questions, index: KnownTriples) -> Tensor:
-        """float64 [q]: the chance that there is an answer beyond the known ones."""
-        known, place = self.known_answers(index, questions).tolist(), self.asked_place(questions).tolist()
-        return torch.tensor(list(map(self.chance_of_more, place, known)), dtype=torch.float64)
 
     def chance_of_more(self, place: int, known: int) -> float:
         """That a node there has more than so many known answers, by how many others have; kept for the next question.
@@ -292,22 +288,6 @@ class RelationRules:
                 self._outside.clear()
             found = self._outside[place, kinds] = torch.from_numpy(out)
         return found
-
-
-class _Companions:
-    """bool [places] for a place: which others have nodes at least one in a hundred of whom is also in this one."""
-
-    def __init__(self, nodes: Ids, places: Ids, num_nodes: int, num_places: int) -> None:
-        self.nodes, self.places, self.num_nodes, self.num_places = nodes, places, num_nodes, num_places
-        self.size, self.found = np.bincount(places, minlength=num_places), dict[int, Flags]()
-
-    def __getitem__(self, place: int) -> Flags:
-        if place not in self.found:
-            is_seen = np.zeros(self.num_nodes, dtype=bool)
-            is_seen[self.nodes[self.places == place]] = True
-            also_here = np.bincount(self.places[is_seen[self.nodes]], minlength=self.num_places)
-            self.found[place] = also_here > SHARE_OF_LIKES * self.size
-        return self.found[place]
 
 
 _rules: WeakKeyDictionary[KnowledgeGraph, RelationRules] = WeakKeyDictionary()

@@ -426,7 +426,8 @@ def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: 
     if found > shown:
         console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; --out FILE writes them all")
     told = "How far probabilities can be trusted: --reliability" if calibration.fitted else calibration.words
-    console.print(escape(told), soft_wrap=True)
+    if found:
+        console.print(escape(told), soft_wrap=True)
 
 
 def _named(title: str, name: str) -> str:
