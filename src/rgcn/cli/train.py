@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,6 +46,7 @@ from rgcn.words import duration
 if TYPE_CHECKING:
     from rgcn.runs.training import RunResult
 
+HELD_OUT = 0.1  # of a graph that brings no split, where it is only measured
 MINUTES = 3.0  # to choose a model in, where nobody says
 COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
@@ -149,20 +150,27 @@ def _evaluate_graph(asked: EvaluateCommand) -> None:
     check_split(split)
     classes = asked.classes or bool(asked.labels)
     opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
+    if opened.untrained is not None and not _has_split(opened.untrained, classes):
+        graph = opened.untrained
+        labels = graph.labels.holding_out(split, HELD_OUT, seed=0) if classes and graph.labels else graph.labels
+        graph = replace(graph, labels=labels) if classes else graph.split(HELD_OUT, HELD_OUT, seed=0)
+        typer.echo(f"The data bring no split: {HELD_OUT:.0%} are hidden for {split}, drawn with seed 0", err=True)
+        opened = replace(open_model(graph, mirror=asked.mirror, classes=classes), path=opened.path, name=opened.name)
     tell_opened(opened, asked.as_json)
     outcome = opened.task.to(Outcome)
     how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name)
-    try:
-        measured = opened.model.evaluate(split=split, **how)
-    except DataError as error:
-        labels = opened.graph.labels
-        there = labels is not None and not opened.answers("classes") and len(labels.of(split)[0])
-        raise DataError(f"{error}; --classes measures on its {split} labels" if there else str(error)) from error
+    measured = opened.model.evaluate(split=split, **how)
     if asked.as_json:
         print_json({**opened.source, "task": opened.task.name, "split": split, "metrics": measured})
         return
     typer.echo(f"{opened.title} on {opened.name}, {split} split")
     output(least=100).print(outcome.evaluated(measured))
+
+
+def _has_split(graph: KnowledgeGraph, classes: bool) -> bool:
+    if classes:
+        return graph.labels is not None and bool(graph.labels.splits.any())
+    return graph.triple_splits is not None
 
 
 def list_runs(asked: RunsCommand) -> None:
