@@ -323,3 +323,16 @@ def test_what_is_most_worth_asking_is_asked_first():
     by_pair = sorted((q.relation, s) for q in asked for s in q.subjects.tolist())
     rules = NaiveRules(graph)
     assert by_pair == [(r, s) for r in range(3) for s in subjects_of(rules, r, "fitting")]
+
+
+def test_who_lacks_nothing_is_not_asked():
+    graph = random_graph(6, triples=400)
+    chance, learned, all_ = rules_of(graph).chance_of_more, mask(graph, "train"), range(graph.num_relations)
+    asked = {(q.relation, s) for q in completion._questions(graph, all_, Permitted()) for s in q.subjects.tolist()}
+    chances = {(r, s): chance(r, int(learned[s, r].sum())) for r, s in asked}
+    least = float(np.median(list(chances.values())))
+    few = completion._questions(graph, all_, Permitted(), least)
+    assert {(q.relation, s) for q in few for s in q.subjects.tolist()} == {
+        pair for pair in asked if chances[pair] >= least
+    }
+    assert len(few) > 0

@@ -114,7 +114,7 @@ def complete(
         }
         unfinished = UnfinishedFile(Path(resume), asked)
         search.restore(unfinished.read())
-    questions = _questions(graph, wanted, permitted)
+    questions = _questions(graph, wanted, permitted, looked_at)
     total = sum(len(question.subjects) for question in questions)
     if on_begin is not None:
         on_begin(total)
@@ -145,8 +145,12 @@ def _one_of_both(triples: Ids, one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray((first[pair.reshape(-1)] == np.arange(len(triples))) | ~one_way[triples[:, 1]])
 
 
-def _questions(graph: KnowledgeGraph, relations: Sequence[int], permitted: Permitted) -> list[_Question]:
+def _questions(
+    graph: KnowledgeGraph, relations: Sequence[int], permitted: Permitted, least: float = -np.inf
+) -> list[_Question]:
     """Those with most to find first: of each relation the subjects that have objects already, and those without.
+
+    Subjects that lack an object with a chance below `least` are not asked: no answer could have a higher probability.
 
     Were one training triple hidden, it could be found by asking its subject: one that still has objects where it had
     several, one without any where it had this one. `worth` counts these, for each question of the kind. So who has a
@@ -162,6 +166,11 @@ def _questions(graph: KnowledgeGraph, relations: Sequence[int], permitted: Permi
         count = np.bincount(triples[triples[:, 1] == relation, 0], minlength=graph.num_nodes)[subjects]
         if permitted.nodes != "any" and rules.single[relation]:  # who has one is done
             subjects, count = subjects[count == 0], count[count == 0]
+        if least > 0:
+            counts, which = np.unique(count, return_inverse=True)
+            chance = np.array([rules.chance_of_more(relation, times) for times in counts.tolist()])
+            worth = chance[which] >= least if len(counts) else which > 0
+            subjects, count = subjects[worth], count[worth]
         only = np.count_nonzero(count == 1)
         for asked, hidden in ((count > 0, count.sum() - only), (count == 0, only)):
             if asked.any():
