@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.structure import rows_of
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
 from rgcn.nn.initialization import Initializer
@@ -18,6 +19,9 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
+
+# Edges in all layers of a receptive field that is computed at once, about a gigabyte; and of a piece where it is not.
+FIELD_EDGES, PIECE_EDGES = 8_000_000, 1_000_000
 
 Over: TypeAlias = "ReceptiveField | RelationalAdjacency | None"
 
@@ -57,7 +61,13 @@ class RelationalEncoder(nn.Module):
         return self.convolved(self._brought(over), over, depth)
 
     def _brought(self, over: Over) -> Tensor | None:
-        nodes = over.inputs if isinstance(over, ReceptiveField) else None
+        if not isinstance(over, ReceptiveField):
+            return None if self.source is None else self.source()
+        return self._read(over.inputs, any(layer.structure.batch for layer in over.layers[:1]))
+
+    def _read(self, nodes: Tensor, batch: bool) -> Tensor | None:
+        if batch and isinstance(self.source, EmbeddingInput):
+            return self.source(nodes, batch=True)  # type: ignore[no-any-return]
         return None if self.source is None else self.source(nodes)
 
     def convolved(self, x: Tensor | None, over: Over, depth: int | None = None) -> list[Tensor]:
@@ -68,15 +78,52 @@ class RelationalEncoder(nn.Module):
             raise ConfigError(f"a receptive field of {len(operators)} layers for {wanted} layers of the encoder")
         states: list[Tensor] = []
         for number, adjacency in enumerate(operators):
-            x = self.layers[number](x, adjacency, nodes if number == 0 else None)
-            if number + 1 < len(self.layers) or self.activated:
-                x = self.dropout(torch.relu(x))
+            x = self._layer(number, x, adjacency, nodes)
             states.append(x)
+        return states
+
+    def _layer(self, number: int, x: Tensor | None, adjacency: Any, nodes: Tensor | None) -> Tensor:
+        x = self.layers[number](x, adjacency, nodes if number == 0 else None)
+        if number + 1 < len(self.layers) or self.activated:
+            x = self.dropout(torch.relu(x))
+        return x  # type: ignore[return-value]
+
+    @torch.no_grad()
+    def states_of(self, adjacency: RelationalAdjacency, nodes: Tensor, depth: int) -> Tensor:
+        """[n, width]: the output of layer `depth` for these nodes, distinct, to look at.
+
+        Over their receptive field where that is small. Else layer by layer over all nodes, in pieces: each layer is
+        computed once, and there is never more than two layers' states and a piece's edges.
+        """
+        field = ReceptiveField.within(adjacency, nodes, depth, FIELD_EDGES)
+        if field is not None:
+            return self.states(field, depth)[-1]
+        pointer, states = adjacency.structure.pointer, None
+        every = torch.arange(adjacency.num_targets, device=nodes.device)
+        for number in range(depth):
+            parts: list[Tensor] = []
+            for targets in pieces(pointer, nodes if number + 1 == depth else every, PIECE_EDGES):
+                operator, sources = adjacency.rows_chosen(*rows_of(pointer, targets), batch=True)
+                x = self._read(sources, batch=True) if states is None else states.index_select(0, sources)
+                parts.append(self._layer(number, x, operator, sources))
+            states = torch.cat(parts)
+        assert states is not None
         return states
 
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         """Vectors [n, width] computed without any message, less what the nodes still bring around the messages."""
         return vectors
+
+
+def pieces(pointer: Tensor, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
+    """Nodes cut, in their order, where so many edges into them are full; a hub may have more.
+
+    >>> [part.tolist() for part in pieces(torch.tensor([0, 2, 3, 9, 10]), torch.arange(4), 3)]
+    [[0, 1], [2], [3]]
+    """
+    degree = (pointer[nodes + 1] - pointer[nodes]).long()
+    _, sizes = torch.unique_consecutive((torch.cumsum(degree, 0) - degree) // num_edges, return_counts=True)
+    return nodes.split(sizes.tolist())
 
 
 class Layer(NamedTuple):

@@ -196,6 +196,7 @@ class Estimator(ABC):
         trainer, training = self.prepare(kg).trainer(), self.training
         watch = self.task_().watch(training)
         schedule = Schedule(training.epochs, watch, training.patience, **self._measuring(trainer))
+        schedule = schedule.in_steps(trainer.steps_an_epoch)
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod

@@ -63,13 +63,13 @@ class NodeTrainer(Trainer):
             [torch.from_numpy(part.copy()).to(device) for part in labels.of(split)] for split in ("train", "valid")
         )
         balanced = training.class_weights != "none"
-        self.class_weight = _class_weights(self.target, labels.num_classes) if balanced else None
+        self.class_weight = class_weights(self.target, labels.num_classes) if balanced else None
         self.field = ReceptiveField.of(adjacency, nodes, model.layers)
         if isinstance(network.source, EmbeddingInput) and network.source.rows.all_trained:
             # Every row is updated anyway: no copy of some of them.
             self.field = self.field.reading_all(adjacency.num_sources)
         self.valid = ReceptiveField.of(adjacency, valid, model.layers) if len(valid) else None
-        self.optimizer = _optimizer(network, training)
+        self.optimizer = node_optimizer(network, training)
         self.generator = torch.Generator(device=device).manual_seed(seed)
         self.both: Callable[[], tuple[Tensor, Tensor]] = self._step
         if device.type == "cuda":
@@ -86,7 +86,7 @@ class NodeTrainer(Trainer):
 
     def figures(self) -> dict[str, float]:
         assert self._logits is not None
-        return {"train_accuracy": _accuracy(self._logits, self.target)}
+        return {"train_accuracy": accuracy(self._logits, self.target)}
 
     def validate(self) -> dict[str, float]:
         """Loss and accuracy on the validation labels."""
@@ -96,7 +96,7 @@ class NodeTrainer(Trainer):
             logits = self.network(self.valid)
         return {
             "loss": float(F.cross_entropy(logits, self.valid_target)),
-            "accuracy": _accuracy(logits, self.valid_target),
+            "accuracy": accuracy(logits, self.valid_target),
         }
 
     def _on_own_threads(self) -> tuple[Tensor, Tensor]:
@@ -117,11 +117,11 @@ class NodeTrainer(Trainer):
         return loss.detach(), logits.detach()
 
 
-def _accuracy(logits: Tensor, target: Tensor) -> float:
+def accuracy(logits: Tensor, target: Tensor) -> float:
     return float((logits.argmax(1) == target).float().mean())
 
 
-def _optimizer(network: NodeNetwork, settings: NodeTrainingConfig) -> Adam:
+def node_optimizer(network: NodeNetwork, settings: NodeTrainingConfig) -> Adam:
     """Adam. λ Σ w² has the gradient 2 λ w, which is what Adam's own decay adds: no pass over the weights for it."""
     decay, penalty = settings.weight_decay, settings.l2_penalty
     first = {id(p) for name, p in network.layers[0].named_parameters() if penalty and not name.endswith("bias")}
@@ -132,7 +132,7 @@ def _optimizer(network: NodeNetwork, settings: NodeTrainingConfig) -> Adam:
     return Adam([group for group in groups if group["params"]], lr=settings.learning_rate, tables=tables)
 
 
-def _class_weights(classes: Tensor, num_classes: int) -> Tensor:
+def class_weights(classes: Tensor, num_classes: int) -> Tensor:
     """[classes]: n / (classes · count); a class without training labels weighs nothing."""
     counts = np.bincount(classes.cpu().numpy(), minlength=num_classes)
     weights = np.where(counts > 0, len(classes) / (num_classes * np.maximum(counts, 1)), 0.0)
