@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import small_graphs
-from rgcn import counting_loops
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.sampling import FieldSampler, _walk
 from rgcn.sampling.edges import seed_word
@@ -133,15 +132,3 @@ def test_a_field_follows_from_nodes_and_seed_alone_whatever_the_threads():
     )
     others = sampler.field(nodes, seed=(4, 3)).layers[-1].structure.origin
     assert others.tolist() != found[0].layers[-1].structure.origin.tolist()
-
-
-@given(ids=st.lists(st.integers(0, 9)), kind=st.sampled_from([np.int32, np.int64]))
-def test_counting_sorts_as_comparing_does(ids, kind):
-    array = np.array(ids, dtype=kind)
-    order, pointer = counting_loops.ordered(array, 12)
-    assert order.tolist() == np.argsort(array, kind="stable").tolist()
-    assert pointer.tolist() == np.searchsorted(np.sort(array), np.arange(13)).tolist()
-    some, where = counting_loops.distinct(array, 12)
-    expected, inverse = np.unique(array, return_inverse=True)
-    assert some.tolist() == expected.tolist()
-    assert where.tolist() == inverse.tolist()

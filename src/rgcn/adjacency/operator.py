@@ -13,7 +13,7 @@ from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_o
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
-from rgcn.sparse import SparsePattern, distinct
+from rgcn.sparse import SparsePattern, narrow
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
@@ -259,9 +259,10 @@ class RelationalAdjacency:
         structure = self.structure
         count = len(pointer) - 1
         target = torch.repeat_interleave(torch.arange(count, device=self.device), pointer[1:] - pointer[:-1])
-        sources, source = distinct(structure.source[edges], structure.num_sources)
+        read = narrow(structure.source[edges], structure.num_sources)
+        sources, source = torch.unique(read, return_inverse=True)  # type: ignore[no-untyped-call]
         changes |= {"num_targets": count, "num_sources": len(sources)}
-        return self.selected(edges, target=target, source=source, **changes), sources
+        return self.selected(edges, target=target, source=source, **changes), sources.long()
 
     def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
         """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""

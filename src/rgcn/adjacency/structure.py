@@ -10,16 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.sparse import (
-    Named,
-    Pairs,
-    SparsePattern,
-    TripleIndex,
-    constant_when_compiled,
-    narrow,
-    ordered,
-    pointer_from_sorted,
-)
+from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow, pointer_from_sorted
 
 OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
 
@@ -48,8 +39,8 @@ class EdgeStructure(Named):
     transient: bool = False
     """Whether the edges are used for one step only: then nothing is worth preparing that must be waited for."""
     batch: bool = False
-    """Whether they are a batch's, sorted out beforehand: then rows are mixed first, for which they stand in order, and
-    only rows of tables that they read are touched."""
+    """Whether they are a batch's: rows are then mixed first, for which they stand in order, and of tables only those
+    rows that they read are touched."""
 
     @property
     def num_edges(self) -> int:
@@ -132,7 +123,7 @@ class EdgeStructure(Named):
     @cached_property
     def _runs_by_relation(self) -> tuple[Tensor, Tensor]:
         """int64 [runs]: the runs of target and relation sorted by relation, and where each stands then."""
-        order, _ = ordered(self.target_pairs_by_node.relation, self.num_relations)
+        order = torch.argsort(self.target_pairs_by_node.relation, stable=True)
         return order, torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
 
     @cached_property

@@ -47,9 +47,8 @@ class NodeTrainingConfig(Section):
     """Passes over the training labels; each is one step on the whole graph, or as many steps as there are batches."""
     batch_labels: int | None = Field(None, ge=1)
     """Training labels a step, which computes what these can hear; every label once an epoch, in an order drawn anew.
-    null: all of them, in one step; but where the graph is so large that this would not fit the memory there is, or that
-    a step on all labels would take as long as hundreds on a few, 10000, and fan_out 10, which then are written down
-    here."""
+    null: all of them; but on a graph of more than 2 million triples where that would not fit the memory there is, or
+    there are more than 50000 labels, it is 10000, and fan_out 10, which then are written down here."""
     fan_out: int | None = Field(None, ge=1)
     """Edges of each relation into a node that a step hears in each layer, at most, drawn anew in every step; each then
     counts for as many as there are, so that a step hears the same on average. null: all."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.nn.initialization import Initializer
@@ -58,32 +55,12 @@ class RowTable(nn.Module):
         return self.trained if self.all_trained else torch.cat([self.trained, self.still])
 
     def picked(self, rows: Tensor) -> Tensor:
-        """Some rows by position int64 [n], distinct and ascending; the gradient is sparse and holds these alone."""
-        count = len(rows) if self.all_trained else int(torch.searchsorted(rows, len(self.trained)))
-        trained: Tensor = _Picked.apply(self.trained, rows[:count])  # type: ignore[no-untyped-call]
-        return trained if count == len(rows) else torch.cat([trained, self.still[rows[count:] - len(self.trained)]])
+        """Some of the trained rows int64 [n], distinct and ascending: what a batch takes of a table."""
+        return take_rows(self.trained.flatten(1), rows).view(len(rows), *self.trained.shape[1:])
 
     def values(self) -> Tensor:
         """All rows, in the order they were given."""
         return self.trained if self.all_trained else self.whole()[self.position]
-
-
-class _Picked(torch.autograd.Function):
-    """table[rows], whose gradient PyTorch would write out for the whole table."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(rows)
-        ctx.shape = table.shape
-        return table.index_select(0, rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (rows,) = ctx.saved_tensors
-        return torch.sparse_coo_tensor(
-            rows.unsqueeze(0), gradient, ctx.shape, is_coalesced=True, check_invariants=False
-        ), None
 
 
 class EmbeddingInput(nn.Module):
@@ -107,14 +84,9 @@ class EmbeddingInput(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
 
-    def forward(self, nodes: Tensor | None = None, batch: bool = False) -> Tensor:
-        """batch: only these nodes' rows are touched, in the gradient too; nodes are distinct and ascending."""
+    def forward(self, nodes: Tensor | None = None) -> Tensor:
         if nodes is None:
             rows = self.rows.values()
-        elif batch:
-            picked, where = (nodes, None) if self.rows.all_trained else torch.sort(self.rows.position[nodes])
-            rows = self.rows.picked(picked)
-            rows = rows if where is None else torch.empty_like(rows).index_copy(0, where, rows)
         else:
             within, pattern = self._where(nodes)
             table = self.rows.trained if within else self.rows.whole()

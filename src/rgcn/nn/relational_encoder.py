@@ -61,13 +61,7 @@ class RelationalEncoder(nn.Module):
         return self.convolved(self._brought(over), over, depth)
 
     def _brought(self, over: Over) -> Tensor | None:
-        if not isinstance(over, ReceptiveField):
-            return None if self.source is None else self.source()
-        return self._read(over.inputs, any(layer.structure.batch for layer in over.layers[:1]))
-
-    def _read(self, nodes: Tensor, batch: bool) -> Tensor | None:
-        if batch and isinstance(self.source, EmbeddingInput):
-            return self.source(nodes, batch=True)  # type: ignore[no-any-return]
+        nodes = over.inputs if isinstance(over, ReceptiveField) else None
         return None if self.source is None else self.source(nodes)
 
     def convolved(self, x: Tensor | None, over: Over, depth: int | None = None) -> list[Tensor]:
@@ -78,36 +72,33 @@ class RelationalEncoder(nn.Module):
             raise ConfigError(f"a receptive field of {len(operators)} layers for {wanted} layers of the encoder")
         states: list[Tensor] = []
         for number, adjacency in enumerate(operators):
-            x = self._layer(number, x, adjacency, nodes)
+            x = self.layers[number](x, adjacency, nodes if number == 0 else None)
+            if number + 1 < len(self.layers) or self.activated:
+                x = self.dropout(torch.relu(x))
             states.append(x)
         return states
 
-    def _layer(self, number: int, x: Tensor | None, adjacency: Any, nodes: Tensor | None) -> Tensor:
-        x = self.layers[number](x, adjacency, nodes if number == 0 else None)
-        if number + 1 < len(self.layers) or self.activated:
-            x = self.dropout(torch.relu(x))
-        return x  # type: ignore[return-value]
-
     @torch.no_grad()
-    def states_of(self, adjacency: RelationalAdjacency, nodes: Tensor, depth: int) -> Tensor:
-        """[n, width]: the output of layer `depth` for these nodes, distinct, to look at.
+    def states_of(self, adjacency: RelationalAdjacency, nodes: Tensor, depth: int | None = None) -> Tensor:
+        """[n, width]: the output of layer `depth`, or of the last, for these nodes, distinct; to look at.
 
-        Over their receptive field where that is small. Else layer by layer over all nodes, in pieces: each layer is
-        computed once, and there is never more than two layers' states and a piece's edges.
+        Over their receptive field where that is small; else layer by layer over all nodes, each layer once, in pieces:
+        there is never more than two layers' states and a piece's edges.
         """
+        depth = depth or len(self.layers)
         field = ReceptiveField.within(adjacency, nodes, depth, FIELD_EDGES)
         if field is not None:
             return self.states(field, depth)[-1]
-        pointer, states = adjacency.structure.pointer, None
+        pointer, read, states = adjacency.structure.pointer, self.source, nodes
         every = torch.arange(adjacency.num_targets, device=nodes.device)
-        for number in range(depth):
+        for number, layer in enumerate(self.layers[:depth]):
             parts: list[Tensor] = []
             for targets in pieces(pointer, nodes if number + 1 == depth else every, PIECE_EDGES):
                 operator, sources = adjacency.rows_chosen(*rows_of(pointer, targets), batch=True)
-                x = self._read(sources, batch=True) if states is None else states.index_select(0, sources)
-                parts.append(self._layer(number, x, operator, sources))
+                x = layer(None if read is None else read(sources), operator, None if number else sources)
+                parts.append(torch.relu(x) if number + 1 < len(self.layers) or self.activated else x)
             states = torch.cat(parts)
-        assert states is not None
+            read = states.__getitem__
         return states
 
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:

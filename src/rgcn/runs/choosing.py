@@ -197,12 +197,10 @@ def _try(candidate: Candidate, selection: Selection, folder: Path, graph: Knowle
         return
     place, each = candidate.folder(folder), candidate.planned / max(1, candidate.config.training.epochs)
     tell.begins(candidate)
-    reached = 0.0
 
     def on_step(number: float) -> None:
-        nonlocal reached
-        tell.advances(each * min(1.0, number - reached))
-        reached = number
+        if number == int(number):  # a whole epoch
+            tell.advances(each)
 
     try:
         if RunFolder(place).exists():

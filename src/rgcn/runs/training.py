@@ -82,7 +82,8 @@ def train(
     number of epochs, or parts of them, after every step; measure gives the figures of its end.
     """
     graph = task_of(config.task).with_held_out(graph, config)
-    config = settled(config, graph)
+    chosen = task_of(config.task).settled(config, graph)
+    config = changed(config, chosen) if chosen else config
     if folder is None:
         with saying_what_memory_lacks():
             return _Training(config, graph, on_epoch, on_step, measure).run_through()
@@ -91,6 +92,8 @@ def train(
     run.refuse_unless_free()
     with run.writing():
         run.create(config, graph)
+        if chosen:
+            run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
         return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
 
 
@@ -143,7 +146,7 @@ def saying_what_memory_lacks() -> Iterator[None]:
             raise
         raise DataError(
             f"there is not enough memory ({str(error).splitlines()[0][:200]}): lower model.hidden, embedding or bases, "
-            "training.batch_edges or negatives, or prune the graph"
+            "training.batch_edges, batch_labels or negatives, or prune the graph"
         ) from error
 
 

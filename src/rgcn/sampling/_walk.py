@@ -21,15 +21,20 @@ _TWO_32 = np.uint64(1 << 32)
 
 
 @_jit
+def _mixed(z):  # type: ignore[no-untyped-def]
+    """A word that looks random, of any word."""
+    z = (z ^ (z >> _30)) * _MIX_1
+    z = (z ^ (z >> _27)) * _MIX_2
+    return z ^ (z >> _31)
+
+
+@_jit
 def below(state, bound):  # type: ignore[no-untyped-def]
     """A uniform integer in 0 .. bound - 1, bound < 2³², exactly uniform (Lemire 2019); divides only in rare cases."""
     n = np.uint64(bound)
     while True:
         state[0] += _GOLDEN
-        z = state[0]
-        z = (z ^ (z >> _30)) * _MIX_1
-        z = (z ^ (z >> _27)) * _MIX_2
-        product = ((z ^ (z >> _31)) >> _32) * n
+        product = (_mixed(state[0]) >> _32) * n
         low = product & _LOW
         if low >= n or low >= (_TWO_32 - n) % n:
             return np.int64(product >> _32)
@@ -90,14 +95,6 @@ def uniform(state, deck, swaps, out):  # type: ignore[no-untyped-def]
         out[i] = deck[i]
     for i in range(len(out) - 1, -1, -1):
         deck[i], deck[swaps[i]] = deck[swaps[i]], deck[i]
-
-
-@_jit
-def _mixed(z):  # type: ignore[no-untyped-def]
-    """A word that looks random, of any word."""
-    z = (z ^ (z >> _30)) * _MIX_1
-    z = (z ^ (z >> _27)) * _MIX_2
-    return z ^ (z >> _31)
 
 
 @_jit

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
@@ -18,13 +18,12 @@ class FieldSampler:
     """Draws what L layers compute for a batch of nodes.
 
     fan_out  at most so many edges of each target and relation in each layer, drawn anew for each; None: all of them.
-             All sets of so many are equally likely, and the weight of an edge is multiplied by degree / kept, so that
-             the expected message is that of all edges. Self-loops are one an edge and always stay
-    dropout  share of triples, and of self-loops, left out beforehand; the rest is normalized again. The same ones in
-             every layer of a field, as `RelationalAdjacency.masked` does it
+             All sets are equally likely, and weights are multiplied by degree / kept: the expected message is that of
+             all edges
+    dropout  share of triples, and of self-loops, left out beforehand, the same in every layer, as `masked` does it
 
     A field follows from the nodes and the seed alone, and costs as much as its own edges, whatever the size of the
-    graph. With dropout all edges into the targets are looked at, without it only those that are drawn.
+    graph; with dropout, as all edges into its targets.
 
     >>> import rgcn
     >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "b"), ("d", "r", "b")])
@@ -46,12 +45,17 @@ class FieldSampler:
 
     def field(self, nodes: Tensor, seed: Seed) -> ReceptiveField:
         """nodes int64 [n], distinct, on the CPU."""
+        from rgcn.sampling import _walk
+
         state = seed_word(seed)
         key, layers, wanted = state[0], list[RelationalAdjacency](), nodes
         for _ in range(self.num_layers):
             if any(self.dropout):
                 whole, sources = self.adjacency.restricted(wanted)
-                rest = self._dropped(whole, key)
+                there = torch.ones(whole.num_edges)
+                origins = whole.structure.origin.numpy(), whole.structure.num_triples
+                _walk.kept(key, *origins, *self.dropout, there.numpy())
+                rest = whole.reweighted(whole.raw * there).selected(torch.nonzero(there).squeeze(1))
                 layer, read = self._drawn(rest, torch.arange(len(wanted)), state)
                 wanted = sources[read]
             else:
@@ -59,16 +63,8 @@ class FieldSampler:
             layers.append(layer)
         return ReceptiveField(tuple(reversed(layers)), wanted, nodes)
 
-    def _dropped(self, adjacency: RelationalAdjacency, key: Any) -> RelationalAdjacency:
-        from rgcn.sampling import _walk
-
-        structure, keep = adjacency.structure, np.empty(adjacency.num_edges, dtype=np.float32)
-        _walk.kept(key, structure.origin.numpy(), structure.num_triples, *self.dropout, keep)
-        there = torch.from_numpy(keep)
-        return adjacency.reweighted(adjacency.raw * there).selected(torch.nonzero(there).squeeze(1))
-
     def _drawn(
-        self, adjacency: RelationalAdjacency, targets: Tensor, state: np.ndarray[Any, Any]
+        self, adjacency: RelationalAdjacency, targets: Tensor, state: NDArray[np.uint64]
     ) -> tuple[RelationalAdjacency, Tensor]:
         """The rows of these targets, with the edges that are drawn for them, and the sources they read."""
         pointer, most = adjacency.structure.pointer, self.fan_out
@@ -81,9 +77,8 @@ class FieldSampler:
         room = int(degree.long().clamp(max=min(most * adjacency.num_relations, 2**40)).sum())
         edges, factor = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
         ends = np.zeros(len(targets) + 1, dtype=np.int64)
-        relation = adjacency.structure.relation
-        count = _walk.fan_out(state, pointer.numpy(), relation.numpy(), targets.numpy(), most, edges, factor, ends[1:])
-        chosen = torch.from_numpy(edges[:count].copy())
+        places = pointer.numpy(), adjacency.structure.relation.numpy(), targets.numpy()
+        count = _walk.fan_out(state, *places, most, edges, factor, ends[1:])
+        chosen, stands_for = torch.from_numpy(edges[:count]), torch.from_numpy(factor[:count])
         layer, sources = adjacency.rows_chosen(chosen, torch.from_numpy(ends), batch=True)
-        stands_for = torch.from_numpy(factor[:count].copy()).to(layer.weight.dtype)
-        return replace(layer, weight=layer.weight * stands_for), sources
+        return replace(layer, weight=layer.weight * stands_for.to(layer.weight.dtype)), sources

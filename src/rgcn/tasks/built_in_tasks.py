@@ -73,7 +73,7 @@ class NodeClassification(Task):
         return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.label_batches import default_batches
+        from rgcn.tasks.trainers import default_batches
 
         found = default_batches(config.model, config.training, graph)
         return {f"training.{name}": value for name, value in found.items()}

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -89,11 +89,6 @@ class Schedule:
     report_every: int = 1
     measure: Callable[[], dict[str, float]] | None = None
     measure_every: int = 1
-
-    def in_steps(self, an_epoch: int) -> Schedule:
-        """The schedule of epochs that take so many steps each."""
-        counted = ("steps", "report_every", "measure_every")
-        return replace(self, **{name: getattr(self, name) * an_epoch for name in counted})
 
 
 @dataclass

@@ -22,8 +22,7 @@ from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
-from rgcn.tasks.label_batches import LabelBatchTrainer, default_batches
-from rgcn.tasks.trainers import NodeTrainer
+from rgcn.tasks.trainers import NodeTrainer, default_batches
 from rgcn.words import Rows
 
 
@@ -178,8 +177,9 @@ class NodeClassifier(ClassEstimator):
         counted = encoder.published_parameters(self.model, inputs, graph.num_relations, self._labels.num_classes)
         return self.num_parameters_ if counted is None else counted
 
-    def _measuring(self, trainer: NodeTrainer | LabelBatchTrainer) -> dict[str, Any]:
-        return {"measure": None if trainer.valid is None else trainer.validate}
+    def _measuring(self, trainer: NodeTrainer) -> dict[str, Any]:
+        every, measure = trainer.steps_an_epoch, None if trainer.valid is None else trainer.validate
+        return {"report_every": every, "measure": measure, "measure_every": every}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -199,9 +199,10 @@ class NodeClassifier(ClassEstimator):
         graph = replace(kg, labels=labels)
         graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
         adjacency, generator = self._begin(graph)
+        nodes = self._labels.of("train")[0]
         # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
-        all_rows = self.training.weight_decay > 0 or self.training.l2_penalty > 0 or self._in_batches
-        reach = None if all_rows else self._field(self._labels.of("train")[0], self.model.layers)
+        decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
+        reach = None if decays or self.training.in_batches(len(nodes)) else self._field(nodes, self.model.layers)
         plan = NodePlan(self.model, graph, adjacency, reach, generator)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
         return self
@@ -212,13 +213,8 @@ class NodeClassifier(ClassEstimator):
         self.prune = pruned
         return self
 
-    @property
-    def _in_batches(self) -> bool:
-        return self.training.in_batches(len(self._labels.of("train")[0]))
-
-    def trainer(self) -> NodeTrainer | LabelBatchTrainer:
-        kind = LabelBatchTrainer if self._in_batches else NodeTrainer
-        return kind(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
+    def trainer(self) -> NodeTrainer:
+        return NodeTrainer(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that takes a step and returns (loss, logits) from before it: for loops of one's own."""

@@ -16,7 +16,7 @@ from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import RowTable
-from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, distinct, named, narrow
+from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
@@ -216,8 +216,8 @@ class Lookup(NamedTuple):
     @staticmethod
     def among(rows: RowTable, position: Tensor, structure: EdgeStructure) -> tuple[Tensor, int, Tensor | None]:
         """(where each of these rows stands in the table that is read, how long that is, its rows if a batch picks)."""
-        if structure.batch:
-            picked, where = distinct(position, len(rows))
+        if structure.batch and rows.all_trained:
+            picked, where = torch.unique(position, return_inverse=True)  # type: ignore[no-untyped-call]
             return where, len(picked), picked
         return position, rows.table_for(position).shape[0], None
 

@@ -174,7 +174,9 @@ class PairRows(OneHotWeights):
             pattern = SparsePattern(structure.pattern.pointer, narrow(position, size), size)
         else:
             row = structure.target * self.num_blocks + node // self.run
-            pattern = SparsePattern.from_rows(row, position, (structure.num_targets * self.num_blocks, size))
+            edge = torch.argsort(row, stable=True)
+            shape = (structure.num_targets * self.num_blocks, size)
+            pattern = SparsePattern.from_sorted_rows(row[edge], position[edge], shape, edge)
         return Lookup(size == len(self.rows.trained), pattern, picked=picked)
 
     def _pairs(self, wanted: Tensor) -> Tensor:
