@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from naive import naive_adjacency, naive_layer, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
-from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, Initializer, RelationalEncoder, RelationalGraphConv
+from rgcn.nn import (
+    Basis,
+    BlockDiagonal,
+    Diagonal,
+    Full,
+    Initializer,
+    RelationalEncoder,
+    RelationalGraphConv,
+    relational_encoder,
+)
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput, RowTable
+from rgcn.sampling import FieldSampler
 
 CLASSES = 4
 
@@ -182,3 +192,53 @@ def test_an_encoder_without_layers_and_a_field_of_another_depth_are_refused():
     network = RelationalEncoder(None, [RelationalGraphConv.one_hot(adjacency, 2)])
     with pytest.raises(ConfigError, match="receptive field of 2 layers"):
         network(ReceptiveField.whole(adjacency, 2))
+
+
+def naive_over(network, field, num_nodes):
+    """The network over a field, from every layer's entries and weights written out in float64."""
+    weights = [layer.dense_weight() for layer in network.layers]
+    brought = {"EmbeddingInput": lambda s: s.rows.trained, "FeatureInput": lambda s: s.features}
+    source = network.source
+    x = torch.eye(num_nodes).double() if source is None else brought[type(source).__name__](source)
+    x = x[field.inputs]
+    for number, (operator, layer) in enumerate(zip(field.layers, network.layers, strict=True)):
+        weight = weights[number]
+        x = naive_layer(operator.to_dense(), x, weight, layer.bias)
+        x = torch.relu(x) if number + 1 < len(network.layers) else x
+    return x
+
+
+@pytest.mark.parametrize("fan_out", [None, 1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@given(graph=small_graphs(), data=st.data())
+@settings(max_examples=5)
+def test_a_drawn_field_gives_the_values_and_gradients_of_its_edges_written_out(kind, fan_out, graph, data):
+    nodes = drawn_nodes(data, graph)
+    adjacency = operator_of(graph)
+    network = encoder_of(kind, 2, graph, adjacency)
+    field = FieldSampler(adjacency, 2, fan_out, data.draw(st.sampled_from([(0.0, 0.0), (0.3, 0.3)]))).field(nodes, 3)
+    ours, naive = network(field), naive_over(network, field, graph.num_nodes)
+    torch.testing.assert_close(ours, naive, rtol=1e-10, atol=1e-10)
+    parameters = list(network.parameters())
+    pairs = [torch.autograd.grad(out.square().sum(), parameters, allow_unused=True) for out in (ours, naive)]
+    for parameter, some, all_ in zip(parameters, *pairs, strict=True):
+        some, all_ = (torch.zeros_like(parameter) if g is None else g for g in (some, all_))
+        torch.testing.assert_close(some, all_, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@given(graph=small_graphs(), data=st.data())
+@settings(max_examples=4)
+def test_layer_by_layer_in_pieces_it_is_what_the_whole_graph_gives(kind, depth, graph, data):
+    nodes = drawn_nodes(data, graph)
+    adjacency = operator_of(graph)
+    network = encoder_of(kind, depth, graph, adjacency)
+    everything = network(ReceptiveField.whole(adjacency, depth))[nodes]
+    few = network.states_of(adjacency, nodes, depth)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relational_encoder, "FIELD_EDGES", -1)
+        patch.setattr(relational_encoder, "PIECE_EDGES", data.draw(st.integers(1, 20)))
+        in_pieces = network.states_of(adjacency, nodes, depth)
+    for found in (few, in_pieces):
+        torch.testing.assert_close(found, everything, rtol=1e-10, atol=1e-10)

@@ -19,6 +19,15 @@ NODE = {
         "self_loop_dropout": 0.2,
     },
     "e-rgcn": {"model": "e-rgcn", "epochs": 6, "weight_decay": 0.005, "dropout": 0.2},
+    "batches, every dropout": {
+        "epochs": 2,
+        "batch_labels": 50,
+        "fan_out": 2,
+        "dropout": 0.3,
+        "edge_dropout": 0.2,
+        "self_loop_dropout": 0.2,
+        "validation": 0.2,
+    },
     "early stopping": {"epochs": 40, "learning_rate": 0.3, "patience": 2, "validation": 0.2, "dropout": 0.3},
 }
 LINK = {

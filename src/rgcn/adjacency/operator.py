@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order
+from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
-from rgcn.sparse import SparsePattern
+from rgcn.sparse import SparsePattern, narrow
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
@@ -249,16 +249,20 @@ class RelationalAdjacency:
         if outside.any():
             place, last = int(outside.nonzero()[0]), structure.num_targets - 1
             raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {last}")
-        position = torch.full((structure.num_targets,), -1, dtype=torch.int64, device=self.device)
-        position[targets] = torch.arange(len(targets), device=self.device)
-        if (position >= 0).sum() != len(targets):
+        if not bool((targets[1:] > targets[:-1]).all()) and len(torch.unique(targets)) != len(targets):  # type: ignore[no-untyped-call]
             raise DataError("a target is named twice")
-        edges = torch.nonzero(position[structure.target] >= 0).squeeze(1)
-        new_target = position[structure.target[edges]]
-        sources, new_source = torch.unique(structure.source[edges], return_inverse=True)
-        order = edge_order(new_target, structure.relation[edges], new_source, len(sources), structure.num_relations)
-        sizes = {"num_targets": len(targets), "num_sources": len(sources)}
-        return self.selected(edges[order], target=new_target[order], source=new_source[order], **sizes), sources
+        return self.rows_chosen(*rows_of(structure.pointer, targets))
+
+    def rows_chosen(self, edges: Tensor, pointer: Tensor, **changes: Any) -> tuple[RelationalAdjacency, Tensor]:
+        """Edges int64 [E] by their numbers, in the order of new targets, whose begins are the pointer's, and within
+        these as they stood: the operator of them, and the sources they read, ascending."""
+        structure = self.structure
+        count = len(pointer) - 1
+        target = torch.repeat_interleave(torch.arange(count, device=self.device), pointer[1:] - pointer[:-1])
+        read = narrow(structure.source[edges], structure.num_sources)
+        sources, source = torch.unique(read, return_inverse=True)  # type: ignore[no-untyped-call]
+        changes |= {"num_targets": count, "num_sources": len(sources)}
+        return self.selected(edges, target=target, source=source, **changes), sources.long()
 
     def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
         """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""
@@ -294,9 +298,22 @@ class ReceptiveField:
     @classmethod
     def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
         """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
+        field = cls.within(adjacency, nodes, num_layers)
+        assert field is not None
+        return field
+
+    @classmethod
+    def within(
+        cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int, most_edges: int | None = None
+    ) -> ReceptiveField | None:
+        """The same, None where it would have more edges than that in all its layers; known before they are made."""
         layers: list[RelationalAdjacency] = []
-        wanted = nodes
+        wanted, left, pointer = nodes, most_edges, adjacency.structure.pointer
         for _ in range(num_layers):
+            if left is not None:
+                left -= int((pointer[wanted + 1] - pointer[wanted]).sum())
+                if left < 0:
+                    return None
             smaller, wanted = adjacency.restricted(wanted)
             layers.append(smaller)
         return cls(tuple(reversed(layers)), wanted, nodes)

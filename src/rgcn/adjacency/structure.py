@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow
+from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow, pointer_from_sorted
 
 OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
 
@@ -38,16 +38,24 @@ class EdgeStructure(Named):
     num_nodes: int
     transient: bool = False
     """Whether the edges are used for one step only: then nothing is worth preparing that must be waited for."""
+    batch: bool = False
+    """Whether they are a batch's: rows are then mixed first, for which they stand in order, and of tables only those
+    rows that they read are touched."""
 
     @property
     def num_edges(self) -> int:
         return self.target.numel()
 
     @cached_property
+    def pointer(self) -> Tensor:
+        """[targets + 1]: where each target's edges begin; int32 if that fits."""
+        return pointer_from_sorted(self.target, self.num_targets)
+
+    @cached_property
     def pattern(self) -> SparsePattern:
         """[targets, sources], one entry an edge, in edge order."""
-        shape = (self.num_targets, self.num_sources)
-        return SparsePattern.from_sorted_rows(self.target, self.source, shape, transient=self.transient)
+        column = narrow(self.source, self.num_sources)
+        return SparsePattern(self.pointer, column, self.num_sources, transient=self.transient)
 
     @cached_property
     def run_begins(self) -> Tensor:
@@ -108,7 +116,15 @@ class EdgeStructure(Named):
     @cached_property
     def target_pairs(self) -> Pairs:
         """(relation, target) pairs, relation-major: what a layer that mixes first must project."""
-        return self.pairs_of(self.target, self.num_targets, node_major=False)
+        runs, (order, place) = self.target_pairs_by_node, self._runs_by_relation
+        ends = runs.relation[order], runs.node[order], place[self.target_relation_run]
+        return Pairs.of(*ends, self.num_targets, self.num_relations, node_major=False)
+
+    @cached_property
+    def _runs_by_relation(self) -> tuple[Tensor, Tensor]:
+        """int64 [runs]: the runs of target and relation sorted by relation, and where each stands then."""
+        order = torch.argsort(self.target_pairs_by_node.relation, stable=True)
+        return order, torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
 
     @cached_property
     def target_pairs_by_node(self) -> Pairs:
@@ -142,10 +158,11 @@ class EdgeStructure(Named):
     @cached_property
     def mix_target_pairs(self) -> SparsePattern:
         """[target pairs (relation-major), sources]; values in edge order."""
-        pairs = self.target_pairs
-        order = torch.argsort(pairs.edge_pair, stable=True)
-        shape = (len(pairs), self.num_sources)
-        return SparsePattern.from_sorted_rows(pairs.edge_pair[order], self.source[order], shape, order)
+        # The edges of a run stay together, so that runs are moved and nothing is sorted.
+        order, begins = self._runs_by_relation[0], self.mix_target_pairs_by_node.pointer
+        edges, pointer = rows_of(begins, order)
+        shape = (len(order), self.num_sources)
+        return SparsePattern(pointer, narrow(self.source[edges], shape[1]), shape[1], narrow(edges, self.num_edges + 1))
 
     @cached_property
     def mix_target_pairs_by_node(self) -> SparsePattern:
@@ -156,9 +173,8 @@ class EdgeStructure(Named):
     @cached_property
     def collect_target_pairs(self) -> SparsePattern:
         """[targets, target pairs (relation-major)]: adds up each target's pairs."""
-        node = self.target_pairs.node
-        order = torch.argsort(node, stable=True)
-        return SparsePattern.from_sorted_rows(node[order], order, (self.num_targets, len(self.target_pairs)))
+        place = self._runs_by_relation[1]
+        return SparsePattern(self.target_pairs_by_node.pointer, narrow(place, len(place) + 1), len(place))
 
     @cached_property
     def triple_index(self) -> TripleIndex:
@@ -223,6 +239,18 @@ class SelfLoopsApart(NamedTuple):
     loops: SparsePattern
     loop_edges: Tensor
     complete: bool
+
+
+def rows_of(pointer: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(int64: the entries of these rows [n], one row after the other; [n + 1]: where each one's begin among them).
+
+    >>> rows_of(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
+    (tensor([2, 3, 4, 0, 1]), tensor([0, 3, 5]))
+    """
+    begins, ends = pointer.index_select(0, rows), pointer.index_select(0, rows + 1)
+    moved = torch.cat([begins.new_zeros(1), torch.cumsum(ends - begins, 0, dtype=begins.dtype)])
+    entries = torch.repeat_interleave((begins - moved[:-1]).long(), ends - begins)
+    return entries + torch.arange(len(entries), device=entries.device), moved
 
 
 def edge_order(target: Tensor, relation: Tensor, source: Tensor, num_sources: int, num_relations: int) -> Tensor:

@@ -25,18 +25,18 @@ SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost mor
 class TrainingProgress:
     """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
 
-    Each step is an epoch or a batch; what is shown of them is the loss and this metric.
+    Each step is an epoch or a part of one; what is shown of them is the loss and this metric.
     """
 
     def __init__(self, total: int, metric: Metric, bar: bars.Progress | None = None, quiet: bool = False) -> None:
         self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
         self.last: dict[str, float] = {}
-        self.first: tuple[float, int] | None = None  # when this session began, and with which step
-        self.said, self.said_at, self.words = 0, 0.0, ""
+        self.first: tuple[float, float] | None = None  # when this session began, and with which step
+        self.said, self.said_at, self.words = 0.0, 0.0, ""
         if bar is not None:
             self.task = bar.add_task("", total=total, speed="")
 
-    def step(self, number: int) -> None:
+    def step(self, number: float) -> None:
         """So many steps are done."""
         now = time.monotonic()
         if self.first is None:
@@ -61,7 +61,7 @@ class TrainingProgress:
         if due or epoch.number == self.total:
             self._say(epoch.number)
 
-    def _say(self, number: int) -> None:
+    def _say(self, number: float) -> None:
         self.said, self.said_at = number, time.monotonic()
         began, first = self.first or (self.said_at, number)
         steps, seconds = number - first, self.said_at - began
@@ -72,7 +72,7 @@ class TrainingProgress:
         if self.bar is not None:
             self.bar.update(self.task, completed=number, description=self.words, speed=speed)
         elif not self.quiet:
-            typer.echo(f"epoch {number}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
+            typer.echo(f"epoch {round(number, 2)}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
 
 
 @contextmanager

@@ -44,7 +44,14 @@ class NodeTrainingConfig(Section):
     """How the network learns."""
 
     epochs: int = tuned(50, low=20, high=200, log=True, ge=1)
-    """Passes over the training labels; each is one step on the whole graph."""
+    """Passes over the training labels; each is one step on the whole graph, or as many steps as there are batches."""
+    batch_labels: int | None = Field(None, ge=1)
+    """Training labels a step, which computes what these can hear; every label once an epoch, in an order drawn anew.
+    null: all of them; but on a graph of more than 2 million triples where that would not fit the memory there is, or
+    there are more than 50000 labels, it is 10000, and fan_out 10, which then are written down here."""
+    fan_out: int | None = Field(None, ge=1)
+    """Edges of each relation into a node that a step hears in each layer, at most, drawn anew in every step; each then
+    counts for as many as there are, so that a step hears the same on average. null: all."""
     learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
     """Adam's learning rate."""
     weight_decay: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
@@ -68,6 +75,10 @@ class NodeTrainingConfig(Section):
     """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
     deterministic: bool = False
     """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+
+    def in_batches(self, labels: int) -> bool:
+        """Whether a step takes a part of so many training labels, or hears a part of their edges."""
+        return self.fan_out is not None or (self.batch_labels is not None and self.batch_labels < labels)
 
 
 class LinkTrainingConfig(Section):

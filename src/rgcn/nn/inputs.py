@@ -54,6 +54,10 @@ class RowTable(nn.Module):
         """Both parts, in the order of `position`."""
         return self.trained if self.all_trained else torch.cat([self.trained, self.still])
 
+    def picked(self, rows: Tensor) -> Tensor:
+        """Some of the trained rows int64 [n], distinct and ascending: what a batch takes of a table."""
+        return take_rows(self.trained.flatten(1), rows).view(len(rows), *self.trained.shape[1:])
+
     def values(self) -> Tensor:
         """All rows, in the order they were given."""
         return self.trained if self.all_trained else self.whole()[self.position]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.structure import rows_of
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
 from rgcn.nn.initialization import Initializer
@@ -18,6 +19,9 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
+
+# Edges in all layers of a receptive field that is computed at once, about a gigabyte; and of a piece where it is not.
+FIELD_EDGES, PIECE_EDGES = 8_000_000, 1_000_000
 
 Over: TypeAlias = "ReceptiveField | RelationalAdjacency | None"
 
@@ -74,9 +78,43 @@ class RelationalEncoder(nn.Module):
             states.append(x)
         return states
 
+    @torch.no_grad()
+    def states_of(self, adjacency: RelationalAdjacency, nodes: Tensor, depth: int | None = None) -> Tensor:
+        """[n, width]: the output of layer `depth`, or of the last, for these nodes, distinct; to look at.
+
+        Over their receptive field where that is small; else layer by layer over all nodes, each layer once, in pieces:
+        there is never more than two layers' states and a piece's edges.
+        """
+        depth = depth or len(self.layers)
+        field = ReceptiveField.within(adjacency, nodes, depth, FIELD_EDGES)
+        if field is not None:
+            return self.states(field, depth)[-1]
+        pointer, read, states = adjacency.structure.pointer, self.source, nodes
+        every = torch.arange(adjacency.num_targets, device=nodes.device)
+        for number, layer in enumerate(self.layers[:depth]):
+            parts: list[Tensor] = []
+            for targets in pieces(pointer, nodes if number + 1 == depth else every, PIECE_EDGES):
+                operator, sources = adjacency.rows_chosen(*rows_of(pointer, targets), batch=True)
+                x = layer(None if read is None else read(sources), operator, None if number else sources)
+                parts.append(torch.relu(x) if number + 1 < len(self.layers) or self.activated else x)
+            states = torch.cat(parts)
+            read = states.__getitem__
+        return states
+
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         """Vectors [n, width] computed without any message, less what the nodes still bring around the messages."""
         return vectors
+
+
+def pieces(pointer: Tensor, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
+    """Nodes cut, in their order, where so many edges into them are full; a hub may have more.
+
+    >>> [part.tolist() for part in pieces(torch.tensor([0, 2, 3, 9, 10]), torch.arange(4), 3)]
+    [[0, 1], [2], [3]]
+    """
+    degree = (pointer[nodes + 1] - pointer[nodes]).long()
+    _, sizes = torch.unique_consecutive((torch.cumsum(degree, 0) - degree) // num_edges, return_counts=True)
+    return nodes.split(sizes.tolist())
 
 
 class Layer(NamedTuple):

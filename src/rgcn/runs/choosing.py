@@ -75,7 +75,7 @@ def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> ModelC
             marks.append(perf_counter() - began - start)
             if marks[1:] and marks[-1] - marks[-2] > patience:  # the first one may compile something
                 raise ConfigError(f"a step takes {duration(marks[-1] - marks[-2])}: give it more --minutes")
-        step = (marks[-1] - marks[0]) / (len(marks) - 1) if marks else 0.0
+        step = fitting.trainer.steps_an_epoch * (marks[-1] - marks[0]) / (len(marks) - 1) if marks else 0.0
         fitting.finish()
         there = {split: _held_out(model, split) for split in model.measured_splits() if split != "train"}
         validated, asked = there.get("valid", 0), 0.0
@@ -198,8 +198,9 @@ def _try(candidate: Candidate, selection: Selection, folder: Path, graph: Knowle
     place, each = candidate.folder(folder), candidate.planned / max(1, candidate.config.training.epochs)
     tell.begins(candidate)
 
-    def on_step(number: int) -> None:
-        tell.advances(each)
+    def on_step(number: float) -> None:
+        if number == int(number):  # a whole epoch
+            tell.advances(each)
 
     try:
         if RunFolder(place).exists():

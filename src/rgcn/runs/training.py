@@ -28,7 +28,7 @@ from rgcn.tasks.fitting import Fitting, TrainingState
 from rgcn.tasks.task import Epoch, task_of
 from rgcn.words import html_table
 
-OnStep = Callable[[int], None]
+OnStep = Callable[[float], None]
 Measure = Callable[[Estimator], dict[str, dict[str, Any]]]
 # Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
 WORTH_SAVING_S = 60.0
@@ -79,10 +79,11 @@ def train(
     """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
 
     on_epoch is called with every report of the training, and ends it by returning False; on_step is called with the
-    number of steps after every step; measure gives the figures of its end.
+    number of epochs, or parts of them, after every step; measure gives the figures of its end.
     """
     graph = task_of(config.task).with_held_out(graph, config)
-    config = settled(config, graph)
+    chosen = task_of(config.task).settled(config, graph)
+    config = changed(config, chosen) if chosen else config
     if folder is None:
         with saying_what_memory_lacks():
             return _Training(config, graph, on_epoch, on_step, measure).run_through()
@@ -91,6 +92,8 @@ def train(
     run.refuse_unless_free()
     with run.writing():
         run.create(config, graph)
+        if chosen:
+            run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
         return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
 
 
@@ -143,7 +146,7 @@ def saying_what_memory_lacks() -> Iterator[None]:
             raise
         raise DataError(
             f"there is not enough memory ({str(error).splitlines()[0][:200]}): lower model.hidden, embedding or bases, "
-            "training.batch_edges or negatives, or prune the graph"
+            "training.batch_edges, batch_labels or negatives, or prune the graph"
         ) from error
 
 
@@ -161,7 +164,7 @@ class _Training:
         self.config, self.graph, self.on_epoch, self.on_step, self.measure = config, graph, on_epoch, on_step, measure
         self.model = make_model(config)
         self.trackers: list[RunTracker] = []
-        self.steps_taken, self.seconds_before, self.start = 0, 0.0, time.perf_counter()
+        self.steps_taken, self.epochs_taken, self.seconds_before, self.start = 0, 0, 0.0, time.perf_counter()
 
     @property
     def seconds(self) -> float:
@@ -177,9 +180,10 @@ class _Training:
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step there is, and pass on what is reported of it."""
         for epoch in fitting:
-            self.steps_taken = fitting.steps_taken
+            self.steps_taken, self.epochs_taken = fitting.steps_taken, fitting.epochs_taken
             if self.on_step is not None:
-                self.on_step(self.steps_taken)
+                several = fitting.trainer.steps_an_epoch
+                self.on_step(self.steps_taken if several == 1 else self.steps_taken / several)
             if epoch is not None:
                 for tracker in self.trackers:
                     tracker.report(epoch.number, epoch.as_row(self.model.columns))
@@ -190,7 +194,7 @@ class _Training:
     def result(self) -> RunResult:
         seconds, model = self.seconds, self.model
         counted = model.num_parameters_as_published_
-        return RunResult(self.config, model, self.steps_taken, counted, seconds, self.measure(model))
+        return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model))
 
 
 class _Session(_Training):
@@ -206,6 +210,8 @@ class _Session(_Training):
     def run_through(self) -> RunResult:
         state = self.checkpoints.newest()
         self.steps_taken = 0 if state is None else state.values["steps_taken"]
+        # In checkpoints of earlier versions every step was an epoch.
+        self.epochs_taken = 0 if state is None else state.values.get("epochs_taken", self.steps_taken)
         self._begin()
         if state is None and self.checkpoints.steps():
             warnings.warn("no checkpoint can be used: the run begins again", stacklevel=3)
@@ -214,7 +220,7 @@ class _Session(_Training):
         try:
             with saying_what_memory_lacks(), self.interruption:
                 self._open_trackers()
-                rows = [row for row in self.run.metrics() if row["number"] <= self.steps_taken] if state else []
+                rows = [row for row in self.run.metrics() if row["number"] <= self.epochs_taken] if state else []
                 with self.model.fitting(self.graph) as fitting:
                     if state is not None:
                         fitting.restore(state)
@@ -251,9 +257,9 @@ class _Session(_Training):
         # One by one, the files first: should a server refuse, those before it are closed.
         columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
         path, plain = self.run.path, self.config.model_dump(mode="json")
-        self.trackers.append(MetricFiles(path, columns, self.steps_taken))
+        self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
         for name in self.config.trackers:
-            self.trackers.append(open_tracker(name, path, path.name, plain, self.steps_taken))
+            self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
 
     def _take_steps(self, fitting: Fitting) -> None:
         settings = self.config.checkpoints

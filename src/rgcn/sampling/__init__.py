@@ -1,11 +1,13 @@
-"""What a training step of link prediction sees: sampled positive edges, corrupted triples, batches made in advance."""
+"""What a training step sees: sampled positive edges, corrupted triples, receptive fields of a batch; drawn ahead."""
 
 from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, prefetched
+from rgcn.sampling.fields import FieldSampler
 from rgcn.sampling.hidden import HiddenTriples
 from rgcn.sampling.negatives import Negatives, corrupt
 
 __all__ = [
     "EdgeSampler",
+    "FieldSampler",
     "HiddenTriples",
     "Negatives",
     "NeighborhoodEdges",

@@ -21,15 +21,20 @@ _TWO_32 = np.uint64(1 << 32)
 
 
 @_jit
+def _mixed(z):  # type: ignore[no-untyped-def]
+    """A word that looks random, of any word."""
+    z = (z ^ (z >> _30)) * _MIX_1
+    z = (z ^ (z >> _27)) * _MIX_2
+    return z ^ (z >> _31)
+
+
+@_jit
 def below(state, bound):  # type: ignore[no-untyped-def]
     """A uniform integer in 0 .. bound - 1, bound < 2³², exactly uniform (Lemire 2019); divides only in rare cases."""
     n = np.uint64(bound)
     while True:
         state[0] += _GOLDEN
-        z = state[0]
-        z = (z ^ (z >> _30)) * _MIX_1
-        z = (z ^ (z >> _27)) * _MIX_2
-        product = ((z ^ (z >> _31)) >> _32) * n
+        product = (_mixed(state[0]) >> _32) * n
         low = product & _LOW
         if low >= n or low >= (_TWO_32 - n) % n:
             return np.int64(product >> _32)
@@ -90,3 +95,58 @@ def uniform(state, deck, swaps, out):  # type: ignore[no-untyped-def]
         out[i] = deck[i]
     for i in range(len(out) - 1, -1, -1):
         deck[i], deck[swaps[i]] = deck[swaps[i]], deck[i]
+
+
+@_jit
+def kept(key, origin, num_triples, rate, loop_rate, out):  # type: ignore[no-untyped-def]
+    """out[e]: 0 where edge e is dropped, else 1. It follows from the key and the edge's origin alone: a triple and its
+    inverse share their fate, in every layer, and nothing is drawn for edges that nobody asks about."""
+    for e in range(len(origin)):
+        word = _mixed(_mixed(key + np.uint64(origin[e]) * _GOLDEN) + _GOLDEN)
+        least = rate if origin[e] < num_triples else loop_rate
+        out[e] = 1.0 if np.float64(word >> np.uint64(11)) * 2.0**-53 >= least else 0.0
+
+
+@_jit
+def fan_out(state, pointer, relation, targets, most, edges, factor, ends):  # type: ignore[no-untyped-def]
+    """Draw at most so many edges of each target and relation, all sets of them alike; how many edges there are.
+
+    The edges of a target stand together from pointer[target], sorted by relation. edges, factor: the drawn ones,
+    ascending for each target, and how many each stands for, degree / kept. ends [targets]: where each target's end.
+    Of a run only its ends are looked for, so that a hub costs no more than its relations.
+    """
+    filled = 0
+    for i in range(len(targets)):
+        begin, last = pointer[targets[i]], pointer[targets[i] + 1]
+        while begin < last:
+            width = 1
+            while begin + width < last and relation[begin + width] == relation[begin]:
+                width *= 2
+            # The run ends after begin + width // 2 and not after begin + width.
+            low, high = begin + width // 2, min(begin + width, last)
+            while low + 1 < high:
+                middle = (low + high) // 2
+                if relation[middle] == relation[begin]:
+                    low = middle
+                else:
+                    high = middle
+            count = high - begin
+            keep = min(count, most)
+            for k in range(keep):
+                # Floyd's: a number of 0 .. count - keep + k, or the last of these where it was drawn before; sorted in.
+                place, number = filled + k, begin + k
+                if keep < count:
+                    number = begin + below(state, count - keep + k + 1)
+                    for p in range(filled, filled + k):
+                        if edges[p] == number:
+                            number = begin + count - keep + k
+                            break
+                    while place > filled and edges[place - 1] > number:
+                        edges[place] = edges[place - 1]
+                        place -= 1
+                edges[place] = number
+                factor[filled + k] = count / keep
+            filled += keep
+            begin = high
+        ends[i] = filled
+    return filled

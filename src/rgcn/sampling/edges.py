@@ -39,12 +39,12 @@ class EdgeSampler(ABC):
             raise DataError(f"{num_triples:,} triples are more than the {MAX_TRIPLES:,} that can be sampled from")
         self.num_triples = num_triples
         self.size = min(size, num_triples)
-        self._state = _word(seed)
+        self._state = seed_word(seed)
 
     def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
         """int64 [size]: numbers of distinct triples in the order drawn; all of them where the graph has no more."""
         if seed is not None:
-            self._state = _word(seed)
+            self._state = seed_word(seed)
         out = np.empty(self.size, dtype=np.int64)
         self._draw(self._state, out)
         return out
@@ -151,7 +151,7 @@ class ShuffledEdges(EdgeSampler):
         from rgcn.sampling import _walk
 
         deck = np.empty(self.num_triples, dtype=np.int64)
-        _walk.uniform(_word((word, round_)), self._deck, self._swaps, deck)
+        _walk.uniform(seed_word((word, round_)), self._deck, self._swaps, deck)
         return deck
 
 
@@ -201,7 +201,7 @@ def checked_triples(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def _word(seed: Seed) -> NDArray[np.uint64]:
+def seed_word(seed: Seed) -> NDArray[np.uint64]:
     """uint64 [1]: a well mixed word. numpy keeps SeedSequence as it is for good, a Generator's methods not."""
     entropy = seed.bit_generator.random_raw(4).tolist() if isinstance(seed, np.random.Generator) else seed
     return np.random.SeedSequence(entropy).generate_state(1, np.uint64).astype(np.uint64, copy=False)

@@ -72,6 +72,12 @@ class NodeClassification(Task):
         held_out = labels.holding_out("test", data.test, data.seed)
         return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        from rgcn.tasks.trainers import default_batches
+
+        found = default_batches(config.model, config.training, graph)
+        return {f"training.{name}": value for name, value in found.items()}
+
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_labels()
         if graph.labels is None or not len(graph.labels):
@@ -164,6 +170,9 @@ class ClassificationByLinks(NodeClassification):
     run = "rgcn.config:ClassificationByLinksRun"
     estimator = "rgcn.tasks.link_classifier:LinkClassifier"
     folds = 1
+
+    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        return {}
 
     def for_trials(self, config: RunConfig) -> dict[str, Any]:
         return {**MEASURED.for_trials(config), "training.validation": config.training.validation or HELD_OUT}

@@ -195,7 +195,8 @@ class Estimator(ABC):
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
         watch = self.task_().watch(training)
-        schedule = Schedule(training.epochs, watch, training.patience, **self._measuring(trainer))
+        steps = training.epochs * trainer.steps_an_epoch
+        schedule = Schedule(steps, watch, training.patience, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     @abstractmethod

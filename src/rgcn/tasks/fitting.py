@@ -49,6 +49,7 @@ class Trainer(ABC):
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
     step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
+    steps_an_epoch = 1  # how many steps are one of what the configuration counts in `epochs`
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -137,7 +138,8 @@ class Fitting:
         self.since_report.clear()
         if not math.isfinite(loss):
             raise DataError(
-                f"the loss is not finite by epoch {number}: lower the learning rate, clip gradients, or check features"
+                f"the loss is not finite by epoch {self.epochs_taken}: lower the learning rate, clip gradients, or "
+                "check features"
             )
         figures = self.trainer.figures()
         if measure:
@@ -145,7 +147,7 @@ class Fitting:
             figures |= {f"valid_{name}": value for name, value in measured.items()}
             if schedule.watch.name in measured:
                 self._offer(measured[schedule.watch.name])
-        self.history.append(Epoch(number, loss, self.seconds, figures))
+        self.history.append(Epoch(self.epochs_taken, loss, self.seconds, figures))
         return self.history[-1]
 
     def _offer(self, figure: float) -> None:
@@ -156,6 +158,11 @@ class Fitting:
             self.best = BestWeights(figure, self.steps_taken, 0, weights)
         else:
             best.waited += 1
+
+    @property
+    def epochs_taken(self) -> int:
+        """Whole ones, of what the configuration counts in `epochs`."""
+        return self.steps_taken // self.trainer.steps_an_epoch
 
     @property
     def seconds(self) -> float:
@@ -218,6 +225,7 @@ class Fitting:
             tensors["losses"] = torch.stack(self.since_report)
         values = {
             "steps_taken": self.steps_taken,
+            "epochs_taken": self.epochs_taken,
             "device": self.device.type,
             "seconds": self.seconds,
             "stopped": self.stopped,

@@ -22,7 +22,7 @@ from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
-from rgcn.tasks.trainers import NodeTrainer
+from rgcn.tasks.trainers import NodeTrainer, default_batches
 from rgcn.words import Rows
 
 
@@ -115,6 +115,8 @@ class NodeSettings(SharedSettings, total=False):
     embedding_gain: float
     l2_penalty: float
     class_weights: Literal["none", "balanced"]
+    batch_labels: int | None
+    fan_out: int | None
     validation: float
     watch: Literal["loss", "accuracy"]
 
@@ -176,13 +178,18 @@ class NodeClassifier(ClassEstimator):
         return self.num_parameters_ if counted is None else counted
 
     def _measuring(self, trainer: NodeTrainer) -> dict[str, Any]:
-        return {"measure": None if trainer.valid is None else trainer.validate}
+        every, measure = trainer.steps_an_epoch, None if trainer.valid is None else trainer.validate
+        return {"report_every": every, "measure": measure, "measure_every": every}
 
     @property
     def columns(self) -> tuple[str, ...]:
         return ("train_accuracy", "valid_loss", "valid_accuracy")
 
     def prepare(self, kg: KnowledgeGraph) -> Self:
+        self.training = self.training.model_copy(update=default_batches(self.model, self.training, kg))
+        return self._build(kg)
+
+    def _build(self, kg: KnowledgeGraph) -> Self:
         encoder = ENCODERS.find(self.model.encoder)
         if choose_device(self.training.device).type == "cpu":
             compile_ahead(*encoder.kernels(self.model.decomposition))
@@ -192,15 +199,17 @@ class NodeClassifier(ClassEstimator):
         graph = replace(kg, labels=labels)
         graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
         adjacency, generator = self._begin(graph)
+        nodes = self._labels.of("train")[0]
+        # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        reach = None if decays else self._field(self._labels.of("train")[0], self.model.layers)
+        reach = None if decays or self.training.in_batches(len(nodes)) else self._field(nodes, self.model.layers)
         plan = NodePlan(self.model, graph, adjacency, reach, generator)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
         pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
-        self.prepare(graph)
+        self._build(graph)
         self.prune = pruned
         return self
 
@@ -240,8 +249,7 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
-        with torch.no_grad():
-            states = network.states(self._field(distinct, depth), depth)[-1]
+        states = network.states_of(self.adjacency_, on_device(distinct, self.adjacency_.device), depth)
         return states[torch.from_numpy(back).to(states.device)]
 
     def vector_layer(self, layer: int | None) -> int:

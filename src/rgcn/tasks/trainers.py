@@ -1,16 +1,19 @@
-"""Training steps: of node classification, one loss over all training labels, on the whole graph; of link prediction, a
-batch of edges, the edges that carry messages, and a loss it knows nothing about."""
+"""Training steps: of node classification, on all training labels or a batch of them and what these can hear; of link
+prediction, on a batch of edges, with the edges that carry messages and a loss it knows nothing about."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
@@ -27,7 +30,8 @@ from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.optim import Adam
-from rgcn.sampling import EdgeSampler, HiddenTriples, prefetched
+from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, prefetched
+from rgcn.sampling.edges import seed_word
 from rgcn.tasks.estimator import choose_device
 from rgcn.tasks.fitting import StepRecording, Trainer
 from rgcn.words import memory
@@ -37,10 +41,17 @@ ASKED_AT_ONCE = 64
 # Where nodes have vectors and no number is set: a graph of so many triples is learned from as a whole, of a larger one
 # as many a step as the original takes.
 WHOLE, A_PART = 500_000, 30_000
+# For classes a graph of so many triples is always heard as a whole; a larger one where the field of all training labels
+# fits into memory, an edge of which takes so much, and there are not more of these.
+WHOLE_TRIPLES, BYTES_AN_EDGE, WHOLE_LABELS = 2_000_000, 200, 50_000
+LABELS_AT_ONCE, FAN_OUT = 10_000, 10  # where it is not
 
 
 class NodeTrainer(Trainer):
-    """Takes steps on the training labels. All randomness but that of dropout follows from its own generator.
+    """Takes steps on the training labels: on all of them, or on batches of them in their receptive fields.
+
+    All randomness but that of dropout follows from its own generator; or, of batches, from the seed and the number of
+    the step alone: the order of an epoch, which is cut into equal parts, the edges drawn, and those dropped.
 
     both  takes one step and returns (loss, logits) from before it
     """
@@ -57,27 +68,57 @@ class NodeTrainer(Trainer):
         training: NodeTrainingConfig,
         seed: int,
     ) -> None:
-        self.network, self.adjacency, self.training = network, adjacency, training
+        self.network, self.adjacency, self.training, self.seed = network, adjacency, training, seed
         device = adjacency.device
         (nodes, self.target), (valid, self.valid_target) = (
             [torch.from_numpy(part.copy()).to(device) for part in labels.of(split)] for split in ("train", "valid")
         )
         balanced = training.class_weights != "none"
         self.class_weight = _class_weights(self.target, labels.num_classes) if balanced else None
+        self.valid: ReceptiveField | Tensor | None = valid if len(valid) else None
+        self.optimizer = _optimizer(network, training)
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+        self.both: Callable[[], tuple[Tensor, Tensor]] = self._step
+        self.field: ReceptiveField | None = None  # of all training labels
+        self._logits: Tensor | None = None
+        self.nodes, self.steps_taken, self._asked = nodes.cpu(), 0, self.target
+        if training.in_batches(len(nodes)):
+            self.steps_an_epoch = -(-len(nodes) // (training.batch_labels or len(nodes)))
+            rates = training.edge_dropout, training.self_loop_dropout
+            self.sampler = FieldSampler(adjacency, model.layers, training.fan_out, rates)
+            self._batches, self._order = self.batches(), (-1, nodes)
+            return
         self.field = ReceptiveField.of(adjacency, nodes, model.layers)
         if isinstance(network.source, EmbeddingInput) and network.source.rows.all_trained:
             # Every row is updated anyway: no copy of some of them.
             self.field = self.field.reading_all(adjacency.num_sources)
         self.valid = ReceptiveField.of(adjacency, valid, model.layers) if len(valid) else None
-        self.optimizer = _optimizer(network, training)
-        self.generator = torch.Generator(device=device).manual_seed(seed)
-        self.both: Callable[[], tuple[Tensor, Tensor]] = self._step
         if device.type == "cuda":
             # The graph never changes, so that from the fourth step on the GPU replays the step as a whole.
             self.both = StepRecording(self._step, self.generator, device)
         elif self.optimizer.tables:
             self.both = self._on_own_threads
-        self._logits: Tensor | None = None
+
+    def running(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.field is not None else closing(self._batches)
+
+    def batches(self) -> Generator[tuple[ReceptiveField, Tensor], None, None]:
+        """The batches to come, without end, drawn ahead on the CPU."""
+        yield from prefetched(self.batch(number) for number in itertools.count(self.steps_taken))
+
+    def batch(self, number: int) -> tuple[ReceptiveField, Tensor]:
+        """The field of a step, and the classes of its nodes."""
+        epoch, part = divmod(number, self.steps_an_epoch)
+        if self._order[0] != epoch:
+            shuffling = torch.Generator().manual_seed(int(seed_word((self.seed, epoch, 1))[0]) >> 1)
+            self._order = epoch, torch.randperm(len(self.nodes), generator=shuffling)
+        labels = self._order[1].tensor_split(self.steps_an_epoch)[part]
+        nodes, order = torch.sort(self.nodes[labels])  # neighbors in a table are read together
+        field, device = self.sampler.field(nodes, (self.seed, number, 2)), self.target.device
+        if device.type != "cpu":
+            layers = tuple(layer.to(device) for layer in field.layers)
+            field = replace(field, layers=layers, inputs=field.inputs.to(device))
+        return field, self.target[labels[order].to(device)]
 
     def step(self) -> Tensor:
         self.network.train()
@@ -85,15 +126,22 @@ class NodeTrainer(Trainer):
         return loss
 
     def figures(self) -> dict[str, float]:
+        """Accuracy on the labels of the last step, before it."""
         assert self._logits is not None
-        return {"train_accuracy": _accuracy(self._logits, self.target)}
+        return {"train_accuracy": _accuracy(self._logits, self._asked)}
+
+    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
+        self.steps_taken = steps_taken  # which batches are to come follows from it
 
     def validate(self) -> dict[str, float]:
-        """Loss and accuracy on the validation labels."""
+        """Loss and accuracy on the validation labels, with all edges."""
         assert self.valid is not None
         self.network.eval()
         with torch.no_grad():
-            logits = self.network(self.valid)
+            if isinstance(self.valid, ReceptiveField):
+                logits = self.network(self.valid)
+            else:
+                logits = self.network.head(self.network.states_of(self.adjacency, self.valid))
         return {
             "loss": float(F.cross_entropy(logits, self.valid_target)),
             "accuracy": _accuracy(logits, self.valid_target),
@@ -106,12 +154,14 @@ class NodeTrainer(Trainer):
     def _step(self) -> tuple[Tensor, Tensor]:
         rates = self.training.edge_dropout, self.training.self_loop_dropout
         kept = self.field
-        if any(rates):
-            kept = self.field.masked(self.adjacency.draw_mask(*rates, generator=self.generator))
+        if kept is None:
+            kept, self._asked = next(self._batches)
+        elif any(rates):
+            kept = kept.masked(self.adjacency.draw_mask(*rates, generator=self.generator))
         self.optimizer.zero_grad(set_to_none=True)
         with self.optimizer.factoring():
             logits = self.network(kept)
-        loss = F.cross_entropy(logits, self.target, weight=self.class_weight)
+        loss = F.cross_entropy(logits, self._asked, weight=self.class_weight)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.update()
         return loss.detach(), logits.detach()
@@ -335,6 +385,32 @@ def default_batch(model: LinkModelConfig, training: LinkTrainingConfig, kg: Know
     triples, free = len(kg.split_triples("train")), available_bytes(choose_device(training.device))
     fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
     return None if triples <= min(fit, WHOLE) else min(fit, A_PART)
+
+
+def default_batches(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> dict[str, int]:
+    """`batch_labels` and `fan_out` where nobody has set them and the graph wants them; none: a step on all labels."""
+    if training.batch_labels or training.fan_out or graph.labels is None or len(graph) <= WHOLE_TRIPLES:
+        return {}
+    nodes, free = graph.labels.of("train")[0], available_bytes(choose_device(training.device))
+    if len(nodes) <= WHOLE_LABELS and (free is None or field_edges(model, graph, nodes) * BYTES_AN_EDGE <= free):
+        return {}
+    return {"batch_labels": LABELS_AT_ONCE, "fan_out": FAN_OUT}
+
+
+def field_edges(model: NodeModelConfig, graph: KnowledgeGraph, nodes: NDArray[np.int64]) -> int:
+    """How many edges the receptive field of the nodes has in all its layers: counted, nothing is built."""
+    wanted, total, (subject, _, object_) = np.zeros(graph.num_nodes, dtype=np.bool_), 0, graph.triples.T
+    wanted[nodes] = True
+    ends = [(object_, subject), (subject, object_)][: 1 + model.inverse]
+    for _ in range(model.layers):
+        heard = wanted.copy() if model.self_loops else np.zeros_like(wanted)
+        total += int(heard.sum())
+        for target, source in ends:
+            reaching = wanted[target]
+            total += int(reaching.sum())
+            heard[source[reaching]] = True
+        wanted = heard
+    return total
 
 
 def learning_rate_factor(training: LinkTrainingConfig, step: int) -> float:

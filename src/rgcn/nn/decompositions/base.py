@@ -181,8 +181,11 @@ class RelationWeights(nn.Module, ABC):
 
         Where edges serve one step, counting their pairs would cost as much as it saves, and on a GPU it would have to
         be waited for: they are evaluated one by one, unless that would hold too much. Edges that last are not, for a
-        pair then stands for several edges and its part of the work is done once.
+        pair then stands for several edges and its part of the work is done once. A batch's edges stand in the order
+        that mixing first wants; to count the other pairs would cost more than either order.
         """
+        if structure.batch:
+            return "vertical"
         if structure.transient and self.cost("edgewise", structure).bytes < LARGEST_EDGEWISE:
             return "edgewise"
         horizontal, vertical = (self.cost(order, structure).total for order in PAIRED)
@@ -195,6 +198,7 @@ class Lookup(NamedTuple):
     trained  whether the table's trained part holds them all
     pattern  [targets, rows of the table] or [targets, pairs], one entry an edge
     pairs    the (relation, row) pairs, where rows are made from them
+    picked   int64, ascending: the rows that a batch reads, which then are all the table there is; None: the whole table
 
     While a graph is compiled, the words that stand for pattern and pairs.
     """
@@ -202,9 +206,20 @@ class Lookup(NamedTuple):
     trained: bool
     pattern: SparsePattern | str
     pairs: Pairs | str | None = None
+    picked: Tensor | None = None
 
     def table(self, rows: RowTable) -> Tensor:
+        if self.picked is not None:
+            return rows.picked(self.picked)
         return rows.trained if self.trained else rows.whole()
+
+    @staticmethod
+    def among(rows: RowTable, position: Tensor, structure: EdgeStructure) -> tuple[Tensor, int, Tensor | None]:
+        """(where each of these rows stands in the table that is read, how long that is, its rows if a batch picks)."""
+        if structure.batch and rows.all_trained:
+            picked, where = torch.unique(position, return_inverse=True)  # type: ignore[no-untyped-call]
+            return where, len(picked), picked
+        return position, rows.table_for(position).shape[0], None
 
 
 class LooksUp(nn.Module, ABC):
@@ -271,9 +286,9 @@ class SelfLoopRows(RowTable, LooksUp):
     def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         loops = structure.self_loops_apart.loops
         position = self.position[nodes[loops.column.long()]]
-        table = self.table_for(position)
-        pattern = SparsePattern(loops.pointer, narrow(position, len(table)), len(table))
-        return Lookup(len(table) == len(self.trained), pattern)
+        position, size, picked = Lookup.among(self, position, structure)
+        pattern = SparsePattern(loops.pointer, narrow(position, size), size)
+        return Lookup(size == len(self.trained), pattern, picked=picked)
 
     def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
         """[targets, out]: each target's own row, times the weight of its self-loop."""

@@ -158,14 +158,14 @@ class BasisRows(OneHotWeights):
 
     def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """The edges' (relation, row) pairs, and [targets, pairs]."""
-        position = self.rows.position[nodes[structure.source]]
-        pairs = structure.pairs_of(position, self.rows.table_for(position).shape[0], node_major=True)
-        return Lookup(pairs.num_nodes == len(self.rows.trained), structure.targets_from(pairs), pairs)
+        position, size, picked = Lookup.among(self.rows, self.rows.position[nodes[structure.source]], structure)
+        pairs = structure.pairs_of(position, size, node_major=True)
+        return Lookup(size == len(self.rows.trained), structure.targets_from(pairs), pairs, picked)
 
     def forward(self, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
         found = self.lookup(adjacency.structure, nodes)
         assert found.pairs is not None
-        factored = self.rows.factored_gradients if found.trained else None
+        factored = self.rows.factored_gradients if found.trained and found.picked is None else None
         rows = combine_bases(self.coefficients, found.table(self.rows), found.pairs, factored)
         return gather_sum(found.pattern, adjacency.weight, rows)
 

@@ -169,7 +169,7 @@ class PairRows(OneHotWeights):
         """[targets · B, rows of the table]: block k of target t is row t · B + k; values in edge order."""
         node = nodes[structure.source]
         position = self.rows.position[self._pairs(structure.relation * self.num_nodes + node)]
-        size = self.rows.table_for(position).shape[0]
+        position, size, picked = Lookup.among(self.rows, position, structure)
         if self.num_blocks == 1:
             pattern = SparsePattern(structure.pattern.pointer, narrow(position, size), size)
         else:
@@ -177,7 +177,7 @@ class PairRows(OneHotWeights):
             edge = torch.argsort(row, stable=True)
             shape = (structure.num_targets * self.num_blocks, size)
             pattern = SparsePattern.from_sorted_rows(row[edge], position[edge], shape, edge)
-        return Lookup(size == len(self.rows.trained), pattern)
+        return Lookup(size == len(self.rows.trained), pattern, picked=picked)
 
     def _pairs(self, wanted: Tensor) -> Tensor:
         """Where each wanted key stands among those that have a row."""

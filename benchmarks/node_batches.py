@@ -1,0 +1,198 @@
+"""Batches of labels for node classification: how long an epoch takes, and what they cost in accuracy.
+
+    python benchmarks/node_batches.py time [--quick]        # a million labels on 4 million edges, against PyG
+    python benchmarks/node_batches.py accuracy [--quick]    # AIFB and MUTAG: sampled batches less the whole graph
+                                      [--json results/node-batches-time.json]
+
+time: a drawn graph, every node of which has features or a learned vector. PyG's FastRGCNConv computes the same two
+layers over the very same fields, drawn by us beforehand: its time is that of its steps alone, ours has drawing in it.
+
+accuracy: published settings, with all labels in a step and with a quarter of them and ten edges a relation. How many
+epochs of batches there are is chosen on labels held out of the training labels; then 20 seeds each, all reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import rgcn  # isort: skip  # before PyTorch
+
+import numpy as np
+import torch
+from _about import write_result
+from torch import nn
+
+from rgcn.bench.graphs import Shape, shaped
+from rgcn.memory import size_in
+from rgcn.runs import load_configuration, load_data
+from rgcn.runs.assembly import make_model
+from rgcn.runs.configuration import changed
+
+WIDTH, HIDDEN, CLASSES = 32, 16, 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("time", "accuracy"))
+    parser.add_argument("--quick", action="store_true", help="a tenth of the graph, or three seeds")
+    parser.add_argument("--batches", type=int, default=20, help="ours that are timed; an epoch is extrapolated")
+    parser.add_argument("--peer-batches", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    given = parser.parse_args()
+    rows = timed(given) if given.what == "time" else compared(given)
+    if given.json:
+        write_result(given.json, {"rows": rows})
+
+
+# -- an epoch ----------------------------------------------------------------------------------------------------------
+
+
+def timed(given: argparse.Namespace) -> list[dict[str, Any]]:
+    part = 10 if given.quick else 1
+    size = 1_000_000 // part
+    graph = shaped(Shape(size + size // 5, 50, 4 * size, size, size, CLASSES))
+    features = np.random.default_rng(0).normal(size=(graph.num_nodes, WIDTH)).astype(np.float32)
+    rows = []
+    for name, settings in {
+        "features": {"model": "rgcn", "hidden": HIDDEN},
+        "features, 10 bases": {"model": "rgcn", "hidden": HIDDEN, "decomposition": "basis", "bases": 10},
+        "embeddings": {"model": "e-rgcn", "embedding": WIDTH},
+    }.items():
+        known = replace(graph, features=features) if name.startswith("features") else graph
+        for fan_out in (10, None):
+            row = {"input": name, "labels": size, "edges": len(graph), "fan_out": fan_out}
+            rows.append({**row, **one(known, {**settings, "batch_labels": 10_000, "fan_out": fan_out}, given)})
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def one(graph: rgcn.KnowledgeGraph, settings: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
+    start = time.perf_counter()
+    model = rgcn.NodeClassifier(seed=0, device="cpu", **settings).prepare(graph)
+    trainer, seconds = model.trainer(), []
+    prepared = time.perf_counter() - start
+    with trainer.running():
+        for _ in range(2):
+            trainer.step()
+        start = time.perf_counter()
+        for _ in range(min(given.batches, trainer.steps_an_epoch)):
+            before = time.perf_counter()
+            float(trainer.step())
+            seconds.append(time.perf_counter() - before)
+        mean = (time.perf_counter() - start) / len(seconds)
+    fields = [trainer.batch(number) for number in range(given.peer_batches)]
+    edges = statistics.mean(sum(layer.num_edges for layer in field.layers) for field, _ in fields)
+    drawing = clocked(lambda: trainer.batch(7))
+    evaluating = clocked(lambda: model.embeddings(layer=-1))
+    theirs = statistics.median(peer_seconds(graph, fields, model))
+    return {
+        "steps_an_epoch": trainer.steps_an_epoch,
+        "edges_a_step": round(edges),
+        "ours_s_a_step": mean,
+        "ours_median_s_a_step": statistics.median(seconds),
+        "drawing_s": drawing,
+        "peer_s_a_step": theirs,
+        "ours_s_an_epoch": mean * trainer.steps_an_epoch,
+        "peer_s_an_epoch": theirs * trainer.steps_an_epoch,
+        "times_as_fast": theirs / mean,
+        "prepared_s": prepared,
+        "every_node_s": evaluating,
+        "peak_gib": (size_in(Path("/proc/self/status"), "VmHWM") or 0) / 2**30,
+    }
+
+
+def clocked(work: Any) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def peer_seconds(graph: rgcn.KnowledgeGraph, fields: list[Any], model: rgcn.NodeClassifier) -> list[float]:
+    """Steps of the same two layers by PyG, its root weight in the place of our self-loops."""
+    from torch_geometric.nn import FastRGCNConv
+
+    torch.manual_seed(0)
+    relations, bases = 2 * graph.num_relations, model.model.bases
+    embedded = graph.features is None
+    hidden = WIDTH if embedded else HIDDEN
+    layers = nn.ModuleList(
+        FastRGCNConv(*widths, relations, num_bases=bases) for widths in ((WIDTH, hidden), (hidden, CLASSES))
+    )
+    table = nn.Embedding(graph.num_nodes, WIDTH) if embedded else None
+    given = None if embedded else torch.from_numpy(np.array(graph.features))
+    parameters = [*layers.parameters(), *([] if table is None else table.parameters())]
+    optimizer, seconds = torch.optim.Adam(parameters, lr=0.01), []
+    for field, classes in [fields[0], *fields]:
+        operators = [handed_over(layer) for layer in field.layers]
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        x = table(field.inputs) if given is None else given[field.inputs]  # type: ignore[misc]
+        for number, (layer, (index, kind, own)) in enumerate(zip(layers, operators, strict=True)):
+            x = layer((x, x[own]), index, kind)
+            x = x.relu() if number == 0 else x
+        nn.functional.cross_entropy(x, classes).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]
+
+
+def handed_over(layer: rgcn.RelationalAdjacency) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(edge_index, edge_type, which source each target is) of an operator."""
+    structure = layer.structure
+    loop = structure.relation == structure.num_relations - 1
+    index = torch.stack([structure.source, structure.target]).long()
+    return index[:, ~loop].contiguous(), structure.relation[~loop].long(), structure.source[loop].long()
+
+
+# -- accuracy ----------------------------------------------------------------------------------------------------------
+
+
+def compared(given: argparse.Namespace) -> list[dict[str, Any]]:
+    rows, seeds = [], 3 if given.quick else given.seeds
+    for name in ("rgcn/nc-aifb", "rgcn/nc-mutag"):
+        config = load_configuration(name)
+        graph = load_data(config.data)
+        assert graph.labels is not None
+        quarter = -(-len(graph.labels.of("train")[0]) // 4)
+        batches = changed(config, {"training.batch_labels": quarter, "training.fan_out": 10})
+        tried = {}
+        for epochs in (config.training.epochs // 4, config.training.epochs // 2, config.training.epochs):
+            trial = changed(batches, {"training.epochs": epochs, "training.validation": 0.2})
+            figures = [make_model(changed(trial, {"seed": 1000 + seed})).fit(graph) for seed in range(min(5, seeds))]
+            tried[epochs] = statistics.mean(model.history_[-1].figures["valid_accuracy"] for model in figures)
+            print(f"{name}: {epochs} epochs of batches, validation accuracy {tried[epochs]:.4f}", flush=True)
+        best = max(tried, key=lambda epochs: tried[epochs])
+        batches = changed(batches, {"training.epochs": best})
+        scores: dict[str, list[float]] = {"whole": [], "batches": []}
+        for seed in range(seeds):
+            for kind, chosen in (("whole", config), ("batches", batches)):
+                scores[kind].append(make_model(changed(chosen, {"seed": seed})).fit(graph).score())
+        means = {kind: statistics.mean(values) for kind, values in scores.items()}
+        less = [ours - whole for ours, whole in zip(scores["batches"], scores["whole"], strict=True)]
+        rows.append(
+            {
+                "configuration": name,
+                "seeds": seeds,
+                "batch_labels": quarter,
+                "fan_out": 10,
+                "epochs": {"whole": config.training.epochs, "batches": best},
+                "validation_accuracy_by_epochs": tried,
+                "test_accuracy": means,
+                "difference_in_points": 100 * (means["batches"] - means["whole"]),
+                "standard_error_in_points": 100 * statistics.stdev(less) / len(less) ** 0.5,
+                "scores": scores,
+            }
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
