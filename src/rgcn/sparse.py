@@ -209,7 +209,7 @@ def ordered(ids: Tensor, bound: int) -> tuple[Tensor, Tensor]:
     >>> ordered(torch.tensor([2, 0, 2, 1]), 4)
     (tensor([1, 3, 0, 2]), tensor([0, 1, 2, 4, 4], dtype=torch.int32))
     """
-    if not _worth_counting(ids) or bound > 8 * ids.numel():
+    if not worth_counting(ids) or bound > 8 * ids.numel():
         order = torch.argsort(ids, stable=True)
         return order, pointer_from_sorted(ids[order], bound)
     from rgcn import counting_loops
@@ -224,7 +224,7 @@ def distinct(ids: Tensor, bound: int) -> tuple[Tensor, Tensor]:
     >>> distinct(torch.tensor([7, 3, 7]), 8)
     (tensor([3, 7]), tensor([1, 0, 1]))
     """
-    if not _worth_counting(ids) or bound >= 2**31:
+    if not worth_counting(ids) or bound >= 2**31:
         return torch.unique(ids, return_inverse=True)  # type: ignore[no-any-return,no-untyped-call]
     from rgcn import counting_loops
 
@@ -232,7 +232,7 @@ def distinct(ids: Tensor, bound: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(some), torch.from_numpy(where)
 
 
-def _worth_counting(ids: Tensor) -> bool:
+def worth_counting(ids: Tensor) -> bool:
     """Whether there is so much to sort that a compiled loop may be waited for, or one is here already."""
     worth = WORTH_COUNTING if "rgcn.counting_loops" in sys.modules else WORTH_COMPILING
     return ids.device.type == "cpu" and ids.numel() >= worth
