@@ -317,9 +317,9 @@ def test_edges_put_in_place_are_those_that_were_sorted(graph):
         "has_self_loops": graph.self_loops,
     }
     placed, by_sorting = (of(graph.tensor(), sizes) for of in (operator._placed, operator._sorted))
-    for one, other in zip(placed, by_sorting, strict=True):
-        assert one.dtype == torch.int32
-        assert torch.equal(one.long(), other)
+    for name in OF_EDGES:
+        assert placed[name].dtype == torch.int32
+        assert torch.equal(placed[name].long(), by_sorting[name])
 
 
 def test_a_target_of_many_edges_is_put_in_order_too(monkeypatch):

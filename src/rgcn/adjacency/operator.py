@@ -127,7 +127,8 @@ class RelationalAdjacency:
             "num_nodes": num_nodes,
         }
         in_place = worth_counting(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
-        structure = EdgeStructure(*(_placed if in_place else _sorted)(triples, sizes), **sizes, transient=transient)
+        edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
+        structure = EdgeStructure(**edges, **sizes, transient=transient)
         if edge_weights is None and normalization == "relation" and aggregation == "sum" and in_place:
             weight = torch.empty(structure.num_edges)
             edge_loops().share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
@@ -366,8 +367,8 @@ class ReceptiveField:
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
 
 
-def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    """(target, relation, source, origin) of the edges of triples int64 [T, 3], in order."""
+def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
+    """`OF_EDGES`, of the edges of triples int64 [T, 3], in order."""
     subject, relation, object_ = triples.unbind(1)
     number = torch.arange(len(triples), device=triples.device)
     # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
@@ -377,12 +378,12 @@ def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> tuple[Tensor, ...]:
     if sizes["has_self_loops"]:
         node = torch.arange(sizes["num_nodes"], device=triples.device)
         lists.append((node, torch.full_like(node, sizes["num_relations"] - 1), node, node + len(triples)))
-    edges = tuple(torch.cat(ends) for ends in zip(*lists, strict=True))
-    order = edge_order(*edges[:3], sizes["num_relations"])
-    return tuple(ends[order] for ends in edges)
+    target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
+    order = edge_order(target, kind, source, sizes["num_relations"])
+    return {name: ends[order] for name, ends in zip(OF_EDGES, (target, kind, source, origin), strict=True)}
 
 
-def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> tuple[Tensor, ...]:
+def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
     """The same for many triples on the CPU, int32: each edge is written where it belongs, and nothing else is held."""
     loops, flags = edge_loops(), (sizes["has_inverse"], sizes["has_self_loops"])
     count = len(triples) * (1 + flags[0]) + sizes["num_nodes"] * flags[1]
@@ -390,7 +391,7 @@ def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> tuple[Tensor, ...]:
     edges = [np.empty(count, dtype=np.int32) for _ in OF_EDGES]
     loops.fill_edges(triples.numpy(), sizes["num_data_relations"], *flags, pointer, *edges)
     loops.sort_rows(pointer, sizes["num_nodes"], *edges[1:])
-    return tuple(map(torch.from_numpy, edges))
+    return dict(zip(OF_EDGES, map(torch.from_numpy, edges), strict=True))
 
 
 def edge_loops() -> ModuleType:

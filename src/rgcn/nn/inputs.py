@@ -37,7 +37,7 @@ class RowTable(nn.Module):
         # Rows move forward in their own memory, which for a large table is most of what there is.
         values, count = values.contiguous(), 0
         if len(self.still):
-            for part in torch.nonzero(reached).squeeze(1).split(MOVED_AT_ONCE):
+            for part in torch.split(torch.nonzero(reached).squeeze(1), MOVED_AT_ONCE):
                 values[count : count + len(part)] = values[part]
                 count += len(part)
             values = values[:count]
