@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import SmallGraph, naive_adjacency, small_graphs
-from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency, operator
+from rgcn.adjacency.structure import OF_EDGES
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 
@@ -304,3 +305,30 @@ def test_operator_does_not_share_memory_with_the_graph():
     adjacency = RelationalAdjacency.from_graph(kg)
     adjacency.raw.zero_()
     assert np.array_equal(kg.edge_weights, [2.0])
+
+
+@given(graph=small_graphs())
+def test_edges_put_in_place_are_those_that_were_sorted(graph):
+    sizes = {
+        "num_nodes": graph.num_nodes,
+        "num_relations": graph.num_edge_relations,
+        "num_data_relations": graph.num_relations,
+        "has_inverse": graph.inverse,
+        "has_self_loops": graph.self_loops,
+    }
+    placed, by_sorting = (of(graph.tensor(), sizes) for of in (operator._placed, operator._sorted))
+    for name in OF_EDGES:
+        assert placed[name].dtype == torch.int32
+        assert torch.equal(placed[name].long(), by_sorting[name])
+
+
+def test_a_target_of_many_edges_is_put_in_order_too(monkeypatch):
+    rng = np.random.default_rng(0)
+    triples = torch.from_numpy(rng.integers(0, (40, 5, 3), (3000, 3)))
+    sorted_ = RelationalAdjacency.from_triples(triples, 40, 5)
+    monkeypatch.setattr(operator, "_worth_compiling", lambda triples: True)
+    placed = RelationalAdjacency.from_triples(triples, 40, 5)
+    for name in OF_EDGES:
+        assert torch.equal(getattr(placed.structure, name), getattr(sorted_.structure, name))
+    assert torch.equal(placed.weight, sorted_.weight)
+    assert torch.equal(placed.raw, sorted_.raw)

@@ -132,7 +132,7 @@ def test_rows_out_of_reach_kept_apart_train_to_the_logits_of_rows_all_trained(ki
 
 def test_row_table_keeps_every_row_where_it_was():
     values = torch.randn(5, 3)
-    table = RowTable(values, torch.tensor([False, True, False, True, True]))
+    table = RowTable(values.clone(), torch.tensor([False, True, False, True, True]))
     assert torch.equal(table.values(), values)
     assert torch.equal(table.trained, values[[1, 3, 4]])
     assert torch.equal(table.still, values[[0, 2]])

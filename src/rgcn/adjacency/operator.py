@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,7 +17,7 @@ from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_o
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
-from rgcn.sparse import SparsePattern, narrow
+from rgcn.sparse import SparsePattern
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
@@ -67,8 +71,11 @@ class RelationalAdjacency:
         weights = graph.edge_weights
         if weights is not None and split != "all" and graph.triple_splits is not None:
             weights = weights[graph.triple_splits == SPLITS.index(split)]
+        with warnings.catch_warnings():  # that nobody may write to them: nobody does
+            warnings.simplefilter("ignore", UserWarning)
+            triples = torch.from_numpy(np.ascontiguousarray(graph.split_triples(split)))
         return cls.from_triples(
-            torch.as_tensor(np.array(graph.split_triples(split)), device=device),
+            triples.to(device),
             graph.num_nodes,
             graph.num_relations,
             edge_weights=None if weights is None else torch.as_tensor(np.array(weights), device=device),
@@ -110,35 +117,24 @@ class RelationalAdjacency:
             raise DataError(f"{len(triples)} edge weights are needed, as floating-point numbers, not {got}")
         if not checked:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
-        subject, relation, object_ = triples.unbind(1)
-        number = torch.arange(len(triples), device=triples.device)
-        loop_relation = num_relations * (2 if inverse else 1)
-        # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
-        lists = [(object_, relation, subject, number)]
-        if inverse:
-            lists.append((subject, relation + num_relations, object_, number))
-        if self_loops:
-            node = torch.arange(num_nodes, device=triples.device)
-            lists.append((node, torch.full_like(node, loop_relation), node, node + len(triples)))
-        target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
-        total_relations = loop_relation + int(self_loops)
-        order = edge_order(target, kind, source, num_nodes, total_relations)
-        structure = EdgeStructure(
-            target[order],
-            kind[order],
-            source[order],
-            origin[order],
-            num_targets=num_nodes,
-            num_sources=num_nodes,
-            num_relations=total_relations,
-            num_data_relations=num_relations,
-            has_inverse=inverse,
-            has_self_loops=self_loops,
-            num_triples=len(triples),
-            num_nodes=num_nodes,
-            transient=transient,
-        )
-        raw = torch.ones(structure.num_edges, device=triples.device)
+        sizes: dict[str, Any] = {
+            "num_targets": num_nodes,
+            "num_sources": num_nodes,
+            "num_relations": num_relations * (2 if inverse else 1) + int(self_loops),
+            "num_data_relations": num_relations,
+            "has_inverse": inverse,
+            "has_self_loops": self_loops,
+            "num_triples": len(triples),
+            "num_nodes": num_nodes,
+        }
+        in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
+        edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
+        structure = EdgeStructure(**edges, **sizes, transient=transient)
+        if edge_weights is None and normalization == "relation" and aggregation == "sum" and in_place:
+            weight = torch.empty(structure.num_edges)
+            edge_loops().share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
+            return cls(structure, torch.ones(1).expand(structure.num_edges), weight)
+        raw = torch.ones(1, device=triples.device).expand(structure.num_edges)
         if edge_weights is not None:
             raw = torch.cat([edge_weights, edge_weights.new_ones(num_nodes)])[structure.origin]
         return cls._normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
@@ -259,15 +255,16 @@ class RelationalAdjacency:
         structure = self.structure
         count = len(pointer) - 1
         target = torch.repeat_interleave(torch.arange(count, device=self.device), pointer[1:] - pointer[:-1])
-        read = narrow(structure.source[edges], structure.num_sources)
-        sources, source = torch.unique(read, return_inverse=True)  # type: ignore[no-untyped-call]
+        sources, source = torch.unique(structure.source[edges], return_inverse=True)  # type: ignore[no-untyped-call]
         changes |= {"num_targets": count, "num_sources": len(sources)}
         return self.selected(edges, target=target, source=source, **changes), sources.long()
 
     def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
         """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""
         structure = replace(self.structure.selected(edges), **changes)
-        return replace(self, structure=structure, raw=self.raw[edges], weight=self.weight[edges])
+        # Ones that are written once stay so.
+        raw = self.raw[edges] if self.raw.stride() != (0,) else self.raw[:1].expand(len(edges))
+        return replace(self, structure=structure, raw=raw, weight=self.weight[edges])
 
     def split_self_loops(self) -> tuple[RelationalAdjacency, SparsePattern, Tensor]:
         """(the operator without self-loops, the self-loops' pattern [targets, sources], their weights)."""
@@ -308,9 +305,10 @@ class ReceptiveField:
     ) -> ReceptiveField | None:
         """The same, None where it would have more edges than that in all its layers; known before they are made."""
         layers: list[RelationalAdjacency] = []
-        wanted, left, pointer = nodes, most_edges, adjacency.structure.pointer
+        wanted, left = nodes, most_edges
         for _ in range(num_layers):
             if left is not None:
+                pointer = adjacency.structure.pointer
                 left -= int((pointer[wanted + 1] - pointer[wanted]).sum())
                 if left < 0:
                     return None
@@ -329,7 +327,7 @@ class ReceptiveField:
         weight changes, and degrees are those of the whole graph.
         """
         structure, heard = adjacency.structure, adjacency.raw != 0
-        source, target = structure.source[heard], structure.target[heard]
+        source, target = structure.source[heard].long(), structure.target[heard].long()
         none = torch.zeros(adjacency.num_sources, dtype=torch.bool, device=adjacency.device)
         begins, wanted = none.index_fill(0, ends.new_tensor([start]), True), none.index_fill(0, ends, True)
         reached, needed = [begins if only_reached else ~none], [wanted]
@@ -367,6 +365,46 @@ class ReceptiveField:
     def masked(self, keep: Tensor) -> ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+
+def _worth_compiling(triples: Tensor) -> bool:
+    """Whether a compiled loop may be waited for, or is here already."""
+    least = 1 << 13 if "rgcn.adjacency.edge_loops" in sys.modules else 1 << 19
+    return triples.device.type == "cpu" and len(triples) >= least
+
+
+def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
+    """`OF_EDGES`, of the edges of triples int64 [T, 3], in order."""
+    subject, relation, object_ = triples.unbind(1)
+    number = torch.arange(len(triples), device=triples.device)
+    # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
+    lists = [(object_, relation, subject, number)]
+    if sizes["has_inverse"]:
+        lists.append((subject, relation + sizes["num_data_relations"], object_, number))
+    if sizes["has_self_loops"]:
+        node = torch.arange(sizes["num_nodes"], device=triples.device)
+        lists.append((node, torch.full_like(node, sizes["num_relations"] - 1), node, node + len(triples)))
+    target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
+    order = edge_order(target, kind, source, sizes["num_relations"])
+    return {name: ends[order] for name, ends in zip(OF_EDGES, (target, kind, source, origin), strict=True)}
+
+
+def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The same for many triples on the CPU, int32: each edge is written where it belongs, and nothing else is held."""
+    loops, flags = edge_loops(), (sizes["has_inverse"], sizes["has_self_loops"])
+    count = len(triples) * (1 + flags[0]) + sizes["num_nodes"] * flags[1]
+    pointer = np.zeros(sizes["num_nodes"] + 1, dtype=np.int32)
+    edges = [np.empty(count, dtype=np.int32) for _ in OF_EDGES]
+    loops.fill_edges(triples.numpy(), sizes["num_data_relations"], *flags, pointer, *edges)
+    loops.sort_rows(pointer, sizes["num_nodes"], *edges[1:])
+    return dict(zip(OF_EDGES, map(torch.from_numpy, edges), strict=True))
+
+
+def edge_loops() -> ModuleType:
+    """Loaded where it is worth waiting for a compiler."""
+    from rgcn.adjacency import edge_loops
+
+    return edge_loops
 
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:

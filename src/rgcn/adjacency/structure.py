@@ -19,9 +19,9 @@ OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds 
 class EdgeStructure(Named):
     """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
 
-    target, relation, source, origin int64 [E]. `origin` is the number of the triple an edge came from (a triple and its
-    inverse share it), or num_triples + node for a self-loop. num_triples and num_nodes are those of the whole graph,
-    also where the structure is a part of it.
+    target, relation, source, origin [E], int32 where they fit: widen them before computing with them. `origin` is the
+    number of the triple an edge came from (a triple and its inverse share it), or num_triples + node for a self-loop.
+    num_triples and num_nodes are those of the whole graph, also where the structure is a part of it.
     """
 
     target: Tensor
@@ -41,6 +41,12 @@ class EdgeStructure(Named):
     batch: bool = False
     """Whether they are a batch's: rows are then mixed first, for which they stand in order, and of tables only those
     rows that they read are touched."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        bounds = self.num_targets, self.num_relations, self.num_sources, self.num_triples + self.num_nodes
+        for name, bound in zip(OF_EDGES, bounds, strict=True):
+            object.__setattr__(self, name, narrow(getattr(self, name), bound))
 
     @property
     def num_edges(self) -> int:
@@ -76,7 +82,7 @@ class EdgeStructure(Named):
 
     @cached_property
     def direction(self) -> Tensor:
-        """int64 [E]: 0 for an edge along its triple, 1 for an inverse, 2 for a self-loop."""
+        """[E]: 0 for an edge along its triple, 1 for an inverse, 2 for a self-loop."""
         out = torch.zeros_like(self.relation)
         if self.has_inverse:
             out += self.relation >= self.num_data_relations
@@ -97,7 +103,7 @@ class EdgeStructure(Named):
             if rule == "relation":
                 group, count = self.target_relation_run, self.num_edges
             elif rule == "direction":
-                group, count = self.target * 3 + self.direction, self.num_targets * 3
+                group, count = self.target.long() * 3 + self.direction, self.num_targets * 3
             edges = torch.arange(self.num_edges, device=group.device)
             shape = (count, self.num_edges)
             known[rule] = SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
@@ -135,10 +141,10 @@ class EdgeStructure(Named):
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
         """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
         if node_major:
-            key, edge_pair = torch.unique(node * self.num_relations + self.relation, return_inverse=True)
+            key, edge_pair = torch.unique(node.long() * self.num_relations + self.relation, return_inverse=True)
             relation, pair_node = key % self.num_relations, key // self.num_relations
         else:
-            key, edge_pair = torch.unique(self.relation * num_nodes + node, return_inverse=True)
+            key, edge_pair = torch.unique(self.relation.long() * num_nodes + node, return_inverse=True)
             relation, pair_node = key // max(num_nodes, 1), key % max(num_nodes, 1)
         return Pairs.of(relation, pair_node, edge_pair, num_nodes, self.num_relations, node_major)
 
@@ -180,8 +186,7 @@ class EdgeStructure(Named):
     def triple_index(self) -> TripleIndex:
         """The edges seen from their targets, their sources and their relations."""
         sizes = (self.num_targets, self.num_relations, self.num_sources)
-        ends = (narrow(self.target, sizes[0]), narrow(self.relation, sizes[1]), narrow(self.source, sizes[2]))
-        return TripleIndex(*ends, sizes)
+        return TripleIndex(self.target, self.relation, self.source, sizes)
 
     @cached_property
     def select_sources(self) -> SparsePattern:
@@ -253,7 +258,7 @@ def rows_of(pointer: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return entries + torch.arange(len(entries), device=entries.device), moved
 
 
-def edge_order(target: Tensor, relation: Tensor, source: Tensor, num_sources: int, num_relations: int) -> Tensor:
+def edge_order(target: Tensor, relation: Tensor, source: Tensor, num_relations: int) -> Tensor:
     """The order that sorts edges by target, relation, source; equal edges keep their order."""
     by_source = torch.argsort(source, stable=True)
     key = (target * num_relations + relation)[by_source]

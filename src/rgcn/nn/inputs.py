@@ -9,6 +9,8 @@ from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.nn.initialization import Initializer
 from rgcn.sparse import SparsePattern
 
+MOVED_AT_ONCE = 1 << 16  # rows
+
 
 class RowTable(nn.Module):
     """Rows [rows, ...] held in two parts: `trained`, a parameter, and `still`, rows no loss ever reaches.
@@ -24,15 +26,22 @@ class RowTable(nn.Module):
     """Where an optimizer takes this table's gradients as factors (see `rgcn.optim`); None: they are written out."""
 
     def __init__(self, values: Tensor, trained: Tensor | None = None) -> None:
-        """values [rows, ...]: the initial rows; trained bool [rows]: those a loss can reach (None: all)."""
+        """values [rows, ...]: the initial rows, which now belong to the table; trained bool [rows]: those a loss can
+        reach (None: all)."""
         super().__init__()
         reached = torch.ones(len(values), dtype=torch.bool) if trained is None else trained.cpu()
-        # All of them, as a rule: then no copy, which for a large table is most of the memory there is.
-        self.trained = nn.Parameter(values.contiguous() if bool(reached.all()) else values[reached])
         self.register_buffer("still", values[~reached].contiguous())
-        position = torch.empty(len(values), dtype=torch.int64)
-        position[reached] = torch.arange(int(reached.sum()))
-        position[~reached] = torch.arange(int(reached.sum()), len(values))
+        # Rows move forward in their own memory, which for a large table is most of what there is.
+        values, count = values.contiguous(), 0
+        if len(self.still):
+            for part in torch.split(torch.nonzero(reached).squeeze(1), MOVED_AT_ONCE):
+                values[count : count + len(part)] = values[part]
+                count += len(part)
+            values = values[:count]
+        self.trained = nn.Parameter(values)
+        position = torch.empty(len(reached), dtype=torch.int64)
+        position[reached] = torch.arange(len(values))
+        position[~reached] = torch.arange(len(values), len(reached))
         self.register_buffer("position", position)
 
     def __len__(self) -> int:

@@ -75,11 +75,11 @@ class Hidden(NamedTuple):
     def gone(self, operator: RelationalAdjacency) -> Tensor:
         """[targets, B]: the part of all that stands in a target which a question does not hear."""
         none = self.share.new_zeros(operator.num_targets, self.questions)
-        return none.index_put((operator.structure.target[self.edge], self.question), self.share, accumulate=True)
+        return none.index_put((operator.structure.target[self.edge].long(), self.question), self.share, accumulate=True)
 
     def without(self, operator: RelationalAdjacency, total: Tensor, said: Tensor) -> Tensor:
         """Sums [targets, B, width] over edges less what the hidden ones said [h, width], the rest normalized again."""
-        key = operator.structure.target[self.edge] * self.questions + self.question
+        key = operator.structure.target[self.edge].long() * self.questions + self.question
         place, number = torch.unique(key, return_inverse=True)  # few: what nothing is hidden from is not touched
         every = total.flatten(0, 1)
         off = torch.zeros_like(every[place]).index_add(0, number, operator.weight[self.edge, None] * said)

@@ -299,7 +299,7 @@ class PathScorer(Scorer):
         """(edge, number of the triple): every edge along the given triples, or against them."""
         edges, (subject, relation, object_) = self.adjacency.structure, triples.unbind(1)
         size, kinds = edges.num_sources, edges.num_relations
-        keys = (edges.target * kinds + edges.relation) * size + edges.source  # ascending, as edges are sorted
+        keys = (edges.target.long() * kinds + edges.relation) * size + edges.source  # ascending, as edges are sorted
         along = (object_ * kinds + relation) * size + subject
         against = (subject * kinds + relation + self.network.num_relations) * size + object_
         wanted = torch.cat([along, against])

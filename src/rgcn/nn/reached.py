@@ -42,8 +42,8 @@ def reached_hops(whole: Hop, start: Tensor | None, num_layers: int) -> tuple[lis
         first = torch.cumsum(length, 0) - length
         entry = torch.arange(total, device=start.device) + torch.repeat_interleave(begin - first, length)
         edge = torch.sort(numbers[entry]).values.long()
-        reached, target = torch.unique_consecutive(edges.target[edge], return_inverse=True)
-        source = torch.searchsorted(reached, edges.source[edge])  # self-loops make every source a target
+        reached, target = torch.unique_consecutive(edges.target[edge].long(), return_inverse=True)
+        source = torch.searchsorted(reached, edges.source[edge].long())  # self-loops make every source a target
         size = len(reached)
         part = operator.selected(edge, target=target, source=source, num_targets=size, num_sources=size)
         hops.append(Hop(part, None, whole.degree[reached]))

@@ -84,7 +84,7 @@ class RelationMeetings:
     def of(cls, edges: EdgeStructure) -> RelationMeetings:
         size, nodes = 2 * edges.num_data_relations, max(edges.num_nodes, 1)
         real = edges.relation < size  # the self-loop meets everything, and tells nothing
-        relation, source, target = edges.relation[real], edges.source[real], edges.target[real]
+        relation, source, target = (of[real].long() for of in (edges.relation, edges.source, edges.target))
         which, pair = torch.unique(source * nodes + target, return_inverse=True)
         heads = SharedThings(relation, source, size, nodes)
         pairs = SharedThings(relation, pair, size, max(len(which), 1))

@@ -168,12 +168,12 @@ class PairRows(OneHotWeights):
     def look(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """[targets · B, rows of the table]: block k of target t is row t · B + k; values in edge order."""
         node = nodes[structure.source]
-        position = self.rows.position[self._pairs(structure.relation * self.num_nodes + node)]
+        position = self.rows.position[self._pairs(structure.relation.long() * self.num_nodes + node)]
         position, size, picked = Lookup.among(self.rows, position, structure)
         if self.num_blocks == 1:
             pattern = SparsePattern(structure.pattern.pointer, narrow(position, size), size)
         else:
-            row = structure.target * self.num_blocks + node // self.run
+            row = structure.target.long() * self.num_blocks + node // self.run
             edge = torch.argsort(row, stable=True)
             shape = (structure.num_targets * self.num_blocks, size)
             pattern = SparsePattern.from_sorted_rows(row[edge], position[edge], shape, edge)
