@@ -12,7 +12,8 @@ from typing_extensions import Self
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
-from rgcn.sampling import Negatives
+from rgcn.nn.inputs import take_table_rows
+from rgcn.sampling import Negatives, SharedNegatives
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -150,7 +151,7 @@ class BilinearDecoder(Decoder):
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         if self.node_bias is None:
             return nodes
-        bias = self.node_bias if node_ids is None else self.node_bias.index_select(0, node_ids)
+        bias = self.node_bias if node_ids is None else take_table_rows(self.node_bias, node_ids)
         return torch.cat([nodes, bias.to(nodes.dtype)], dim=1)
 
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
@@ -189,6 +190,8 @@ class BilinearDecoder(Decoder):
         A negative shares two of its three parts with its positive, so the product of those two, the query, is made once
         for each positive and side; a negative's score is then the dot product of a query and a node.
         """
+        if isinstance(negatives, SharedNegatives):
+            return self._score_shared(nodes, positives, negatives)
         subject, relation, object_ = positives.unbind(1)
         subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
         (for_object, constant_object), (for_subject, constant_subject) = self._queries(relation, subjects, objects)
@@ -201,6 +204,28 @@ class BilinearDecoder(Decoder):
             constants = torch.cat([constant_object, constant_subject]).unsqueeze(1)
             negative = negative + take_rows(constants, which).squeeze(1)
         return BatchScores(positive, negative, self._mean_squares(nodes, positives, negatives))
+
+    def _score_shared(self, nodes: Tensor, positives: Tensor, negatives: SharedNegatives) -> BatchScores:
+        """The same as a product for each chunk and side; every row is taken once, and so is its gradient."""
+        (subject, relation, object_), shared, n = positives.unbind(1), negatives.shared, len(positives)
+        taken = take_rows(nodes, torch.cat([subject, object_, shared.flatten()]))
+        subjects, objects, others = taken.split([n, n, shared.numel()])
+        (for_object, constant), (for_subject, other_constant) = self._queries(relation, subjects, objects)
+        positive = (for_object * objects).sum(1)
+        queries = torch.cat([negatives.in_chunks(for_object), negatives.in_chunks(for_subject)])
+        products = queries @ others.view(len(queries), shared.shape[2], -1).transpose(1, 2)
+        negative = products.view(2, -1, shared.shape[2])[:, :n]
+        if constant is not None and other_constant is not None:
+            positive = positive + constant
+            negative = negative + torch.stack([constant, other_constant])[:, :, None]
+        # mean s² + mean r² + mean o²: a triple's own ends are scored 1 + K times, a drawn node with its whole chunk
+        rate, width, squares = shared.shape[2], self.width, taken[:, : self.width].square().sum(1)
+        ends, rest = squares[: 2 * n].sum(), squares[2 * n :].view(2, -1, rate).sum((0, 2))
+        scored = rest.new_full((len(rest),), negatives.chunk)
+        scored[-1] = n - negatives.chunk * (len(rest) - 1)
+        relations = (take_rows(self.relation, relation).square().sum()) / self.relation.shape[1]
+        total = ((1 + rate) * ends + scored @ rest) / width + (1 + 2 * rate) * relations
+        return BatchScores(positive, negative.flatten(), total / (n * (1 + 2 * rate)))
 
     def _mean_squares(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Tensor:
         """mean s² + mean r² + mean o² over all scored triples, from how often each node and relation was scored.

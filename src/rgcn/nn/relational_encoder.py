@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
-Over: TypeAlias = "ReceptiveField | RelationalAdjacency | None"
+Over: TypeAlias = "ReceptiveField | RelationalAdjacency | Tensor | None"
 
 
 class RelationalEncoder(nn.Module):
@@ -30,7 +30,7 @@ class RelationalEncoder(nn.Module):
     activated  whether the last convolution's output is activated too
 
     Over a receptive field it gives the nodes of the field, over the operator of a whole graph every node in order:
-    [nodes, width]. Without layers nodes keep what they bring, and None does for a graph.
+    [nodes, width]. Without layers nodes keep what they bring: over None every node, or over nodes int64 [n] these.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RelationalEncoder(nn.Module):
         return self.convolved(self._brought(over), over, depth)
 
     def _brought(self, over: Over) -> Tensor | None:
-        nodes = over.inputs if isinstance(over, ReceptiveField) else None
+        nodes = over.inputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return None if self.source is None else self.source(nodes)
 
     def convolved(self, x: Tensor | None, over: Over, depth: int | None = None) -> list[Tensor]:

@@ -2,15 +2,17 @@
 
 from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, prefetched
 from rgcn.sampling.hidden import HiddenTriples
-from rgcn.sampling.negatives import Negatives, corrupt
+from rgcn.sampling.negatives import Negatives, SharedNegatives, corrupt, share
 
 __all__ = [
     "EdgeSampler",
     "HiddenTriples",
     "Negatives",
     "NeighborhoodEdges",
+    "SharedNegatives",
     "ShuffledEdges",
     "UniformEdges",
     "corrupt",
     "prefetched",
+    "share",
 ]
