@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST_IN_A_STEP = 1 << 30
 # The score of a drawn triple that does not count: it costs nothing.
 SURELY_FALSE = -1e4
+MANY = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class SampledCrossEntropy(Objective):
         left_out = self.left_out(positives, drawn)
         if left_out is not None:
             scores = scores._replace(negative=scores.negative.masked_fill(left_out, SURELY_FALSE))
-        return self.loss_of(scores, drawn, left_out) + self.training.penalty * scores.squares
+        loss, penalty = self.loss_of(scores, drawn, left_out), self.training.penalty
+        return loss + penalty * scores.squares if penalty else loss
 
     def left_out(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
         """bool [m]: which of the drawn triples do not count, since they are known; None: all count."""
@@ -125,6 +127,9 @@ class SampledCrossEntropy(Objective):
 
 def cross_entropy(scores: BatchScores) -> Tensor:
     """Binary cross-entropy, the mean over positives and negatives alike."""
+    if len(scores.negative) > MANY:  # no copy of so many beside their targets
+        total = F.softplus(-scores.positive).sum() + F.softplus(scores.negative).sum()
+        return total / (len(scores.positive) + len(scores.negative))
     logits = torch.cat([scores.positive, scores.negative])
     truth = torch.zeros_like(logits)
     truth[: len(scores.positive)] = 1.0

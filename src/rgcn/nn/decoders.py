@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from typing_extensions import Self
 
 from rgcn.errors import ConfigError
@@ -209,23 +210,24 @@ class BilinearDecoder(Decoder):
         """The same as a product for each chunk and side; every row is taken once, and so is its gradient."""
         (subject, relation, object_), shared, n = positives.unbind(1), negatives.shared, len(positives)
         taken = take_rows(nodes, torch.cat([subject, object_, shared.flatten()]))
-        subjects, objects, others = taken.split([n, n, shared.numel()])
-        (for_object, constant), (for_subject, other_constant) = self._queries(relation, subjects, objects)
-        positive = (for_object * objects).sum(1)
-        queries = torch.cat([negatives.in_chunks(for_object), negatives.in_chunks(for_subject)])
-        products = queries @ others.view(len(queries), shared.shape[2], -1).transpose(1, 2)
-        negative = products.view(2, -1, shared.shape[2])[:, :n]
-        if constant is not None and other_constant is not None:
-            positive = positive + constant
-            negative = negative + torch.stack([constant, other_constant])[:, :, None]
+        subjects, objects, *others = taken.split([n, n, *[shared[0].numel()] * 2])
+        queries, scores = self._queries(relation, subjects, objects), []
+        positive = (queries[0][0] * objects).sum(1)
+        for (query, constant), other in zip(queries, others, strict=True):
+            product = negatives.in_chunks(query) @ other.view(*shared.shape[1:], -1).transpose(1, 2)
+            score = product.view(-1, shared.shape[2])[:n]
+            scores.append(score if constant is None else score + constant[:, None])
+        positive = positive if queries[0][1] is None else positive + queries[0][1]
         # mean s² + mean r² + mean o²: a triple's own ends are scored 1 + K times, a drawn node with its whole chunk
-        rate, width, squares = shared.shape[2], self.width, taken[:, : self.width].square().sum(1)
-        ends, rest = squares[: 2 * n].sum(), squares[2 * n :].view(2, -1, rate).sum((0, 2))
-        scored = rest.new_full((len(rest),), negatives.chunk)
-        scored[-1] = n - negatives.chunk * (len(rest) - 1)
-        relations = (take_rows(self.relation, relation).square().sum()) / self.relation.shape[1]
-        total = ((1 + rate) * ends + scored @ rest) / width + (1 + 2 * rate) * relations
-        return BatchScores(positive, negative.flatten(), total / (n * (1 + 2 * rate)))
+        rate, often = shared.shape[2], torch.full(shared.shape, negatives.chunk, device=nodes.device, dtype=nodes.dtype)
+        often[:, -1] = n - negatives.chunk * (shared.shape[1] - 1)
+        ends = _weighted_squares(
+            taken[:, : self.width], torch.cat([often.new_full((2 * n,), 1 + rate), often.flatten()])
+        )
+        counts = often.new_zeros(len(self.relation)).index_add_(0, relation, often.new_full((n,), 1 + 2 * rate))
+        relations = _weighted_squares(self.relation, counts) / self.relation.shape[1]
+        squares = (ends / self.width + relations) / (n * (1 + 2 * rate))
+        return BatchScores(positive, torch.cat(scores).flatten(), squares)
 
     def _mean_squares(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Tensor:
         """mean s² + mean r² + mean o² over all scored triples, from how often each node and relation was scored.
@@ -296,6 +298,26 @@ class BilinearDecoder(Decoder):
 
     def _vectors(self, nodes: Tensor) -> Tensor:
         return nodes if self.node_bias is None else nodes[:, : self.width]
+
+
+class _WeightedSquares(torch.autograd.Function):
+    """Σ_i weight_i |x_i|², x [n, width]: PyTorch's own gradient passes over x four times."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.linalg.vecdot(x, x) @ weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, weight = ctx.saved_tensors
+        return x * (2 * gradient * weight)[:, None], None
+
+
+def _weighted_squares(x: Tensor, weight: Tensor) -> Tensor:
+    squares: Tensor = _WeightedSquares.apply(x, weight)  # type: ignore[no-untyped-call]
+    return squares
 
 
 class DistMult(BilinearDecoder):
