@@ -204,7 +204,7 @@ def distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
     """
     ordered, order = torch.sort(ids)
     number = torch.cumsum(torch.cat([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]]), 0) - 1
-    found = ordered[-1:].expand_as(ordered).contiguous().index_copy_(0, number, ordered)
+    found = ordered[-1:].repeat(len(ordered)).index_copy_(0, number, ordered)
     return found, torch.empty_like(number).index_copy_(0, order, number)
 
 

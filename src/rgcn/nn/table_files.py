@@ -1,14 +1,15 @@
 """Tables of nodes that do not fit into memory: files, mapped, of which the system keeps what is in use.
 
 A file has no name from the moment it is made: it goes with the process, however that ends. What is to last is written
-down as any model's weights are, in pieces and without a copy in memory (`rgcn.tasks.tensor_files`).
+down in pieces, without a copy in memory (`write_tensors`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -20,6 +21,18 @@ from rgcn.errors import DataError
 from rgcn.words import memory
 
 PREFIX = "rgcn-table-"
+PIECE = 1 << 24  # numbers that are written at once
+KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
@@ -59,3 +72,20 @@ def copy_beside(table: Tensor, values: Tensor) -> Tensor:
     if is_on_disk(table) and values.shape == table.shape:
         return zeros_beside(table).copy_(values)
     return values.detach().to(table.device, copy=True)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first."""
+    # Widest numbers first, so that each is found at a multiple of its own size.
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    about, end = {}, 0
+    for name, tensor in ordered.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        about[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    header = json.dumps(about).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for tensor in ordered.values():
+            for part in tensor.detach().reshape(-1).split(PIECE):
+                file.write(part.cpu().view(torch.uint8).numpy())
