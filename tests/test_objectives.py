@@ -17,6 +17,8 @@ from rgcn.nn.decoders import BatchScores
 from rgcn.objectives import (
     BinaryCrossEntropy,
     ObjectivePlan,
+    SampledCrossEntropy,
+    SampledSoftmax,
     SelfAdversarial,
     SoftmaxCrossEntropy,
 )
@@ -133,6 +135,54 @@ def test_self_adversarial_negatives(graph, data, temperature, filtered):
         losses.append(weighted(network.table[r, s, o], [network.table[r, s, o] for s, r, o in wrong], temperature))
     expected = torch.stack(losses).mean() + 0.3 * network.table.square().mean()
     assert_same_value_and_gradient(ours, expected, network.table)
+
+
+@pytest.mark.parametrize("kind", [SampledCrossEntropy, SelfAdversarial, SampledSoftmax])
+@given(triple_lists(max_triples=30), st.data(), st.booleans(), st.integers(1, 6))
+def test_shared_negatives(kind, graph, data, filtered, chunk):
+    triples, num_nodes, num_relations = graph
+    triples = triples or [(0, 0, 0)]
+    positives = data.draw(st.lists(st.sampled_from(triples), min_size=1, max_size=5))
+    settings = {"negatives": 3, "shared_by": chunk, "filtered_negatives": filtered, "penalty": 0.3}
+    objective = built(kind, triples, num_nodes, num_relations, **settings)
+    network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
+    drawn = objective.draw(rows, torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
+    ours = objective.loss(network, None, rows, drawn)
+    table, losses, counted = network.table, [], []
+    for number, (s, r, o) in enumerate(positives):
+        for side in (0, 1):
+            nodes = drawn.shared[side, number // drawn.chunk].tolist()
+            wrong = [(s, r, v) if side == 0 else (v, r, o) for v in nodes]
+            wrong = [table[q, a, b] for a, q, b in wrong if not (filtered and (a, q, b) in set(triples))]
+            positive = table[r, s, o]
+            if kind is SelfAdversarial:
+                losses.append(weighted(positive, wrong, 1.0))
+            elif kind is SampledSoftmax:
+                losses.append(torch.log(sum(torch.exp(x) for x in [positive, *wrong])) - positive)
+            else:  # of those left out nothing is added, and the mean is over all that were drawn
+                losses += [softplus(x) for x in wrong]
+        counted += [softplus(-table[r, s, o])]
+    if kind is SampledCrossEntropy:
+        expected = (sum(losses) + sum(counted)) / (len(positives) * (1 + 2 * 3))
+    else:
+        expected = torch.stack(losses).mean()
+    assert_same_value_and_gradient(ours, expected + 0.3 * table.square().mean(), table)
+
+
+@given(triple_lists(max_triples=30), st.data())
+def test_softmax_over_drawn_answers(graph, data):
+    triples, num_nodes, num_relations = graph
+    positives = data.draw(st.lists(st.sampled_from(triples), min_size=1, max_size=5)) if triples else [(0, 0, 0)]
+    objective = built(SampledSoftmax, triples or positives, num_nodes, num_relations, negatives=4, penalty=0.0)
+    network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
+    drawn = objective.draw(rows, torch.Generator().manual_seed(5))
+    ours = objective.loss(network, None, rows, drawn)
+    corrupted, losses = drawn.triples(rows).tolist(), []
+    for number, (s, r, o) in enumerate(positives):
+        wrong = [network.table[q, a, b] for a, q, b in corrupted[4 * number : 4 * number + 4]]
+        positive = network.table[r, s, o]
+        losses.append(torch.log(sum(torch.exp(x) for x in [positive, *wrong])) - positive)
+    assert_same_value_and_gradient(ours, torch.stack(losses).mean(), network.table)
 
 
 def test_sides_follow_the_generator_and_the_probability():

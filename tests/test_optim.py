@@ -1,16 +1,23 @@
-"""Adam with factored gradients against PyTorch's own."""
+"""Adam with factored gradients against PyTorch's own; optimizers that move rows against their dense definition."""
 
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rgcn
+from rgcn.kernels import cpu, reference
+from rgcn.kernels.reference import AdamSettings
 from rgcn.nn import Basis, RelationalGraphConv
-from rgcn.optim import Adam
+from rgcn.nn.inputs import take_table_rows
+from rgcn.optim import Adam, LazyAdam, RowAdagrad
+from rgcn.sparse import distinct
 from rgcn.tasks import NodeClassifier
 
 
@@ -109,3 +116,121 @@ def test_a_classifier_trains_as_with_torch_adam(monkeypatch):
     theirs = NodeClassifier(**settings).fit(kg)
     for a, b in zip(ours.history_, theirs.history_, strict=True):
         assert a.loss == pytest.approx(b.loss, rel=1e-4)
+
+
+# -- rows of node tables -----------------------------------------------------------------------------------
+
+NODES, RATE, DECAY = 6, 0.1, 0.01
+
+
+def naive_rows(kind, table, other, steps, decay):
+    """Every row by itself, in Python's own numbers: those that a step did not touch are not looked at."""
+    table, other = table.tolist(), other.tolist()
+    width = len(table[0])
+    m, v, count, total = ([[0.0] * width for _ in table] for _ in range(4))
+    om, ov, ototal = [0.0] * width, [0.0] * width, [0.0] * width
+    for number, (touched, slopes, other_slope) in enumerate(steps, start=1):
+        for row in set(touched):
+            g = [
+                sum(slopes[i][k] for i, r in enumerate(touched) if r == row) + decay * table[row][k]
+                for k in range(width)
+            ]
+            if kind is LazyAdam:
+                count[row][0] += 1
+                for k in range(width):
+                    table[row][k] -= adam(g[k], m[row], v[row], k, count[row][0])
+            else:
+                total[row][0] += sum(x * x for x in g) / width
+                for k in range(width):
+                    table[row][k] -= RATE * g[k] / (total[row][0] ** 0.5 + 1e-8)
+        for k in range(width):
+            g = other_slope[k] + decay * other[k]
+            if kind is LazyAdam:
+                other[k] -= adam(g, om, ov, k, number)
+            else:
+                ototal[k] += g * g
+                other[k] -= RATE * g / (ototal[k] ** 0.5 + 1e-8)
+    return torch.tensor(table, dtype=torch.float64), torch.tensor(other, dtype=torch.float64)
+
+
+def adam(g, m, v, k, t):
+    m[k], v[k] = 0.9 * m[k] + 0.1 * g, 0.999 * v[k] + 0.001 * g * g
+    return RATE * m[k] / (1 - 0.9**t) / ((v[k] / (1 - 0.999**t)) ** 0.5 + 1e-8)
+
+
+@pytest.mark.parametrize("decay", [0.0, DECAY])
+@pytest.mark.parametrize("kind", [LazyAdam, RowAdagrad])
+@given(
+    st.lists(st.lists(st.integers(0, NODES - 1), min_size=1, max_size=9), min_size=1, max_size=5),
+    st.sampled_from([1, 8, 11]),
+    st.sampled_from(["once", "twice", "padded"]),
+)
+def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, batches, width, how):
+    generator = torch.Generator().manual_seed(sum(map(len, batches)))
+    numbers = partial(torch.randn, generator=generator, dtype=torch.float64)
+    table, other = torch.nn.Parameter(numbers(NODES, width)), torch.nn.Parameter(numbers(width))
+    steps = [(touched, numbers(len(touched), width), numbers(width)) for touched in batches]
+    expected = naive_rows(
+        kind, table.detach(), other.detach(), [(t, s.tolist(), o.tolist()) for t, s, o in steps], decay
+    )
+    optimizer = kind([table, other], lr=RATE, weight_decay=decay, node_tables=[table])
+    start, seen = table.detach().clone(), sorted({row for touched in batches for row in touched})
+    for touched, slope, other_slope in steps:
+        optimizer.zero_grad()
+        parts = (
+            [slice(0, 1), slice(1, None)] if how == "twice" else [slice(None)]
+        )  # a table may be used twice in a step
+        with optimizer.taking():
+            taken = []
+            for part in parts:
+                ids = torch.tensor(touched[part], dtype=torch.int64)
+                if not len(ids):
+                    continue
+                rows, place = distinct(ids) if how == "padded" else torch.unique(ids, return_inverse=True)
+                taken.append((take_table_rows(table, rows)[place] * slope[part]).sum())
+        (sum(taken) + other @ other_slope).backward()
+        assert table.grad is None
+        optimizer.step()
+    torch.testing.assert_close(table.detach(), expected[0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(other.detach(), expected[1], rtol=1e-10, atol=1e-12)
+    still = [row for row in range(NODES) if row not in seen]
+    assert torch.equal(table.detach()[still], start[still])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 7, 8, 200])
+def test_compiled_row_updates_equal_their_reference(width, dtype):
+    generator = torch.Generator().manual_seed(width)
+    rows = torch.tensor([0, 3, 4, 9, 9, 9])
+    settings = AdamSettings(0.1, (0.9, 0.999), 1e-8, 0.01)
+    tables = {module: [torch.ones(12, width, dtype=dtype) * c for c in (1, 0, 0)] for module in (cpu, reference)}
+    counts = {module: torch.zeros(12) for module in tables}
+    sums = {module: (torch.ones(12, width, dtype=dtype), torch.zeros(12, dtype=dtype)) for module in tables}
+    for _ in range(3):
+        gradient = torch.randn(6, width, generator=generator, dtype=dtype)
+        for module, (table, *moments) in tables.items():
+            module.lazy_adam_rows(table, *moments, counts[module], rows, gradient, settings)
+            module.adagrad_rows(*sums[module], rows, gradient, 0.1, 1e-8, 0.01)
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
+    for ours, theirs in ((tables[cpu], tables[reference]), (sums[cpu], sums[reference])):
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, **tolerance)
+    assert torch.equal(counts[cpu], counts[reference])
+
+
+def test_a_table_used_as_a_whole_moves_in_every_row():
+    table = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = RowAdagrad([table], lr=0.5, node_tables=[table])
+    with optimizer.taking():
+        loss = (table * torch.tensor([[1.0], [2.0], [0.0]])).sum() + take_table_rows(table, torch.tensor([1])).sum()
+    loss.backward()
+    optimizer.step()
+    torch.testing.assert_close(table.detach(), torch.tensor([[0.5, 0.5], [0.5, 0.5], [1.0, 1.0]]))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_distinct_ids_without_knowing_how_many(ids):
+    found, place = distinct(torch.tensor(ids))
+    rows = sorted(set(ids))
+    assert found.tolist() == rows + rows[-1:] * (len(ids) - len(rows))
+    assert found[place].tolist() == ids

@@ -33,6 +33,7 @@ OBJECTIVES = Axis(
     {
         "sampled-bce": "rgcn.objectives:SampledCrossEntropy",
         "self-adversarial": "rgcn.objectives:SelfAdversarial",
+        "sampled-softmax": "rgcn.objectives:SampledSoftmax",
         "softmax": "rgcn.objectives:SoftmaxCrossEntropy",
         "bce": "rgcn.objectives:BinaryCrossEntropy",
     },
@@ -44,7 +45,13 @@ SAMPLERS = Axis(
         "neighborhood": "rgcn.sampling.edges:NeighborhoodEdges",
         "uniform": "rgcn.sampling.edges:UniformEdges",
         "shuffled": "rgcn.sampling.edges:ShuffledEdges",
+        "scattered": "rgcn.sampling.edges:ScatteredEdges",
     },
+)
+OPTIMIZERS = Axis(
+    "optimizer",
+    "torch.optim:Optimizer",
+    {"adam": "rgcn.optim:Adam", "lazy-adam": "rgcn.optim:LazyAdam", "adagrad": "rgcn.optim:RowAdagrad"},
 )
 TASKS = Axis(
     "task",

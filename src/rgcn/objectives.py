@@ -15,7 +15,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import LinkNetwork
-from rgcn.sampling import Negatives, corrupt
+from rgcn.sampling import Negatives, corrupt, share
 from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
 MOST_IN_A_STEP = 1 << 30
+# The score of a drawn triple that does not count: it costs nothing.
+SURELY_FALSE = -1e4
+MANY = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class Objective(ABC):
 class SampledCrossEntropy(Objective):
     """mean over true and drawn triples of -log p(right), p = σ(score), and a penalty on the squares of what was scored.
 
-    As published: some negatives for each positive, its subject or its object replaced by a random node.
+    As published: some negatives for each positive, its subject or its object replaced by a random node; or nodes for
+    each side that a chunk of positives shares (`training.shared_by`). Of these, known triples can only be left out.
     """
 
     one_sided = False  # whether all negatives of a triple replace the same side of it
@@ -88,10 +92,13 @@ class SampledCrossEntropy(Objective):
         self.never_drawn = plan.known() if plan.training.filtered_negatives else None
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
+        rate, chunk = self.training.negatives, self.training.shared_by
+        if chunk is not None:
+            return share(positives, self.num_nodes, rate=rate, chunk=chunk, generator=generator)
         return corrupt(
             positives,
             self.num_nodes,
-            rate=self.training.negatives,
+            rate=rate,
             head_probability=self.training.head_probability,
             generator=generator,
             known=self.never_drawn,
@@ -102,11 +109,27 @@ class SampledCrossEntropy(Objective):
         self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Negatives
     ) -> Tensor:
         scores = network.score_batch(adjacency, positives, drawn)
-        return cross_entropy(scores) + self.training.penalty * scores.squares
+        left_out = self.left_out(positives, drawn)
+        if left_out is not None:
+            scores = scores._replace(negative=scores.negative.masked_fill(left_out, SURELY_FALSE))
+        loss, penalty = self.loss_of(scores, drawn, left_out), self.training.penalty
+        return loss + penalty * scores.squares if penalty else loss
+
+    def left_out(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
+        """bool [m]: which of the drawn triples do not count, since they are known; None: all count."""
+        if self.training.shared_by is None or self.never_drawn is None:
+            return None
+        return self.never_drawn.contains(drawn.triples(positives))
+
+    def loss_of(self, scores: BatchScores, drawn: Negatives, left_out: Tensor | None) -> Tensor:
+        return cross_entropy(scores)
 
 
 def cross_entropy(scores: BatchScores) -> Tensor:
     """Binary cross-entropy, the mean over positives and negatives alike."""
+    if len(scores.negative) > MANY:  # no copy of so many beside their targets
+        total = F.softplus(-scores.positive).sum() + F.softplus(scores.negative).sum()
+        return total / (len(scores.positive) + len(scores.negative))
     logits = torch.cat([scores.positive, scores.negative])
     truth = torch.zeros_like(logits)
     truth[: len(scores.positive)] = 1.0
@@ -125,17 +148,30 @@ class SelfAdversarial(SampledCrossEntropy):
 
     def __init__(self, plan: ObjectivePlan) -> None:
         super().__init__(plan)
-        self.known = self.never_drawn or plan.known()
+        # Where nodes are shared it would be asked of every triple and every node: only where that is wanted.
+        known = self.never_drawn is not None or plan.training.shared_by is not None
+        self.known = self.never_drawn if known else plan.known()
 
-    def loss(
-        self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Negatives
-    ) -> Tensor:
-        scores = network.score_batch(adjacency, positives, drawn)
-        shape = len(positives), self.training.negatives
-        left_out = self.known.contains(drawn.triples(positives)).view(shape)
-        positive, negative = _at_least_float32(scores.positive), _at_least_float32(scores.negative).view(shape)
-        loss = weighted_cross_entropy(positive, negative, left_out, self.training.temperature)
-        return loss + self.training.penalty * scores.squares
+    def left_out(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
+        return None if self.known is None else self.known.contains(drawn.triples(positives))
+
+    def loss_of(self, scores: BatchScores, drawn: Negatives, left_out: Tensor | None) -> Tensor:
+        positive, negative = drawn.by_question(*map(_at_least_float32, scores[:2]))
+        left_out = torch.zeros_like(negative, dtype=torch.bool) if left_out is None else left_out.view_as(negative)
+        return weighted_cross_entropy(positive, negative, left_out, self.training.temperature)
+
+
+class SampledSoftmax(SampledCrossEntropy):
+    """Mean over questions of -log softmax(f)[answer], the softmax over the answer and the nodes drawn instead of it.
+
+    A question is a true triple with one end asked for; with negatives of its own, the same end in all of them.
+    """
+
+    one_sided = True
+
+    def loss_of(self, scores: BatchScores, drawn: Negatives, left_out: Tensor | None) -> Tensor:
+        positive, negative = drawn.by_question(*map(_at_least_float32, scores[:2]))
+        return (torch.logsumexp(torch.cat([positive[:, None], negative], dim=1), dim=1) - positive).mean()
 
 
 class Asked(NamedTuple):

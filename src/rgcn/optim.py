@@ -1,10 +1,15 @@
-"""Adam that spends no more on a parameter than its gradient needs.
+"""Optimizers that spend no more on a parameter than its gradient needs.
 
 With one-hot nodes the table of bases [nodes, B, width] is nearly all of a model, and the optimizer nearly all of a
 step: table and two moments are each read and written. The gradient of that table is a sum over a few pairs, G[n, b] =
 Σ_p C[r_p, b] · g[p]. Writing G out and reading it back would add half as much traffic again, and a quarter of the
 memory; `Adam` makes each row of G when it updates that row, and forgets it. Nothing else changes: the numbers are
 those of `torch.optim.Adam`, up to rounding.
+
+Of a large graph's node tables a batch of links touches a few rows. `LazyAdam` and `RowAdagrad` read and write these
+alone: a step takes the rows it needs (`take_table_rows`), and their gradient is (rows, values), never a table. Members
+of the axis `optimizer` are built as PyTorch's are, `(parameters, lr, weight_decay=)`; those that move rows are given
+the tables too.
 """
 
 from __future__ import annotations
@@ -17,10 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rgcn.kernels import FactoredGradient, spread_bases
+from rgcn.kernels import FactoredGradient, gather_sum, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
-from rgcn.nn.inputs import RowTable
+from rgcn.nn.inputs import RowTable, TakenRows
+from rgcn.nn.table_files import zeros_beside
+from rgcn.sparse import SparsePattern
 
 
 class Adam(torch.optim.Optimizer):
@@ -122,3 +129,111 @@ class Adam(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
+
+
+class RowOptimizer(Adam):
+    """Moves, of node tables, the rows that a step took within `with optimizer.taking():`, and no others.
+
+    node_tables  those of `params`; other parameters move by `_move_dense`: by Adam
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.0,
+        node_tables: Sequence[nn.Parameter] = (),
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(params, lr, weight_decay=weight_decay, eps=eps)
+        self.taken: dict[nn.Parameter, list[TakenRows]] = {table: [] for table in node_tables}
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """Within, rows of the tables are taken as leaves, whose gradients this optimizer reads."""
+        for table, taken in self.taken.items():
+            table.taken = taken  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            for table in self.taken:
+                del table.taken  # type: ignore[attr-defined]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        for taken in self.taken.values():
+            taken.clear()
+
+    def leaves(self) -> list[Tensor]:
+        """What holds the tables' gradients after a backward pass, one tensor for each table: its rows, each once."""
+        for table, taken in self.taken.items():
+            if table.grad is not None:  # somebody used all of it
+                taken.append(TakenRows(torch.arange(len(table), device=table.device), table))
+            if len(taken) > 1:
+                taken[:] = [_added([TakenRows(rows, leaf.grad) for rows, leaf in taken if leaf.grad is not None])]
+        return [leaf for taken in self.taken.values() for _, leaf in taken]
+
+    def _step(self, group: dict[str, Any]) -> None:
+        self.leaves()
+        dense = []
+        for parameter in group["params"]:
+            if parameter not in self.taken:
+                dense.append(parameter)
+            for rows, leaf in self.taken.get(parameter, ()):
+                if leaf.grad is not None:
+                    self._move(parameter, rows, leaf.grad, group)
+        self._move_dense({**group, "params": dense})
+
+    def _move_dense(self, group: dict[str, Any]) -> None:
+        super()._step(group)
+
+    def _move(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class LazyAdam(RowOptimizer):
+    """Adam; of a node table, a row's moments and its own count of steps move where a step touched it, and stay else."""
+
+    def _move(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[table]
+        if not state:
+            state |= {name: zeros_beside(table) for name in ("exp_avg", "exp_avg_sq")}
+            state["step"] = table.new_zeros(len(table), dtype=torch.float32)
+        moments = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
+        kernels_for(table).lazy_adam_rows(table, *moments, rows, gradient, settings)
+
+
+class RowAdagrad(RowOptimizer):
+    """Adagrad (Duchi et al. 2011), a ← a + g²,  w ← w − lr · g / (√a + eps); of a node table, a is one number a row, to
+    which the mean of g² over the row is added: a table of any width costs one number a row beside itself.
+    """
+
+    def _move_dense(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
+                total = self._total(parameter, parameter.shape)
+                total.addcmul_(gradient, gradient)
+                parameter.sub_(group["lr"] * gradient / (total.sqrt() + group["eps"]))
+
+    def _move(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        total, settings = self._total(table, (len(table),)), (group["lr"], group["eps"], group["weight_decay"])
+        kernels_for(table).adagrad_rows(table, total, rows, gradient, *settings)
+
+    def _total(self, parameter: Tensor, shape: Sequence[int]) -> Tensor:
+        state = self.state[parameter]
+        if "sum" not in state:
+            state["sum"] = parameter.new_zeros(*shape)
+        total: Tensor = state["sum"]
+        return total
+
+
+def _added(parts: list[TakenRows]) -> TakenRows:
+    """Gradients of rows that were taken several times, each row's added up in a fixed order: (rows, a leaf)."""
+    rows, place = torch.unique(torch.cat([rows for rows, _ in parts]), return_inverse=True)
+    adding = SparsePattern.picking(place, len(rows), transient=True).transpose
+    gradient = gather_sum(adding, None, torch.cat([gradient for _, gradient in parts]))
+    leaf = gradient.detach()
+    leaf.grad = gradient
+    return TakenRows(rows, leaf)

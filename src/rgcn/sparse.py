@@ -195,6 +195,19 @@ class SparsePattern(Named):
         return cls(pointer_from_sorted(row, shape[0]), narrow(column, shape[1]), shape[1], entry, transient)
 
 
+def distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """(the ids that occur, sorted; the place of each given one among them), as many as were given, so that nobody waits
+    to hear how many there are: the last stands again until the end.
+
+    >>> distinct(torch.tensor([7, 3, 7]))
+    (tensor([3, 7, 7]), tensor([1, 0, 1]))
+    """
+    ordered, order = torch.sort(ids)
+    number = torch.cumsum(torch.cat([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]]), 0) - 1
+    found = ordered[-1:].repeat(len(ordered)).index_copy_(0, number, ordered)
+    return found, torch.empty_like(number).index_copy_(0, order, number)
+
+
 def narrow(ids: Tensor, bound: int) -> Tensor:
     """The ids, all below `bound`, as int32 if they fit."""
     return ids.to(torch.int32) if bound < 2**31 else ids

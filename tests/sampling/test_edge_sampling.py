@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.sampling import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, _walk
+from rgcn.sampling.edges import ScatteredEdges
 
 Ends = list[tuple[int, int]]
 # Probability of each edge as the next one, given the edges picked so far and the nodes seen.
@@ -242,9 +243,32 @@ def test_every_round_has_an_order_of_its_own_and_every_order_is_likely() -> None
     assert deviation(orders, dict.fromkeys(expected, 1 / len(expected))) < 4.0
 
 
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 2**64 - 1))
+def test_scattered_batches_are_distinct_within_a_round(triples: int, size: int, seed: int) -> None:
+    sampler = ScatteredEdges(np.zeros((triples, 3), dtype=np.int64), 1, size, seed)
+    in_a_round = triples // sampler.size
+    batches = [sampler.sample().tolist() for _ in range(2 * in_a_round)]
+    for first in (0, in_a_round):
+        shown = list(itertools.chain(*batches[first : first + in_a_round]))
+        assert len(set(shown)) == len(shown) == in_a_round * sampler.size
+        assert set(shown) <= set(range(triples))
+    other = ScatteredEdges(np.zeros((triples, 3), dtype=np.int64), 1, size, seed=1)
+    other.set_state({**sampler.state(), "batches": in_a_round})
+    assert other.sample().tolist() == batches[in_a_round]
+
+
+def test_a_scattered_order_looks_random() -> None:
+    """Of many rounds, every triple is about as often first, and neighbors are no neighbors any more."""
+    sampler = ScatteredEdges(np.zeros((100, 3), dtype=np.int64), 1, 100, 7)
+    orders = np.array([sampler.sample() for _ in range(4000)])
+    counts = np.bincount(orders[:, 0], minlength=100)
+    assert ((counts - 40) ** 2 / 40).sum() < 99 + 5 * (2 * 99) ** 0.5
+    assert abs(np.mean(np.diff(orders, axis=1) == 1) - 0.01) < 0.001
+
+
 def all_of(ends: Ends, num_nodes: int, size: int, seed: int = 0) -> list[EdgeSampler]:
     triples = triples_of(ends)
-    kinds: tuple[type[EdgeSampler], ...] = (UniformEdges, NeighborhoodEdges, ShuffledEdges)
+    kinds: tuple[type[EdgeSampler], ...] = (UniformEdges, NeighborhoodEdges, ShuffledEdges, ScatteredEdges)
     return [kind(triples, num_nodes, size, seed) for kind in kinds]
 
 
@@ -304,10 +328,11 @@ def test_a_seed_gives_the_same_batch_whatever_came_before() -> None:
 
 
 def test_a_seed_means_these_edges_on_every_platform() -> None:
-    uniform, neighborhood, shuffled = all_of(RING, 50, 8)
+    uniform, neighborhood, shuffled, scattered = all_of(RING, 50, 8)
     assert uniform.sample(2024).tolist() == [41, 17, 19, 33, 22, 11, 44, 42]
     assert neighborhood.sample(2024).tolist() == [40, 41, 42, 39, 43, 44, 45, 46]
     assert shuffled.sample(2024).tolist() == [48, 3, 35, 32, 19, 16, 47, 7]
+    assert scattered.sample(2024).tolist() == [0]
 
 
 def test_the_generator_is_splitmix64() -> None:

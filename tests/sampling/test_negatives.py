@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
-from rgcn.sampling import corrupt, negatives, prefetched
+from rgcn.sampling import corrupt, negatives, prefetched, share
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
@@ -41,6 +41,21 @@ def test_a_negative_differs_from_its_positive_in_the_chosen_side_only(device: st
         ps, pr, po = positives[i // 4].tolist()
         node, head = int(found.node[i]), bool(found.is_head[i])
         assert (s, r, o) == ((node, pr, po) if head else (ps, pr, node))
+
+
+@pytest.mark.parametrize(("count", "chunk"), [(6, 2), (7, 3), (5, 100), (1, 1)])
+def test_shared_negatives_are_the_same_for_a_chunk(count: int, chunk: int) -> None:
+    positives = some_triples(count, 20)
+    found = share(positives, 20, rate=4, chunk=chunk, generator=seeded(1))
+    written = found.triples(positives).view(2, count, 4, 3)
+    assert len(found) == 2 * count * 4 == len(found.node) == len(found.positive)
+    for p, (s, r, o) in enumerate(positives.tolist()):
+        for k in range(4):
+            of_chunk = found.shared[:, p // min(chunk, count), k].tolist()
+            assert written[:, p, k].tolist() == [[s, r, of_chunk[0]], [of_chunk[1], r, o]]
+    moved = found.with_drawn(found.drawn + 100)
+    assert torch.equal(moved.node, found.node + 100)
+    assert torch.equal(found.shared, share(positives, 20, rate=4, chunk=chunk, generator=seeded(1)).shared)
 
 
 def test_sides_and_nodes_have_their_probabilities() -> None:

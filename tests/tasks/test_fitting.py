@@ -48,6 +48,17 @@ LINK = {
     },
     "whole graph, filtered negatives": {"model": "c-rgcn", "embedding": 8, "bottleneck": 4, "filtered_negatives": True},
     "one-hot nodes": {"input": "one-hot", "embedding": 8, "decomposition": "basis", "bases": 2, "batch_edges": 300},
+    "rows by lazy Adam, shared negatives, on disk": {
+        "model": "distmult",
+        "embedding": 8,
+        "batch_edges": 100,
+        "optimizer": "lazy-adam",
+        "shared_by": 30,
+        "sampler": "scattered",
+        "tables": "disk",
+        "evaluate_every": 2,
+    },
+    "rows by Adagrad": {"model": "c-rgcn", "embedding": 8, "bottleneck": 4, "batch_edges": 50, "optimizer": "adagrad"},
     "measured": {"model": "distmult", "embedding": 8, "evaluate_every": 2, "patience": 2, "learning_rate": 1.0},
 }
 

@@ -8,14 +8,16 @@ from functools import partial
 import pytest
 import torch
 
+import rgcn.objectives
 from naive import SmallGraph, naive_adjacency
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkTrainingConfig
+from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
 from rgcn.objectives import cross_entropy
-from rgcn.sampling import Negatives, corrupt
-from rgcn.tasks import LinkPredictor
+from rgcn.sampling import Negatives, corrupt, share
+from rgcn.tasks import LinkPredictor, trainers
 from rgcn.tasks.trainers import learning_rate_factor
 
 NODES, RELATIONS, WIDTH = 7, 3, 4
@@ -54,13 +56,27 @@ def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count,
     generator = torch.Generator().manual_seed(2)
     negatives = corrupt(positives, NODES, rate=rate, head_probability=heads, generator=generator)
     every = torch.cat([positives, negatives.triples(positives)])
+    compare_with_triples_written_out(decoder, vectors, positives, negatives, every)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize(("count", "rate", "chunk"), [(6, 3, 2), (5, 2, 3), (1, 1, 1), (4, 2, 100)])
+def test_shared_negatives_score_as_the_triples_written_out(biases, count, rate, chunk):
+    decoder, vectors = decoder_and_nodes(biases)
+    positives = random_triples(count)
+    negatives = share(positives, NODES, rate=rate, chunk=chunk, generator=torch.Generator().manual_seed(2))
+    every = torch.cat([positives, negatives.triples(positives)])
+    compare_with_triples_written_out(decoder, vectors, positives, negatives, every)
+
+
+def compare_with_triples_written_out(decoder, vectors, positives, negatives, every):
     scores = decoder.score_batch(decoder.prepare(vectors), positives, negatives)
     expected = naive_scores(decoder, vectors, every)
     ours = torch.cat([scores.positive, scores.negative])
     torch.testing.assert_close(ours, expected)
 
     inputs = [vectors, *decoder.parameters()]
-    cotangent = torch.randn(len(every), generator=generator, dtype=torch.float64)
+    cotangent = torch.randn(len(every), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     for a, b in zip(
         torch.autograd.grad(ours, inputs, cotangent, retain_graph=True),
         torch.autograd.grad(expected, inputs, cotangent, retain_graph=True),
@@ -84,6 +100,13 @@ def test_loss_is_the_mean_over_positives_and_negatives_alike():
     positive, negative = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0, -1.0, 0.0])
     terms = [math.log1p(math.exp(-x)) for x in positive.tolist()] + [math.log1p(math.exp(x)) for x in negative.tolist()]
     assert cross_entropy(BatchScores(positive, negative, torch.zeros(()))).item() == pytest.approx(sum(terms) / 6)
+
+
+def test_loss_of_many_scores_is_the_same(monkeypatch):
+    scores = BatchScores(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0, -1.0, 0.0]), torch.zeros(()))
+    few = cross_entropy(scores)
+    monkeypatch.setattr(rgcn.objectives, "MANY", 1)
+    torch.testing.assert_close(cross_entropy(scores), few)
 
 
 # -- learning rates ------------------------------------------------------------------------------------
@@ -318,3 +341,70 @@ def test_a_step_does_not_check_its_rows_again(monkeypatch):
     trainer.step_on(trainer.triples[:10])
     with pytest.raises(AssertionError):
         RelationalAdjacency.from_triples(trainer.triples, 1000, 1000, transient=True)
+
+
+# -- rows that a batch touched -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["lazy-adam", "adagrad"])
+@pytest.mark.parametrize("model", ["distmult", "c-rgcn", "rgcn"])
+@pytest.mark.parametrize("shared_by", [None, 2])
+def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
+    settings = {"embedding": 4, "bottleneck": 2, "batch_edges": 3, "negatives": 2, "decoder_biases": True, "clip": 0.5}
+    predictor = LinkPredictor(model, optimizer=optimizer, shared_by=shared_by, sampler="scattered", **settings)
+    trainer = predictor.prepare(chains(60)).trainer()
+    tables = trainer.network.node_tables()
+    assert [len(table) for table in tables] == [60, 60]
+    before = [table.detach().clone() for table in tables]
+    trainer.step()
+    for table, old in zip(tables, before, strict=True):
+        assert table.grad is None
+        [(rows, leaf)] = trainer.optimizer.taken[table]
+        assert leaf.grad.shape == (len(rows), table.shape[1])
+        assert 0 < len(rows) < 30
+        still = torch.ones(60, dtype=torch.bool).index_fill(0, rows, False)
+        assert torch.equal(table.detach()[still], old[still])
+        assert not torch.equal(table.detach(), old)
+        for state in trainer.optimizer.state[table].values():
+            assert not state[still].any()
+
+
+@pytest.mark.parametrize("model", ["distmult", "c-rgcn", "rgcn"])
+def test_the_first_lazy_step_is_that_of_adam(model):
+    """Moments begin at zero: where rows get a gradient at all, both take the same first step."""
+    settings = {"embedding": 4, "bottleneck": 2, "batch_edges": 8, "decoder_biases": True, "edge_dropout": 0.0}
+    settings |= {"self_loop_dropout": 0.0}
+    states = []
+    for optimizer in ("adam", "lazy-adam"):
+        trainer = LinkPredictor(model, optimizer=optimizer, **settings).prepare(chains(40)).trainer()
+        trainer.network.double()
+        trainer.step()
+        states.append(trainer.network.state_dict())
+    for name, value in states[0].items():
+        torch.testing.assert_close(value, states[1][name], rtol=1e-6, atol=1e-8)
+
+
+def test_an_optimizer_from_outside_fits():
+    predictor = LinkPredictor("distmult", embedding=4, epochs=2, optimizer=torch.optim.SGD).fit(chains())
+    assert predictor.get_params()["optimizer"] == "torch.optim.sgd:SGD"
+
+
+def test_settings_that_a_large_graph_wants(monkeypatch):
+    def chosen(kg, free=1 << 40, model="distmult", **settings):
+        monkeypatch.setattr(trainers, "available_bytes", lambda device: free)
+        predictor = LinkPredictor(model, **settings)
+        return trainers.chosen_at_size(predictor.model, predictor.training, kg)
+
+    kg = chains(50)
+    assert chosen(kg) == {}
+    monkeypatch.setattr(trainers, "LARGE_TABLE", 50 * 200)
+    assert chosen(kg) == {}  # every step sees all of it
+    assert chosen(kg, batch_edges=5) == {"optimizer": "lazy-adam"}
+    assert chosen(kg, batch_edges=5, model="rgcn", input="one-hot", decomposition="basis", bases=2) == {}
+    assert chosen(kg, batch_edges=5, optimizer="adam") == {}
+    assert chosen(kg, free=3 * 4 * 50 * 200, batch_edges=5) == {"optimizer": "adagrad"}
+    assert chosen(kg, free=4 * 50 * 200, batch_edges=5) == {"optimizer": "adagrad", "tables": "disk"}
+    assert chosen(kg, free=4 * 50 * 200, batch_edges=5, tables="memory") == {"optimizer": "adagrad"}
+    assert chosen(kg, tables="disk") == {"optimizer": "lazy-adam"}
+    with pytest.raises(ConfigError, match="lazy-adam or adagrad"):
+        LinkPredictor("distmult", tables="disk", optimizer="adam")

@@ -8,14 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from rgcn.axis_tables import OBJECTIVES, SAMPLERS
+from rgcn.axis_tables import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.config.knobs import OnAxis, tuned
 from rgcn.config.model_section import CONVOLVES, WALKS
 from rgcn.config.section import Section, impossible
 
 Objective = Annotated[str, OnAxis(OBJECTIVES)]
 Sampler = Annotated[str, OnAxis(SAMPLERS)]
-SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial")}  # these draw false triples
+Optimizer = Annotated[str, OnAxis(OPTIMIZERS)]
+SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial", "sampled-softmax")}  # these draw false triples
 PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], *WALKS["model.encoder"])}
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
 
@@ -97,13 +98,19 @@ class LinkTrainingConfig(Section):
     is then written down here. An encoder that may not hear what it is asked about takes half of the triples at most,
     and 64 for null."""
     sampler: Sampler = "neighborhood"
-    """How a batch is drawn: growing along edges as in the original; uniform; or shuffled, each triple once a round."""
+    """How a batch is drawn: growing along edges as in the original; uniform; shuffled, each triple once a round; or
+    scattered, the same without a list of all triples kept in order, for graphs of any size."""
     objective: Objective = "sampled-bce"
     """What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy. self-adversarial:
-    so too, and drawn ones count by how much the model believes in them. softmax, bce: the answer is told from all
+    so too, and drawn ones count by how much the model believes in them. sampled-softmax: one of them and the answer is
+    the answer. softmax, bce: the answer is told from all
     nodes, other known answers left out; needs nodes x batch_edges numbers."""
     negatives: int = tuned(10, low=1, high=32, log=True, when=SAMPLED, ge=1)
-    """False triples for each true one. softmax and bce draw none."""
+    """False triples for each true one; with shared_by, for each of its sides. softmax and bce draw none."""
+    shared_by: int | None = Field(None, ge=1)
+    """So many true triples, such as 1000, share the nodes that make false ones of them: scores are then products of
+    matrices, and a hundred negatives cost less than ten. Both sides are asked for, whatever head_probability says, and
+    known triples count as false unless filtered_negatives leaves them out. null: each has its own."""
     head_probability: float = Field(0.5, ge=0, le=1)
     """Share of false triples with another subject, or of questions that ask for the subject."""
     filtered_negatives: bool = False
@@ -126,8 +133,16 @@ class LinkTrainingConfig(Section):
         "edge", ["edge", "message"], when={"model.self_loop_apart": True, "model.input": "embedding"}
     )
     """Drop whole self-loops, or numbers of their messages as the original does."""
+    optimizer: Optimizer | None = None
+    """How weights move. adam; lazy-adam: of node embeddings, only rows that a step touched move, with their moments and
+    their own count of steps; adagrad: so too, and a row has one number beside it, not two tables; its learning rate is
+    best higher, about 0.1. null: adam, and where the embeddings are 100 million numbers or more and steps take batches,
+    lazy-adam, or adagrad where the moments would not fit; that is then written down here."""
+    tables: Literal["memory", "disk"] | None = None
+    """Where node embeddings are while they are trained; disk: in a file in the cache folder (RGCN_CACHE), mapped into
+    memory, on a CPU and with an optimizer that moves rows. null: memory, or disk where they would not fit."""
     learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
-    """Adam's learning rate."""
+    """The optimizer's learning rate."""
     schedule: Literal["constant", "cosine", "step"] = tuned("constant", ["constant", "cosine"])
     """How the learning rate falls: not, along a cosine to zero, or in steps."""
     warmup: int = Field(0, ge=0)
@@ -137,7 +152,7 @@ class LinkTrainingConfig(Section):
     step_factor: float = Field(0.5, gt=0, le=1)
     """With schedule: step, factor of each fall."""
     weight_decay: float = Field(0.0, ge=0)
-    """Adam's weight decay, on every parameter."""
+    """Added to the gradient, this times the weight, of every parameter that moves."""
     clip: float | None = Field(None, gt=0)
     """Scale gradients down to this norm."""
     objective_options: dict[str, Any] = Field({})
@@ -164,6 +179,11 @@ class LinkTrainingConfig(Section):
     def _patience_counts_measurements(self) -> Iterator[str]:
         if self.patience is not None and not self.evaluate_every:
             yield "`patience` counts measurements: set `evaluate_every` too, or `patience` to null"
+
+    @impossible("tables", "optimizer")
+    def _disk_for_rows(self) -> Iterator[str]:
+        if self.tables == "disk" and self.optimizer == "adam":
+            yield "adam moves every row of a table in every step: with tables: disk, choose lazy-adam or adagrad"
 
 
 class ClassLinkTrainingConfig(LinkTrainingConfig):

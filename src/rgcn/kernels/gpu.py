@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import cdiv
 
-from rgcn.kernels import triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
+from rgcn.kernels import reference, triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
 from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
@@ -30,6 +30,8 @@ PROGRAMS = 528
 WIDE = 512
 # Of a matrix at least this large `tl.dot` makes good use, even if one side must be padded to its least size, 16.
 WORTH_A_DOT = 256
+# A few passes over few rows, none of which waits: a kernel of our own would gain little.
+lazy_adam_rows, adagrad_rows = reference.lazy_adam_rows, reference.adagrad_rows
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:

@@ -206,6 +206,46 @@ def adam_bases(  # type: ignore[no-untyped-def]
             p[start + k] -= rate * m[start + k] / (np.sqrt(v[start + k]) / correction + eps)
 
 
+@_jit
+def lazy_adam_rows(first, last, bounds, rows, gradient, table, mean, square, steps, settings):  # type: ignore[no-untyped-def]
+    """Adam on some rows of table [n, width], each with a count of its own steps; a row that stands again is padding."""
+    lr, beta1, beta2, new_mean, old_square, new_square, eps, decay = settings
+    kind, width = table.dtype.type, table.shape[1]
+    for i in range(bounds[first], bounds[last]):
+        r = rows[i]
+        if i and rows[i - 1] == r:
+            continue
+        steps[r] += 1
+        rate = kind(lr / (1 - beta1 ** np.float64(steps[r])))
+        correction = kind(np.sqrt(1 - beta2 ** np.float64(steps[r])))
+        for k in range(width):
+            slope = gradient[i, k] + decay * table[r, k]
+            mean[r, k] += new_mean * (slope - mean[r, k])
+            square[r, k] = old_square * square[r, k] + new_square * slope * slope
+            table[r, k] -= rate * mean[r, k] / (np.sqrt(square[r, k]) / correction + eps)
+
+
+@_jit
+def adagrad_rows(first, last, bounds, rows, gradient, table, total, settings):  # type: ignore[no-untyped-def]
+    """Row-wise Adagrad on some rows of table [n, width]; a row that stands again is padding."""
+    rate, eps, decay = settings
+    width, zero = table.shape[1], table.dtype.type(0)
+    for i in range(bounds[first], bounds[last]):
+        r = rows[i]
+        if i and rows[i - 1] == r:
+            continue
+        s, rest = _zeros(zero), zero
+        for k in range(0, width // 8 * 8, 8):
+            slope = _plus(_at(gradient, i, k), _scaled(decay, _at(table, r, k)))
+            s = _plus(s, _times(slope, slope))
+        for k in range(width // 8 * 8, width):
+            rest += (gradient[i, k] + decay * table[r, k]) ** 2
+        total[r] += (_total(s) + rest) / width
+        size = rate / (np.sqrt(total[r]) + eps)
+        for k in range(width):
+            table[r, k] -= size * (gradient[i, k] + decay * table[r, k])
+
+
 # -- entries -----------------------------------------------------------------------------------------------
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from typing_extensions import Self
 
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
-from rgcn.sampling import Negatives
+from rgcn.nn.inputs import take_table_rows
+from rgcn.sampling import Negatives, SharedNegatives
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -150,7 +152,7 @@ class BilinearDecoder(Decoder):
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         if self.node_bias is None:
             return nodes
-        bias = self.node_bias if node_ids is None else self.node_bias.index_select(0, node_ids)
+        bias = self.node_bias if node_ids is None else take_table_rows(self.node_bias, node_ids)
         return torch.cat([nodes, bias.to(nodes.dtype)], dim=1)
 
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
@@ -189,6 +191,8 @@ class BilinearDecoder(Decoder):
         A negative shares two of its three parts with its positive, so the product of those two, the query, is made once
         for each positive and side; a negative's score is then the dot product of a query and a node.
         """
+        if isinstance(negatives, SharedNegatives):
+            return self._score_shared(nodes, positives, negatives)
         subject, relation, object_ = positives.unbind(1)
         subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
         (for_object, constant_object), (for_subject, constant_subject) = self._queries(relation, subjects, objects)
@@ -201,6 +205,29 @@ class BilinearDecoder(Decoder):
             constants = torch.cat([constant_object, constant_subject]).unsqueeze(1)
             negative = negative + take_rows(constants, which).squeeze(1)
         return BatchScores(positive, negative, self._mean_squares(nodes, positives, negatives))
+
+    def _score_shared(self, nodes: Tensor, positives: Tensor, negatives: SharedNegatives) -> BatchScores:
+        """The same as a product for each chunk and side; every row is taken once, and so is its gradient."""
+        (subject, relation, object_), shared, n = positives.unbind(1), negatives.shared, len(positives)
+        taken = take_rows(nodes, torch.cat([subject, object_, shared.flatten()]))
+        subjects, objects, *others = taken.split([n, n, *[shared[0].numel()] * 2])
+        queries, scores = self._queries(relation, subjects, objects), []
+        positive = (queries[0][0] * objects).sum(1)
+        for (query, constant), other in zip(queries, others, strict=True):
+            product = negatives.in_chunks(query) @ other.view(*shared.shape[1:], -1).transpose(1, 2)
+            score = product.view(-1, shared.shape[2])[:n]
+            scores.append(score if constant is None else score + constant[:, None])
+        positive = positive if queries[0][1] is None else positive + queries[0][1]
+        # mean s² + mean r² + mean o²: a triple's own ends are scored 1 + K times, a drawn node with its whole chunk
+        rate, often = shared.shape[2], torch.full(shared.shape, negatives.chunk, device=nodes.device, dtype=nodes.dtype)
+        often[:, -1] = n - negatives.chunk * (shared.shape[1] - 1)
+        ends = _weighted_squares(
+            taken[:, : self.width], torch.cat([often.new_full((2 * n,), 1 + rate), often.flatten()])
+        )
+        counts = often.new_zeros(len(self.relation)).index_add_(0, relation, often.new_full((n,), 1 + 2 * rate))
+        relations = _weighted_squares(self.relation, counts) / self.relation.shape[1]
+        squares = (ends / self.width + relations) / (n * (1 + 2 * rate))
+        return BatchScores(positive, torch.cat(scores).flatten(), squares)
 
     def _mean_squares(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Tensor:
         """mean s² + mean r² + mean o² over all scored triples, from how often each node and relation was scored.
@@ -271,6 +298,26 @@ class BilinearDecoder(Decoder):
 
     def _vectors(self, nodes: Tensor) -> Tensor:
         return nodes if self.node_bias is None else nodes[:, : self.width]
+
+
+class _WeightedSquares(torch.autograd.Function):
+    """Σ_i weight_i |x_i|², x [n, width]: PyTorch's own gradient passes over x four times."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.linalg.vecdot(x, x) @ weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, weight = ctx.saved_tensors
+        return x * (2 * gradient * weight)[:, None], None
+
+
+def _weighted_squares(x: Tensor, weight: Tensor) -> Tensor:
+    squares: Tensor = _WeightedSquares.apply(x, weight)  # type: ignore[no-untyped-call]
+    return squares
 
 
 class DistMult(BilinearDecoder):

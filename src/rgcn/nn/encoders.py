@@ -315,7 +315,10 @@ class BottleneckEncoder(RelationalEncoder):
 def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
     model = plan.model
     init = Initializer(model.init, model.gain)
-    return EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator, activated=activated)
+    on_disk = plan.training.tables == "disk"
+    if on_disk and plan.adjacency.device.type != "cpu":
+        raise ConfigError("tables: disk is for a CPU: set training.device to cpu, or training.tables to memory")
+    return EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator, activated=activated, on_disk=on_disk)
 
 
 def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:

@@ -78,14 +78,16 @@ class Initializer:
             return max(shape[1] * rest, 1), max(shape[0] * rest, 1)
         return max(shape[-2], 1), max(shape[-1], 1)
 
-    def draw(self, shape: Sequence[int], generator: torch.Generator, rows: int | None = None) -> Tensor:
-        """Random values of this shape; with `rows`, [rows, shape[-1]] values as rows of such a weight.
+    def draw(
+        self, shape: Sequence[int], generator: torch.Generator, rows: int | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        """Random values of this shape, in `out` if given; with `rows`, [rows, shape[-1]] as rows of such a weight.
 
         Drawn on the CPU whatever the device, so that a seed means the same weights everywhere.
         """
         size = tuple(shape) if rows is None else (rows, shape[-1])
-        std = self.std(shape)
+        std, values = self.std(shape), torch.empty(size) if out is None else out
         if self.scheme.endswith("uniform"):
             bound = std if self.scheme.startswith("schlichtkrull") else std * math.sqrt(3.0)
-            return torch.empty(size).uniform_(-bound, bound, generator=generator)
-        return torch.empty(size).normal_(0.0, 1.0, generator=generator) * std
+            return values.uniform_(-bound, bound, generator=generator)
+        return values.normal_(0.0, 1.0, generator=generator).mul_(std)

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.nn.initialization import Initializer
+from rgcn.nn.table_files import empty_on_disk
 from rgcn.sparse import SparsePattern
 
 MOVED_AT_ONCE = 1 << 16  # rows
+
+
+class TakenRows(NamedTuple):
+    """Rows int64 [m] of a table that a step has taken, sorted, each once (on a GPU the last may stand again until the
+    end), and the leaf [m, width] that holds their values and gets their gradient."""
+
+    rows: Tensor
+    leaf: Tensor
+
+
+def take_table_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """table[rows]; where an optimizer that moves rows listens (`RowOptimizer.taking`), as a leaf of its own, so that
+    no gradient of the whole table is ever made."""
+    taken: list[TakenRows] | None = getattr(table, "taken", None)
+    if taken is None:
+        return take_rows(table, rows)
+    taken.append(TakenRows(rows, table.detach().index_select(0, rows).requires_grad_()))
+    return taken[-1].leaf
 
 
 class RowTable(nn.Module):
@@ -75,7 +96,8 @@ class RowTable(nn.Module):
 class EmbeddingInput(nn.Module):
     """A learned vector for each node: E [nodes, width]; nodes [n] (None: all, in order) → [n, width].
 
-    activated: add a bias and pass through ReLU, as the original link predictor does.
+    activated: add a bias and pass through ReLU, as the original link predictor does. on_disk: E is a file, mapped into
+    memory.
     """
 
     def __init__(
@@ -86,16 +108,20 @@ class EmbeddingInput(nn.Module):
         generator: torch.Generator,
         trained: Tensor | None = None,
         activated: bool = False,
+        on_disk: bool = False,
     ) -> None:
         super().__init__()
         self.width = width
-        self.rows = RowTable(init.draw((num_nodes, width), generator), trained)
+        place = empty_on_disk((num_nodes, width)) if on_disk else None
+        self.rows = RowTable(init.draw((num_nodes, width), generator, out=place), trained)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         if nodes is None:
             rows = self.rows.values()
+        elif hasattr(self.rows.trained, "taken"):
+            rows = take_table_rows(self.rows.trained, nodes)
         else:
             within, pattern = self._where(nodes)
             table = self.rows.trained if within else self.rows.whole()

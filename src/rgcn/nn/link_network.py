@@ -16,6 +16,7 @@ from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
+from rgcn.sparse import distinct
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig, LinkTrainingConfig
@@ -75,6 +76,7 @@ class LinkNetwork(nn.Module, ABC):
     only_reached: bool = False
     knows_relations: bool = True
     source: EmbeddingInput | None = None
+    only_asked: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,6 +89,10 @@ class LinkNetwork(nn.Module, ABC):
         Where not, it answers over any graph of the relations it was trained with.
         """
         return self.one_hot or self.source is not None
+
+    def node_tables(self) -> list[nn.Parameter]:
+        """Parameters with a row for each node, of which a batch reads those of its own nodes alone (`only_asked`)."""
+        return []
 
     def begin(self, model: LinkModelConfig) -> None:
         """Stand where a training begins, if that is elsewhere than at random. Not called for weights that were kept."""
@@ -144,16 +150,23 @@ class LinkNetwork(nn.Module, ABC):
 class VectorNetwork(LinkNetwork):
     """An encoder that gives every node a vector, and a decoder that scores triples of them.
 
-    only_asked  compute the nodes of a batch alone, not all: for the few steps that fit new nodes into a large graph
+    only_asked  compute the nodes of a batch alone, not all: where only their rows are to move
     """
 
     def __init__(self, encoder: RelationalEncoder, decoder: Decoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.num_layers, self.one_hot = encoder.num_layers, encoder.one_hot
-        # One-hot layers ask which rows a batch's edges use, and wait for the answer.
-        self.recordable = not encoder.one_hot
-        self.only_asked = False
+
+    @property
+    def recordable(self) -> bool:  # type: ignore[override]
+        # One-hot layers ask which rows a batch's edges use, and wait for the answer; so do receptive fields.
+        return not self.one_hot and not (self.only_asked and self.num_layers)
+
+    def node_tables(self) -> list[nn.Parameter]:
+        biases = getattr(self.decoder, "node_bias", None)
+        tables = [] if self.source is None else [self.source.rows.trained]
+        return tables if biases is None else [*tables, biases]
 
     @property
     def source(self) -> EmbeddingInput | None:  # type: ignore[override]
@@ -162,7 +175,7 @@ class VectorNetwork(LinkNetwork):
 
     def encode(self, over: Over) -> Tensor:
         """[N, d']: vectors of every node, or of those a receptive field gives, ready for the decoder."""
-        nodes = over.outputs if isinstance(over, ReceptiveField) else None
+        nodes = over.outputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return self.decoder.prepare(self.encoder(over), nodes)
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
@@ -171,11 +184,11 @@ class VectorNetwork(LinkNetwork):
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
     ) -> BatchScores:
-        if self.only_asked and adjacency is not None:
-            nodes, positives, negatives = _renumbered(positives, negatives)
-            over: Over = ReceptiveField.of(adjacency, nodes, self.num_layers)
-        else:
-            over = adjacency
+        over: Over = adjacency
+        if self.only_asked:
+            over, positives, negatives = _renumbered(positives, negatives, waits=adjacency is not None)
+            if adjacency is not None:
+                over = ReceptiveField.of(adjacency, over, self.num_layers)
         return self.decoder.score_batch(self.encode(over), positives, negatives)
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
@@ -253,10 +266,10 @@ class VectorScorer(Scorer):
         return "the model's numbers are not finite; its training has diverged"
 
 
-def _renumbered(positives: Tensor, negatives: Negatives) -> tuple[Tensor, Tensor, Negatives]:
-    """(the nodes of a step, its triples and its negatives with nodes numbered among these)."""
+def _renumbered(positives: Tensor, negatives: Negatives, waits: bool) -> tuple[Tensor, Tensor, Negatives]:
+    """(the nodes of a step, its triples and its negatives with nodes numbered among these); `waits`: for a device."""
     subject, relation, object_ = positives.unbind(1)
-    nodes, number = torch.unique(torch.cat([subject, object_, negatives.node]), return_inverse=True)
-    subject, object_, node = torch.split(number, [len(subject), len(object_), len(negatives)])
-    inside = torch.stack([subject, relation, object_], dim=1)
-    return nodes, inside, Negatives(negatives.positive, node, negatives.is_head)
+    every = torch.cat([subject, object_, negatives.drawn])
+    nodes, number = torch.unique(every, return_inverse=True) if waits or not every.is_cuda else distinct(every)
+    subject, object_, drawn = torch.split(number, [len(subject), len(object_), len(negatives.drawn)])
+    return nodes, torch.stack([subject, relation, object_], dim=1), negatives.with_drawn(drawn)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Edges in all layers of a receptive field that is computed at once, about a gigabyte; and of a piece where it is not.
 FIELD_EDGES, PIECE_EDGES = 8_000_000, 1_000_000
 
-Over: TypeAlias = "ReceptiveField | RelationalAdjacency | None"
+Over: TypeAlias = "ReceptiveField | RelationalAdjacency | Tensor | None"
 
 
 class RelationalEncoder(nn.Module):
@@ -34,7 +34,7 @@ class RelationalEncoder(nn.Module):
     activated  whether the last convolution's output is activated too
 
     Over a receptive field it gives the nodes of the field, over the operator of a whole graph every node in order:
-    [nodes, width]. Without layers nodes keep what they bring, and None does for a graph.
+    [nodes, width]. Without layers nodes keep what they bring: over None every node, or over nodes int64 [n] these.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RelationalEncoder(nn.Module):
         return self.convolved(self._brought(over), over, depth)
 
     def _brought(self, over: Over) -> Tensor | None:
-        nodes = over.inputs if isinstance(over, ReceptiveField) else None
+        nodes = over.inputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return None if self.source is None else self.source(nodes)
 
     def convolved(self, x: Tensor | None, over: Over, depth: int | None = None) -> list[Tensor]:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.data.sources import sha256_of
 from rgcn.errors import DataError
+from rgcn.nn.table_files import write_tensors
 from rgcn.tasks.fitting import TrainingState
 
 FORMAT_VERSION = 1
@@ -94,10 +95,7 @@ class Checkpoints:
         about = {"name": name}
 
         def write(temporary: Path) -> None:
-            try:
-                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary)
-            except SafetensorError as error:  # what it says of a full disk
-                raise OSError(f"{error}") from error
+            write_tensors(tensors, temporary)
             about["sha256"] = sha256_of(temporary)
 
         replace_atomically(self.folder / name, write)

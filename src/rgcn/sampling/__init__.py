@@ -3,7 +3,7 @@
 from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, prefetched
 from rgcn.sampling.fields import FieldSampler
 from rgcn.sampling.hidden import HiddenTriples
-from rgcn.sampling.negatives import Negatives, corrupt
+from rgcn.sampling.negatives import Negatives, SharedNegatives, corrupt, share
 
 __all__ = [
     "EdgeSampler",
@@ -11,8 +11,10 @@ __all__ = [
     "HiddenTriples",
     "Negatives",
     "NeighborhoodEdges",
+    "SharedNegatives",
     "ShuffledEdges",
     "UniformEdges",
     "corrupt",
     "prefetched",
+    "share",
 ]

@@ -155,6 +155,29 @@ class ShuffledEdges(EdgeSampler):
         return deck
 
 
+class ScatteredEdges(ShuffledEdges):
+    """As `ShuffledEdges`, and no list of the triples is kept: their order is computed, a batch at a time.
+
+    A batch never spans two rounds: what is left of a round, less than a batch, is left out of it.
+
+    >>> import numpy as np
+    >>> sampler = ScatteredEdges(np.zeros((5, 3), dtype=np.int64), num_nodes=1, size=2, seed=1)
+    >>> len(set(np.concatenate([sampler.sample() for _ in range(2)]).tolist()))
+    4
+    """
+
+    def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
+        EdgeSampler.__init__(self, triples, num_nodes, size, seed)
+        self._batches = 0
+
+    def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+        from rgcn.sampling import _walk
+
+        round_, place = divmod(self._batches, max(1, self.num_triples // max(1, self.size)))
+        self._batches += 1
+        _walk.scattered(_word((int(state[0]), round_))[0], place * self.size, self.num_triples, out)
+
+
 class NeighborhoodEdges(EdgeSampler):
     """A batch that grows along edges, distributed exactly as in the original link predictor.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rgcn.errors import ConfigError
@@ -35,6 +37,20 @@ class Negatives:
     def __len__(self) -> int:
         return self.node.numel()
 
+    @property
+    def drawn(self) -> Tensor:
+        """int64: the nodes that were drawn."""
+        return self.node
+
+    def with_drawn(self, drawn: Tensor) -> Negatives:
+        """The same with other nodes in their places."""
+        return replace(self, node=drawn)
+
+    def by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of the positives [n] and of these, as those of questions: of the answer [q], and of the wrong ones
+        [q, rate]."""
+        return positive, negative.view(len(positive), -1)
+
     def by_query(self, num_positives: int, num_nodes: int) -> SparsePattern:
         """[2 n, nodes]: the nodes put in, by the query they answer: row p those for positive p's object, row n + p
         those for its subject. Values are in the order of the negatives.
@@ -64,6 +80,72 @@ class Negatives:
         subject = torch.where(self.is_head, self.node, subject)
         object_ = torch.where(self.is_head, object_, self.node)
         return torch.stack([subject, relation, object_], dim=1)
+
+
+class SharedNegatives(Negatives):
+    """Negatives that triples share: those of a chunk, one after another, have the same nodes put in, K for their
+    objects and K for their subjects. Scores are then products of matrices, queries [chunk, d] with nodes [K, d].
+
+    shared int64 [2, chunks, K]  the nodes put in: for objects, for subjects
+    chunk                        triples of a chunk; the last may have fewer
+
+    Written out, those that replace objects come first: [2, n, K].
+    """
+
+    def __init__(self, shared: Tensor, num_positives: int, chunk: int) -> None:
+        self.__dict__.update(shared=shared, num_positives=num_positives, chunk=chunk)
+
+    shared: Tensor
+    num_positives: int
+    chunk: int
+
+    def __len__(self) -> int:
+        return 2 * self.num_positives * self.shared.shape[2]
+
+    @cached_property
+    def positive(self) -> Tensor:  # type: ignore[override]
+        return (
+            torch.arange(self.num_positives, device=self.shared.device)
+            .repeat_interleave(self.shared.shape[2])
+            .repeat(2)
+        )
+
+    @cached_property
+    def node(self) -> Tensor:  # type: ignore[override]
+        return self.shared.repeat_interleave(self.chunk, dim=1)[:, : self.num_positives].flatten()
+
+    @cached_property
+    def is_head(self) -> Tensor:  # type: ignore[override]
+        return torch.arange(len(self), device=self.shared.device) >= len(self) // 2
+
+    @property
+    def drawn(self) -> Tensor:
+        return self.shared.flatten()
+
+    def with_drawn(self, drawn: Tensor) -> SharedNegatives:
+        return SharedNegatives(drawn.view_as(self.shared), self.num_positives, self.chunk)
+
+    def by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+        return positive.repeat(2), negative.view(2 * len(positive), -1)
+
+    def by_query(self, num_positives: int, num_nodes: int) -> SparsePattern:
+        pointer = torch.arange(2 * num_positives + 1, device=self.shared.device) * self.shared.shape[2]
+        return SparsePattern(pointer, narrow(self.node, num_nodes), num_nodes, transient=True)
+
+    def in_chunks(self, rows: Tensor) -> Tensor:
+        """Rows [n, d] → [chunks, chunk, d], zeros behind the last."""
+        missing = self.shared.shape[1] * self.chunk - len(rows)
+        return (F.pad(rows, (0, 0, 0, missing)) if missing else rows).view(-1, self.chunk, rows.shape[1])
+
+
+def share(
+    positives: Tensor, num_nodes: int, *, rate: int, chunk: int, generator: torch.Generator | None = None
+) -> SharedNegatives:
+    """`rate` nodes for either side of each chunk of positives int64 [n, 3], uniform over all nodes."""
+    chunk = max(1, min(chunk, len(positives)))
+    size = 2, -(-len(positives) // chunk), rate
+    drawn = torch.randint(num_nodes, size, generator=generator, device=positives.device)
+    return SharedNegatives(drawn, len(positives), chunk)
 
 
 def corrupt(

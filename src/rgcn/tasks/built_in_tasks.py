@@ -135,10 +135,10 @@ class LinkPrediction(Task):
         return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import default_batch
+        from rgcn.tasks.trainers import chosen_at_size
 
-        batch = None if config.training.batch_edges else default_batch(config.model, config.training, graph)
-        return {} if batch is None else {"training.batch_edges": batch}
+        chosen = chosen_at_size(config.model, config.training, graph)
+        return {f"training.{name}": value for name, value in chosen.items()}
 
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_triples()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.errors import DataError
+from rgcn.nn.table_files import copy_beside
 from rgcn.tasks.task import Epoch, Metric
 
 # Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
@@ -154,7 +155,7 @@ class Fitting:
         """Remember the network as it is, if this is its best figure."""
         best = self.best
         if best.figure is None or self.schedule.watch.better(figure, best.figure):
-            weights = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+            weights = {name: copy_beside(tensor, tensor) for name, tensor in self.network.state_dict().items()}
             self.best = BestWeights(figure, self.steps_taken, 0, weights)
         else:
             best.waited += 1
@@ -254,7 +255,7 @@ class Fitting:
             if int(number) >= len(parameters):
                 raise DataError("the checkpoint's optimizer has more parameters than this model")
             parameter = parameters[int(number)]
-            self.optimizer.state[parameter][name] = tensor.to(parameter.device, copy=True)
+            self.optimizer.state[parameter][name] = copy_beside(parameter, tensor)
         self.generator.set_state(tensors["random/own"].cpu())
         torch.set_rng_state(tensors["random/global"].cpu())
         if self.device.type == "cuda":

@@ -30,7 +30,7 @@ from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.trainers import LinkTrainer, default_batch
+from rgcn.tasks.trainers import LinkTrainer, chosen_at_size
 from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
@@ -84,11 +84,14 @@ class LinkSettings(SharedSettings, total=False):
     sampler: str | type[EdgeSampler]
     objective: str | type[Objective]
     negatives: int
+    shared_by: int | None
     head_probability: float
     filtered_negatives: bool
     temperature: float
     penalty: float
     hidden: Literal["triple", "pair"]
+    optimizer: str | type[torch.optim.Optimizer] | None
+    tables: Literal["memory", "disk"] | None
     self_loop_dropout_on: Literal["edge", "message"]
     schedule: Literal["constant", "cosine", "step"]
     warmup: int
@@ -156,9 +159,7 @@ class LinkEstimator(Estimator):
                 "evaluate_every needs something to validate on, and the graph has nothing: set validation, for example "
                 "to 0.1, or evaluate_every to null"
             )
-        if self.training.batch_edges is None:
-            batch = default_batch(self.model, self.training, kg)
-            self.training = self.training.model_copy(update={"batch_edges": batch})
+        self.training = self.training.model_copy(update=chosen_at_size(self.model, self.training, kg))
         self.restore_saved(kg).network_.begin(self.model)
         return self
 

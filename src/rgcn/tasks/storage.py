@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgcn.atomic import write_atomically
+from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
+from rgcn.nn.table_files import write_tensors
 from rgcn.tasks.task import task_of
 from rgcn.version import __version__
 
@@ -24,12 +26,9 @@ KEYS = {"graph": str, "settings": dict, "task": str}
 
 def save_model(model: Estimator, folder: str | Path) -> None:
     """Write a fitted model into a folder. Its settings name the classes it needs; no code is kept."""
-    from safetensors.torch import save
-
     target = Path(folder)
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network_.state_dict().items()}
     save_graph(model.graph_, target / "graph")
-    write_atomically(target / "weights.safetensors", save(state))
+    replace_atomically(target / "weights.safetensors", partial(write_tensors, model.network_.state_dict()))
     about: dict[str, Any] = {
         "format": "rgcn-model",
         "version": FORMAT_VERSION,

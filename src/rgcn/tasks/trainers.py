@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.axis_tables import ENCODERS, OBJECTIVES, SAMPLERS
+from rgcn.axis_tables import ENCODERS, OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, NodeLabels
@@ -29,7 +29,7 @@ from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
-from rgcn.optim import Adam
+from rgcn.optim import Adam, RowOptimizer
 from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, prefetched
 from rgcn.sampling.edges import seed_word
 from rgcn.tasks.estimator import choose_device
@@ -45,6 +45,8 @@ WHOLE, A_PART = 500_000, 30_000
 # fits into memory, an edge of which takes so much, and there are not more of these.
 WHOLE_TRIPLES, BYTES_AN_EDGE, WHOLE_LABELS = 2_000_000, 200, 50_000
 LABELS_AT_ONCE, FAN_OUT = 10_000, 10  # where it is not
+# Numbers of a node table from which on only rows that a step touches move: Adam reads and writes gigabytes for each.
+LARGE_TABLE = 100_000_000
 
 
 class NodeTrainer(Trainer):
@@ -190,20 +192,28 @@ def _class_weights(classes: Tensor, num_classes: int) -> Tensor:
 
 
 class Stepping:
-    """How weights are moved: Adam, its rate, and where everything random of a step comes from."""
+    """How weights are moved: the optimizer, its rate, and where everything random of a step comes from."""
 
     def __init__(self, network: LinkNetwork, training: LinkTrainingConfig, device: torch.device, seed: int) -> None:
         self.generator = torch.Generator(device=device).manual_seed(seed)
         # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
         on_gpu = device.type == "cuda"
         self.rate = torch.tensor(training.learning_rate, device=device) if on_gpu else None
-        self.optimizer = torch.optim.Adam(
-            network.parameters(),
-            lr=training.learning_rate if self.rate is None else self.rate,
-            weight_decay=training.weight_decay,
-            fused=True,
-            capturable=on_gpu,
-        )
+        kind: type[torch.optim.Optimizer] = OPTIMIZERS.find(training.optimizer or "adam")
+        how: dict[str, Any] = {"lr": training.learning_rate if self.rate is None else self.rate}
+        self.by_rows = issubclass(kind, RowOptimizer)
+        if self.by_rows:
+            how["node_tables"] = network.node_tables()
+        self.optimizer = kind(network.parameters(), weight_decay=training.weight_decay, **how)
+
+    def taking(self) -> AbstractContextManager[None]:
+        """Within, a step takes the rows it needs of node tables, where only these are to move."""
+        return self.optimizer.taking() if isinstance(self.optimizer, RowOptimizer) else nullcontext()
+
+    def with_gradients(self, network: LinkNetwork) -> list[Tensor]:
+        """What holds a step's gradients."""
+        leaves = self.optimizer.leaves() if isinstance(self.optimizer, RowOptimizer) else []
+        return [*network.parameters(), *leaves]
 
     def set_rate(self, rate: float) -> None:
         if self.rate is not None:
@@ -238,6 +248,7 @@ class LinkTrainer(Trainer):
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.stepping = stepping or Stepping(network, training, triples.device, seed)
         self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
+        network.only_asked = self.stepping.by_rows
         plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
@@ -310,16 +321,16 @@ class LinkTrainer(Trainer):
         if self.sampler is None:
             while True:
                 yield self.asked
-        on_host, on_gpu = self.asked.cpu(), self.asked.is_cuda
-        sampler = self.sampler
+        sampler, on_gpu = self.sampler, self.asked.is_cuda
 
         def draw() -> tuple[Tensor, dict[str, int]]:
-            batch = on_host.index_select(0, torch.from_numpy(sampler.sample()))
-            return batch.pin_memory() if on_gpu else batch, sampler.state()
+            numbers = torch.from_numpy(sampler.sample())
+            return numbers.pin_memory() if on_gpu else self.asked.index_select(0, numbers), sampler.state()
 
         for batch, state in prefetched(draw):
             self.sampler_state = state
-            yield batch.to(self.triples.device, non_blocking=True)
+            # A GPU has the triples at hand: only their numbers travel.
+            yield self.asked.index_select(0, batch.to(self.asked.device, non_blocking=True)) if on_gpu else batch
 
     def step_on(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""
@@ -332,10 +343,11 @@ class LinkTrainer(Trainer):
     def _step(self, positives: Tensor) -> Tensor:
         drawn = self.objective.draw(positives, self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.objective.loss(self.network, self.message_graph(positives), positives, drawn)
+        with self.stepping.taking():
+            loss = self.objective.loss(self.network, self.message_graph(positives), positives, drawn)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.training.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.training.clip)
+            torch.nn.utils.clip_grad_norm_(self.stepping.with_gradients(self.network), self.training.clip)
         self.optimizer.step()
         return loss.detach()
 
@@ -374,17 +386,32 @@ class LinkTrainer(Trainer):
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
 
 
-def default_batch(model: LinkModelConfig, training: LinkTrainingConfig, kg: KnowledgeGraph) -> int | None:
-    """`training.batch_edges` where nobody has set it: as many as suit the graph and the memory there is.
+def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: KnowledgeGraph) -> dict[str, Any]:
+    """Settings of `training` that nobody has set and a large graph wants: batch_edges, optimizer, tables.
 
-    None: all of them; or as a network that hides what it is asked about has it. Sampled edges carry no weights, so that
-    a graph with weights is heard as a whole.
+    Edges a step: all, or as many as suit the graph and the memory there is. Sampled edges carry no weights, so that a
+    graph with weights is heard as a whole; and a network that hides what it is asked about has a number of its own.
+    Where a step sees a part of the edges, of a large table only the rows it touches move: by lazy Adam, or by row-wise
+    Adagrad where the table, Adam's moments and the best weights so far would not fit; and where a table and its best
+    weights do not, they are on disk.
     """
-    if kg.edge_weights is not None or not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
-        return None
-    triples, free = len(kg.split_triples("train")), available_bytes(choose_device(training.device))
-    fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
-    return None if triples <= min(fit, WHOLE) else min(fit, A_PART)
+    if not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
+        return {}
+    device, batch, chosen = choose_device(training.device), training.batch_edges, dict[str, Any]()
+    triples, free = len(kg.split_triples("train")), available_bytes(device)
+    if batch is None and kg.edge_weights is None:
+        fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
+        if triples > min(fit, WHOLE):
+            chosen["batch_edges"] = batch = min(fit, A_PART)
+    numbers = kg.num_nodes * model.embedding if model.input == "embedding" else 0
+    tables_that_fit = 4.0 if free is None else free / max(1, 4 * numbers)
+    if training.tables == "disk" or (batch is not None and numbers >= LARGE_TABLE):
+        if training.optimizer is None:
+            chosen["optimizer"] = "lazy-adam" if tables_that_fit >= 4 else "adagrad"
+        by_rows = chosen.get("optimizer", training.optimizer) in ("lazy-adam", "adagrad")
+        if training.tables is None and by_rows and tables_that_fit < 2 and device.type == "cpu":
+            chosen["tables"] = "disk"
+    return chosen
 
 
 def default_batches(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> dict[str, int]:

@@ -1,0 +1,263 @@
+"""A training step of link prediction on a graph drawn to a size: seconds, memory, triples a second.
+
+python benchmarks/links_at_size.py --device cpu                    # DistMult, 2.5 million nodes, width 200
+python benchmarks/links_at_size.py --device cuda --nodes 86000000 --edges 338000000 --relations 15000 --width 128 \\
+                                   --batch 200000 --negatives 100
+python benchmarks/links_at_size.py --device cuda --model rgcn --width 64         # the whole of wikikg2's size in a step
+                                   [--optimizer adagrad|lazy-adam|adam] [--shared-by 1000 | --shared-by 0]
+                                   [--tables disk] [--rank 100] [--peer] [--json FILE]
+
+The steps are those of the house's own trainer, over arrays: no names are made. Nodes and relations are drawn with
+probabilities that fall like a power of their rank, on the device. --peer: the same model and negatives in plain
+PyTorch, `nn.Embedding(sparse=True)` and `torch.optim.Adagrad`, fed with the same kind of batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import rgcn  # isort: skip  # noqa: F401  before PyTorch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.axis_tables import ENCODERS
+from rgcn.config import LinkModelConfig, LinkTrainingConfig
+from rgcn.memory import size_in
+from rgcn.nn.inputs import RowTable
+from rgcn.nn.link_network import LinkPlan
+from rgcn.nn.table_files import empty_on_disk
+from rgcn.ranking import rank_triples, summarize
+from rgcn.tasks.trainers import LinkTrainer
+
+PIECE = 1 << 24
+# How steeply subjects, relations and objects fall: u ** power · count. Objects have hubs: a hundredth of all edges.
+POWERS = (2.0, 3.0, 4.0)
+
+
+class WholeGraph(LinkTrainer):
+    """Steps in which every edge carries messages, whatever is asked about."""
+
+    def message_graph(self, positives: Tensor) -> RelationalAdjacency:
+        return self.adjacency
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--model", default="distmult", choices=("distmult", "rgcn"))
+    parser.add_argument("--nodes", type=int, default=2_500_000)
+    parser.add_argument("--edges", type=int, default=16_000_000)
+    parser.add_argument("--relations", type=int, default=535)
+    parser.add_argument("--width", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=30_000)
+    parser.add_argument("--negatives", type=int, default=100)
+    parser.add_argument("--shared-by", type=int, default=1000, help="positives that share negatives; 0: each its own")
+    parser.add_argument("--optimizer", default="adagrad")
+    parser.add_argument("--objective", default="sampled-bce")
+    parser.add_argument("--penalty", type=float, default=0.0)
+    parser.add_argument("--layers", type=int, default=2, help="convolutions of rgcn")
+    parser.add_argument("--tables", default="memory", choices=("memory", "disk"))
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rank", type=int, default=0, help="also rank so many triples among all nodes")
+    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="print where the time of a step goes")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    figures: dict[str, Any] = {name: value for name, value in vars(given).items() if name not in ("json", "profile")}
+    before = size_in(Path("/proc/self/status"), "VmRSS") or 0
+    triples = timed(figures, "seconds_to_draw_the_graph", lambda: draw(given, device))
+    trainer = timed(figures, "seconds_to_build_the_trainer", lambda: build(given, triples))
+    figures |= {"bytes_of_the_triples": triples.numel() * 8, "rss_before": before, **measured(trainer, given)}
+    if given.model == "rgcn":
+        edges = trainer.adjacency.structure.num_edges
+        figures |= {"edges_with_inverses_and_self_loops": edges, **bandwidth(device)}
+        once = edges * given.width * 4 / (figures["copy_gb_s"] * 1e9)
+        figures["seconds_to_copy_a_message_of_each_edge_once"] = once
+        figures["step_in_such_copies"] = figures["seconds_a_step"] / once
+    if given.rank:
+        ranks = timed(
+            figures,
+            "seconds_to_rank",
+            lambda: rank_triples(trainer.network.scorer(trainer.adjacency), triples[: given.rank]),
+        )
+        figures["questions_ranked"] = 2 * len(ranks)
+        figures["mrr_raw"] = summarize(ranks, filtered=False).both.mrr
+        figures |= memory(device)
+    if given.peer:
+        del trainer
+        figures["peer"] = peer(given, triples)
+    print(json.dumps(figures, indent=1), flush=True)
+    if given.json:
+        try:
+            from _about import write_result
+
+            write_result(given.json, figures)
+        except ImportError:  # a machine without the packages that runs need
+            given.json.parent.mkdir(parents=True, exist_ok=True)
+            given.json.write_text(json.dumps({"torch": torch.__version__, **figures}, indent=1) + "\n")
+
+
+def draw(given: argparse.Namespace, device: torch.device) -> Tensor:
+    """int64 [edges, 3] on the device, drawn in pieces."""
+    generator = torch.Generator(device=device).manual_seed(0)
+    triples = torch.empty(given.edges, 3, dtype=torch.int64, device=device)
+    for first in range(0, given.edges, PIECE):
+        part = triples[first : first + PIECE]
+        for column, (power, count) in enumerate(zip(POWERS, (given.nodes, given.relations, given.nodes), strict=True)):
+            u = torch.rand(len(part), generator=generator, device=device, dtype=torch.float64)
+            rank = (u.pow_(power) * count).long().clamp_(max=count - 1)
+            # A node's number says nothing of how frequent it is: what is read together lies apart.
+            part[:, column] = rank if column == 1 else rank.mul_(2_654_435_761).remainder_(count)
+    return triples
+
+
+def build(given: argparse.Namespace, triples: Tensor) -> LinkTrainer:
+    device = triples.device
+    model = LinkModelConfig(
+        **({"name": "rgcn", "layers": given.layers} if given.model == "rgcn" else {"name": "distmult"}),
+        embedding=given.width,
+    )
+    training = LinkTrainingConfig(
+        epochs=1_000_000,
+        batch_edges=given.batch,
+        sampler="scattered",
+        objective=given.objective,
+        negatives=given.negatives,
+        shared_by=given.shared_by or None,
+        penalty=given.penalty,
+        optimizer="adam" if given.model == "rgcn" else given.optimizer,
+        learning_rate=0.1 if given.optimizer == "adagrad" else 0.01,
+        edge_dropout=0.0,
+        self_loop_dropout=0.0,
+        device=given.device,
+    )
+    heard = triples if given.model == "rgcn" else triples[:0]
+    loops = {"inverse": given.model == "rgcn", "self_loops": given.model == "rgcn"}
+    adjacency = RelationalAdjacency.from_triples(heard, given.nodes, given.relations, **loops)
+    # The network of two nodes, then a table drawn on the device: on the CPU that would take longer than the steps.
+    plan = LinkPlan(model, training, 2, given.relations, adjacency, torch.Generator().manual_seed(0))
+    network: Any = ENCODERS.find(model.encoder).for_links(plan)
+    size = given.nodes, given.width
+    table = empty_on_disk(size) if given.tables == "disk" else torch.empty(size, device=device)
+    network.encoder.source.rows = RowTable(table.normal_(0.0, 0.1))
+    kind = WholeGraph if given.model == "rgcn" else LinkTrainer
+    return kind(network.to(device), triples, adjacency, model, training, seed=0)
+
+
+def measured(trainer: LinkTrainer, given: argparse.Namespace) -> dict[str, Any]:
+    """Warm steps: each waited for, and as they flow."""
+    device = trainer.triples.device
+    with trainer.running():
+        losses = [float(trainer.step()) for _ in range(6)]
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        seconds = []
+        for _ in range(given.steps):
+            start = time.perf_counter()
+            trainer.step()
+            wait(device)
+            seconds.append(time.perf_counter() - start)
+        start, busy = time.perf_counter(), time.process_time()
+        for _ in range(given.steps):
+            last = trainer.step()
+        wait(device)
+        flowing, busy = (
+            (now - then) / given.steps for now, then in ((time.perf_counter(), start), (time.process_time(), busy))
+        )
+        if given.profile:
+            with torch.profiler.profile() as profile:
+                for _ in range(5):
+                    trainer.step()
+                wait(device)
+            key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
+            print(profile.key_averages().table(sort_by=key, row_limit=30, max_name_column_width=60))
+        recorded = trainer.recording is not None and trainer.recording.graph is not None
+        return {
+            "seconds_a_step": statistics.median(seconds),
+            "seconds_a_step_flowing": flowing,
+            "cpu_seconds_a_step": busy,
+            "triples_a_second": given.batch / flowing,
+            "recorded_as_a_cuda_graph": recorded,
+            "loss_first": losses[0],
+            "loss_last": float(last),
+            **memory(device),
+        }
+
+
+def peer(given: argparse.Namespace, triples: Tensor) -> dict[str, Any]:
+    """Sparse gradients and Adagrad of plain PyTorch, the same shared negatives as products."""
+    device, chunk = triples.device, min(given.shared_by or given.batch, given.batch)
+    nodes = torch.nn.Embedding(given.nodes, given.width, sparse=True, device=device)
+    relations = torch.nn.Embedding(given.relations, given.width, device=device)
+    torch.nn.init.normal_(nodes.weight, 0.0, 0.1)
+    optimizers = torch.optim.Adagrad(nodes.parameters(), lr=0.1), torch.optim.Adagrad(relations.parameters(), lr=0.1)
+    batch = given.batch // chunk * chunk
+
+    def step() -> None:
+        part = triples[torch.randint(len(triples), (batch,), device=device)]
+        drawn = torch.randint(given.nodes, (2, batch // chunk, given.negatives), device=device)
+        s, r, o, others = nodes(part[:, 0]), relations(part[:, 1]), nodes(part[:, 2]), nodes(drawn)
+        queries = torch.stack([s * r, r * o]).view(2, -1, chunk, given.width)
+        negative, positive = queries @ others.transpose(2, 3), (s * r * o).sum(1)
+        loss = F.softplus(-positive).sum() + F.softplus(negative).sum()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (loss / (batch + negative.numel())).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    seconds = []
+    for _ in range(3 + given.steps):
+        start = time.perf_counter()
+        step()
+        wait(device)
+        seconds.append(time.perf_counter() - start)
+    middle = statistics.median(seconds[3:])
+    return {"seconds_a_step": middle, "triples_a_second": batch / middle, **memory(device)}
+
+
+def bandwidth(device: torch.device) -> dict[str, float]:
+    """Bytes read and written a second by the device's own copy."""
+    one, other = torch.zeros(2, 1 << 28, dtype=torch.uint8, device=device)
+    seconds = []
+    for _ in range(8):
+        start = time.perf_counter()
+        other.copy_(one)
+        wait(device)
+        seconds.append(time.perf_counter() - start)
+    return {"copy_gb_s": 2 * len(one) / statistics.median(seconds) / 1e9}
+
+
+def memory(device: torch.device) -> dict[str, float]:
+    peak = {"peak_rss_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    if device.type == "cuda":
+        peak["peak_gpu_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return peak
+
+
+def timed(figures: dict[str, Any], name: str, work: Any) -> Any:
+    start = time.perf_counter()
+    found = work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    figures[name] = time.perf_counter() - start
+    return found
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

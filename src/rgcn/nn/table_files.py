@@ -1,0 +1,91 @@
+"""Tables of nodes that do not fit into memory: files, mapped, of which the system keeps what is in use.
+
+A file has no name from the moment it is made: it goes with the process, however that ends. What is to last is written
+down in pieces, without a copy in memory (`write_tensors`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rgcn.data.registry import cache_folder
+from rgcn.errors import DataError
+from rgcn.words import memory
+
+PREFIX = "rgcn-table-"
+PIECE = 1 << 24  # numbers that are written at once
+KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
+    """Zeros of this shape, float32, in a file of the folder, by default that of the cache (RGCN_CACHE)."""
+    folder, size = folder or cache_folder() / "tables", prod(shape)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+        try:
+            os.posix_fallocate(handle, 0, max(1, 4 * size))  # now, for a full disk would kill the process later
+            return torch.from_file(name, shared=True, size=size).view(tuple(shape))
+        finally:
+            os.close(handle)
+            Path(name).unlink()
+    except OSError as error:
+        raise DataError(
+            f"a table of nodes needs {memory(4 * size)} on the disk of {folder}: {error.strerror}; make room, or set "
+            "RGCN_CACHE to a folder elsewhere"
+        ) from error
+
+
+def is_on_disk(tensor: Tensor) -> bool:
+    """Whether the numbers are in such a file."""
+    name = tensor.untyped_storage().filename if tensor.device.type == "cpu" else None
+    return name is not None and Path(name).name.startswith(PREFIX)
+
+
+def zeros_beside(table: Tensor) -> Tensor:
+    """Zeros like the table, where it is: in memory, on a GPU, on disk."""
+    if not is_on_disk(table):
+        return torch.zeros_like(table, memory_format=torch.preserve_format)
+    return empty_on_disk(table.shape, Path(table.untyped_storage().filename).parent)
+
+
+def copy_beside(table: Tensor, values: Tensor) -> Tensor:
+    """A copy of the values, where the table is, if they are as large as it; else on its device."""
+    if is_on_disk(table) and values.shape == table.shape:
+        return zeros_beside(table).copy_(values)
+    return values.detach().to(table.device, copy=True)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first."""
+    # Widest numbers first, so that each is found at a multiple of its own size.
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    about, end = {}, 0
+    for name, tensor in ordered.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        about[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    header = json.dumps(about).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for tensor in ordered.values():
+            for part in tensor.detach().reshape(-1).split(PIECE):
+                file.write(part.cpu().view(torch.uint8).numpy())
