@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import NameSearch, folded
+from rgcn.graph.name_search import NameSearch, Spelled, folded
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import shortened
@@ -21,6 +20,7 @@ from rgcn.words import shortened
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
 LONGEST = 120
 LONGEST_SHORT_NAME = 64
+QUICKLY_FOUND = 200_000
 
 
 class Titles:
@@ -101,7 +101,8 @@ def local_name(name: str) -> str:
     """
     if "://" not in name[:12] or name.startswith('"'):
         return name
-    return re.split("[#/]", name.rstrip("#/"))[-1] or name
+    stem = name.rstrip("#/")
+    return stem[max(stem.rfind("#"), stem.rfind("/")) + 1 :] or name
 
 
 def short_name(name: str) -> str:
@@ -155,20 +156,27 @@ class Called:
         self._best_first = best_first or (lambda: range(len(names)))
 
     @cached_property
-    def by_key(self) -> dict[str, list[int]]:
-        """Ids by title, by name and by its last part; by what follows a prefix where nothing else is called so."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
-        after_prefix: defaultdict[str, list[int]] = defaultdict(list)
-        for number, name in enumerate(self._names):
-            for key in set(map(folded, {self._title(number), local_name(name), name})):
-                found[key].append(number)
-            if ":" in name and "://" not in name and not name.startswith(('"', "_:")):
-                after_prefix[folded(name.partition(":")[2])].append(number)
-        return {**after_prefix, **found}
-
-    @cached_property
     def search(self) -> NameSearch:
-        return NameSearch.of(self._names, self._title, self._best_first())
+        return NameSearch.of(self.spelled())
+
+    def spelled(self) -> Iterator[Spelled]:
+        """What each is called, best ones first: by title, by name and its last part, by what follows a prefix."""
+        for number in self._best_first():
+            title, name = self._title(number), self._names[number]
+            others = [":" + folded(name.partition(":")[2])] if _has_prefix(name) else []
+            if (last := local_name(name)) not in (title, name):
+                others.append(last)
+            yield number, title, name, others
+
+    def by_key(self, key: str) -> list[int]:
+        """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
+        what follows a prefix."""
+        names = ((number, self._names[number]) for number in self.search.whole(key))
+        found = [n for n, name in names if key in map(folded, (self._title(n), local_name(name), name))]
+        if found:
+            return found
+        names = ((number, self._names[number]) for number in self.search.whole(":" + key))
+        return [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
         """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with."""
@@ -179,8 +187,8 @@ class Called:
                 return [number]
         iris = list(expanded(bare, self._prefixes))
         found = [number for iri in iris if (number := self._names.get(iri)) is not None]
-        found = found or [number for iri in iris for number in self.by_key.get(folded(iri), [])]
-        found = found or (self.by_key.get(folded(bare), []) if text.strip() else [])
+        found = found or [number for iri in iris for number in self.by_key(folded(iri))]
+        found = found or (self.by_key(folded(bare)) if text.strip() else [])
         if len(found) > 1:
             # A thing and the literal that names it have the same title: the thing is meant.
             found = [number for number in found if not self._is_literal(number)] or found
@@ -209,10 +217,9 @@ class Called:
         title = self._title(number)
         return title if self.candidates(title) == [number] else str(self._names[number])
 
-    def prepare(self) -> None:
-        """Make now what is otherwise made when it is first needed."""
-        known = self.search.well_known
-        _ = self.by_key, known.index, known.whole
+
+def _has_prefix(name: str) -> bool:
+    return ":" in name and "://" not in name and not name.startswith(('"', "_:"))
 
 
 class NameLookup:
@@ -260,15 +267,14 @@ class NameLookup:
 
     @property
     def finds_quickly(self) -> bool:
-        """Whether `find` has an index: a text too long for one is read from end to end."""
-        return self._nodes.search.index is not None
+        """Whether `find` keeps nobody waiting: among very many names, a strange question may take tens of ms."""
+        return len(self._nodes.search.ids) <= QUICKLY_FOUND
 
     def prepare(self) -> None:
         """Make everything now, so that nobody waits for it later: for a server."""
-        self._nodes.prepare()
-        self._relations.prepare()
+        _ = self._nodes.search, self._relations.search
         if self._titles.graph.labels is not None:
-            self._classes.prepare()
+            _ = self._classes.search
 
     def _best_first(self) -> list[int]:
         """Literals last: who types a part of a name looks for a thing rather than for a text that mentions it."""
