@@ -8,6 +8,7 @@ the slot of a name is its hash's first bits, or the next free one after it (open
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ FULLEST = 0.625  # share of slots that are taken before the table doubles
 # Names that nobody chose for it lie a few hundred slots from where they belong at most, in a table of any size.
 FURTHEST = 4096
 MOST_NAMES = (1 << 31) - 1
+NAMES_AT_ONCE = 1 << 14
 
 
 def name_hash(text: bytes) -> int:
@@ -100,11 +102,16 @@ class StoredNames(Sequence[str]):
         return self.encoded(number % len(self)).decode(errors="replace")
 
     def __iter__(self) -> Iterator[str]:
+        return (name.decode(errors="replace") for block in self.encoded_blocks() for name in block)
+
+    def encoded_blocks(self) -> Iterator[list[bytes]]:
+        """UTF-8 of all names, some thousand at a time: single numbers of an array are slow."""
         start = 0
-        for first in range(0, len(self), 1 << 16):  # a block at a time: single numbers of an array are slow
-            for end in self.ends[first : first + (1 << 16)].tolist():
-                yield self.text[start:end].tobytes().decode(errors="replace")
-                start = end
+        for first in range(0, len(self), NAMES_AT_ONCE):
+            ends = self.ends[first : first + NAMES_AT_ONCE].tolist()
+            text, offset = self.text[start : ends[-1]].tobytes(), start
+            yield [text[begin - offset : end - offset] for begin, end in pairwise([start, *ends])]
+            start = ends[-1]
 
     def encoded(self, number: int) -> bytes:
         """UTF-8 of the name with this id."""

@@ -46,6 +46,13 @@ class Vocabulary(Sequence[str]):
         """The names as arrays, for writing them to files."""
         return self._names if isinstance(self._names, StoredNames) else StoredNames.of(self._names)
 
+    def encoded_blocks(self) -> Iterator[list[bytes]]:
+        """UTF-8 of all names, some thousand at a time."""
+        if isinstance(self._names, StoredNames):
+            yield from self._names.encoded_blocks()
+        elif self._names:
+            yield [name.encode() for name in self._names]
+
     @cached_property
     def _ids(self) -> dict[str, int] | StoredNames:
         if isinstance(self._names, StoredNames):
