@@ -8,6 +8,7 @@ triples.npy               int32 [T, 3]
 incidence.pointer.npy     int64 [N+1] and
 incidence.triples.npy     int32 [2T]: the triples that touch each node
 arrays.safetensors        kinds, labels, splits, features, weights, times
+search.*                  of a large graph: what finds nodes by a part of their name, and titles (`graph/name_search`)
 
 Opening reads none of the large parts. That they are there, each with all its bytes, is checked at once; numbers in them
 when they are read.
@@ -29,7 +30,10 @@ from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
+from rgcn.graph.name_search import SEARCH_FILES
+from rgcn.graph.name_search import save_array as write_array
 from rgcn.graph.stored_names import StoredNames
+from rgcn.graph.titles import TITLES, write_search
 from rgcn.words import shortened
 
 FORMAT_VERSION = 2
@@ -52,9 +56,7 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)  # until all is there, there is no graph
     for stem, vocabulary in {"nodes": graph.nodes, "relations": graph.relations}.items():
         write_names(folder, stem, vocabulary.table)
-    write_array(
-        folder / TRIPLES, graph.triples.astype(narrowest(max(graph.num_nodes, graph.num_relations)), copy=False)
-    )
+    write_array(folder / TRIPLES, graph.triples.astype(narrowest(max(graph.num_nodes, graph.num_relations)), copy=False))
     pointer, touching = graph._incidence
     write_array(folder / POINTER, pointer)
     write_array(folder / TOUCHING, touching.astype(narrowest(len(graph)), copy=False))
@@ -72,6 +74,7 @@ def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
             arrays[f"label_{name}"] = getattr(graph.labels, name)
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at))
+    searched = write_search(graph, folder)
     about = {
         "format": "rgcn-graph",
         "version": FORMAT_VERSION,
@@ -81,7 +84,7 @@ def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
         "triples": len(graph),
         "fingerprint": graph.fingerprint,
         "metadata": {key: graph.metadata[key] for key in KEPT if key in graph.metadata},
-        "parts": {name: (folder / name).stat().st_size for name in _parts(graph.labels is not None)},
+        "parts": {name: (folder / name).stat().st_size for name in [*_parts(graph.labels is not None), *searched]},
     }
     write_atomically(folder / MANIFEST, json.dumps(about, indent=2) + "\n")
 
@@ -97,7 +100,8 @@ def load_graph(folder: Path) -> KnowledgeGraph:
     about = read_json(folder / MANIFEST, "rgcn-graph", FORMAT_VERSION)
     with damage_told(f"{folder}: not a whole saved graph: a file is missing or damaged"):
         parts = about["parts"]
-        for name in _parts("classes.text" in parts):
+        searched = [name for name in parts if name in (TITLES, *SEARCH_FILES)]
+        for name in (*_parts("classes.text" in parts), *searched):
             if plain_file(folder / name).stat().st_size != parts[name]:
                 raise DataError(f"{folder / name}: damaged: it has not the {parts[name]:,} bytes it was written with")
         arrays = load_file(folder / ARRAYS_FILE)
@@ -122,6 +126,7 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if sum(parts.values()) <= VERIFIED and graph.fingerprint != fingerprint:
             raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
         graph.__dict__.update(fingerprint=fingerprint, _incidence=(pointer, touching))
+        graph.__dict__["search_folder"] = folder.resolve() if searched else None
     return graph
 
 
@@ -139,14 +144,6 @@ def write_names(folder: Path, stem: str, names: StoredNames) -> None:
 def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:
     ends, slots = open_array(folder / f"{stem}.ends.npy", 1), open_array(folder / f"{stem}.slots.npy", 1)
     return Vocabulary(StoredNames(_mapped_text(folder / f"{stem}.text"), ends, slots), kind=kind)
-
-
-def write_array(path: Path, array: NDArray[Any]) -> None:
-    def write(at: Path) -> None:
-        with at.open("wb") as file:  # np.save, given a path, would add an ending of its own
-            np.save(file, array, allow_pickle=False)
-
-    replace_atomically(path, write)
 
 
 def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:

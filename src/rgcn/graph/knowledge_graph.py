@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,8 +276,13 @@ class KnowledgeGraph:
             )
         return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
+    search_folder: ClassVar[Path | None] = None
+    """Of a stored graph: the folder that has an index of its names."""
+
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """int64 [N]: how many ends of a split's triples each node is."""
+        if split == "all" and "_incidence" in self.__dict__:
+            return np.diff(self._incidence[0])
         return np.bincount(self.split_triples(split)[:, [0, 2]].ravel(), minlength=self.num_nodes)
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:

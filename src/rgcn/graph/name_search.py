@@ -44,6 +44,7 @@ MOST_SORTED, MOST_IN_A_PASS = 1 << 22, 1 << 26
 # Of so many entries, a sequence that is in every eighth tells too little for the room that it takes.
 MANY, COMMON_SHARE = 1 << 14, 8
 ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
+SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
 
 Spelled = tuple[int, str, str, Sequence[str]]  # whom it is of, title, name, what else it may be called
 _ODD_SPACE = re.compile(r"[^\S \n]")
@@ -118,7 +119,7 @@ class NameSearch:
 
         replace_atomically(_path(folder, "holding"), write_holding)
         for name, array in arrays.items():
-            replace_atomically(_path(folder, name), lambda path, array=array: _save(path, array))  # type: ignore[misc]
+            save_array(_path(folder, name), array)
 
     @classmethod
     def opened(cls, folder: Path) -> NameSearch:
@@ -254,9 +255,12 @@ def _path(folder: Path, name: str) -> Path:
     return folder / f"search.{name}.npy"
 
 
-def _save(path: Path, array: NDArray[Any]) -> None:
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    def write(at: Path) -> None:
+        with at.open("wb") as file:  # np.save, given a path, would add an ending of its own
+            np.save(file, array, allow_pickle=False)
+
+    replace_atomically(path, write)
 
 
 # -- making it ---------------------------------------------------------------------------------------------------

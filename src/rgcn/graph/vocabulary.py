@@ -93,6 +93,12 @@ class Vocabulary(Sequence[str]):
             raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
+    def many(self, ids: NDArray[np.int64]) -> list[str]:
+        """The names of many ids."""
+        if isinstance(self._names, StoredNames):
+            return self._names.many(ids)
+        return [self._names[number] for number in ids.tolist()]
+
     def get(self, name: str) -> int | None:
         return self._ids.get(name)
 
