@@ -19,6 +19,7 @@ wrong ones. Beside it one curve of the score alone for all relations, as it was 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from rgcn.answers.completion import complete
 from rgcn.answers.link_curve import LinkCurve, LinkExamples
 from rgcn.answers.links import answer_links
 from rgcn.answers.relation_rules import EVERYTHING, Marks, Permitted, rules_of
-from rgcn.answers.reliability import fit_of, fit_sigmoid
+from rgcn.answers.reliability import fit_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, splits_up_to
 from rgcn.ranking import rank_triples, summarize
@@ -135,8 +136,23 @@ def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     first = halves[1]
     rank = within(first.level, first.place)
     kept = LinkExamples(*(column[rank < FIRST] for column in first[:5]))
-    by_score = fit_sigmoid(halves[0].counts())
+    by_score = logistic(halves[0].score, halves[0].true)
     return {"now": told(curve.of(kept), kept.true), "by_score_alone": told(by_score(kept.score), kept.true)}
+
+
+def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """σ(a · score + b), the likeliest, by Newton's steps."""
+    center, spread, weights = score.mean(), score.std() or 1.0, np.zeros(2)
+
+    def features(of: np.ndarray) -> np.ndarray:
+        return np.stack([(of - center) / spread, np.ones_like(of)], axis=1)
+
+    x = features(score)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ weights))
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + 1e-6 * np.eye(2)
+        weights -= np.linalg.solve(hessian, x.T @ (p - true) + 1e-6 * weights)
+    return lambda of: 1 / (1 + np.exp(-features(of) @ weights))
 
 
 def told(p: np.ndarray, right: np.ndarray) -> dict[str, float]:

@@ -24,7 +24,7 @@ except ModuleNotFoundError:  # Python 3.10
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("gpu", "serve", "tune", "tensorboard", "mlflow")
 PINNED = {"torch"}
-FOR_TESTS = ("httpx", "hypothesis", "mypy", "pytest", "pytest-xdist")
+FOR_TESTS = ("httpx", "hypothesis", "pytest", "pytest-xdist")
 LEFT_OUT = ("tests/serve/test_browser.py", "tests/serve/test_schema.py")  # they need a browser, schemathesis
 
 

@@ -22,15 +22,11 @@ from rgcn.answers.links import triple_probabilities
 from rgcn.answers.reliability import (
     COLDEST,
     Bin,
-    ScoreCounts,
-    Sigmoid,
     as_text,
     bins_of,
     calibration_error,
     class_reliability,
-    fit_sigmoid,
     fit_temperature,
-    link_reliability,
 )
 from rgcn.graph import NodeLabels
 from rgcn.predict import open_model
@@ -93,29 +89,6 @@ def test_classifiers_with_validation_nodes_without_and_with_few():
 
 
 # -- links ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("truth", [Sigmoid(1.0, -2.0, 1.0), Sigmoid(0.4, -6.0, 0.6), Sigmoid(3.0, 1.0, 0.15)])
-def test_the_curve_that_answers_were_drawn_with_is_found(truth):
-    rng = np.random.default_rng(1)
-    score = rng.normal(0, 4, 60_000)
-    true = (rng.random(len(score)) < truth(score)).astype(float)
-    examples = ScoreCounts(score, true, 1 - true)
-    found = fit_sigmoid(examples)
-    grid = np.linspace(-8, 8, 50)
-    assert np.abs(found(grid) - truth(grid)).max() < 0.05
-    fit, bins = link_reliability(examples, found)
-    assert fit.calibration_error < 0.02
-    assert sum(row.count for row in bins) == len(score)
-
-
-def test_answers_a_threshold_tells_apart_and_scores_worth_nothing():
-    score = np.linspace(-1, 1, 200)
-    apart = fit_sigmoid(ScoreCounts(score, (score > 0).astype(float), (score <= 0).astype(float)))
-    assert 1e-4 < apart.temperature < 1.0
-    upside_down = fit_sigmoid(ScoreCounts(score, (score < 0).astype(float), (score >= 0).astype(float)))
-    assert upside_down.temperature > 0
-    assert np.ptp(upside_down(score)) < 0.01
 
 
 def first_answers(rows, known, place):
@@ -193,14 +166,6 @@ def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
     theirs = validation_examples(TableScorer(every_score(opened).float()), graph, triples)
     assert_same(as_found(ours), as_found(theirs))
     assert ours[5:] == theirs[5:]
-
-
-def test_a_bound_on_probabilities_as_one_on_scores():
-    found = Calibration("links", True, "", 2.0, -1.0, 0.8)
-    score = torch.tensor(found.score_of(0.3), dtype=torch.float64)
-    assert float(found.link_probabilities(score)) == pytest.approx(0.3)
-    assert found.score_of(0.0) == -np.inf
-    assert found.score_of(0.8) == found.score_of(1.0) == np.inf
 
 
 # -- on what is known, hidden ----------------------------------------------------------------------------

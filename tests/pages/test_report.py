@@ -254,6 +254,8 @@ def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
         "test MRR",
         "which object?",
         "Relation by relation",
+        "What kind of relations they are",
+        "never itself",
         "Held-out triples by name",
         "They should agree",
         "No probabilities, only scores: 6 validation triples are too few",

@@ -17,7 +17,7 @@ from torch import Tensor
 from rgcn.answers import reliability as curves
 from rgcn.answers.link_curve import FIRST, LinkCurve, LinkExamples
 from rgcn.answers.relation_rules import Marks, rules_of
-from rgcn.answers.reliability import Bin, Fit, Floats, ScoreCounts, Sigmoid
+from rgcn.answers.reliability import Bin, Fit
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
 from rgcn.scoring import Questions, Scorer
@@ -31,8 +31,8 @@ LARGEST = 1_000_000  # triples; of more it would take a minute or longer
 
 MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",
-    "completion": "A probability is the share of triples with such a score that would be validation triples, had these "
-    "been missing; more are true where the graph lacks truths.",
+    "completion": "A probability is the share of such answers, to a question that has one, that were held out, times "
+    "the chance that this subject and relation lack any.",
     "links": "A probability is the share of such new answers, to a question that has one, that are in the validation "
     "split; more are true where the graph lacks truths.",
     "hidden": "A probability is the share of such new answers, to a question that has one, that are the graph's own, "
@@ -42,20 +42,16 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """From scores to probabilities: softmax(logits / T) for classes, c · σ(score / T + b) for completions.
+    """From scores to probabilities: softmax(logits / T) for classes, a curve that knows the question for links.
 
-    Answers to a question have a curve that knows the question (`LinkCurve`).
-
-    >>> Calibration("links", True, "on nothing").link_probabilities(torch.tensor([0.0]))
-    tensor([0.5000])
+    >>> Calibration("classes", True, "on nothing", temperature=2.0).class_probabilities(torch.tensor([1.0, 1.0]))
+    tensor([0.5000, 0.5000])
     """
 
     kind: Literal["classes", "links", "completion"]
     fitted: bool  # on held-out data; else there are no probabilities
     words: str  # how it was fitted, or why it was not
     temperature: float = 1.0
-    bias: float = 0.0
-    ceiling: float = 1.0
     ruled_out_share: float | None = None  # of unknown answers that rules forbid, those in the validation split
     examples: int = 0  # nodes, or triples, it was fitted on
     before: Fit | None = None  # how well probabilities agreed with these, as trained
@@ -69,23 +65,10 @@ class Calibration:
         logits = logits if logits.dtype == torch.float64 else logits.float()
         return torch.softmax(logits / self.temperature, dim=-1)
 
-    def link_probabilities(self, scores: Tensor) -> Tensor:
-        """c · σ(scores / T + b), of any shape."""
-        scores = scores if scores.dtype == torch.float64 else scores.float()
-        return torch.sigmoid(scores / self.temperature + self.bias) * self.ceiling
-
     def answer_probabilities(self, score: Tensor, level: Tensor, known: Tensor, place: Tensor) -> Tensor:
         """[q, k], of the answers to q questions; arguments as for `LinkCurve.probabilities`."""
-        if self.curve is None:
-            return self.link_probabilities(score).clone()
+        assert self.curve is not None
         return self.curve.probabilities(score, level, known, place)
-
-    def score_of(self, probability: float) -> float:
-        """The score that is given this probability: what a bound on probabilities means for scores."""
-        share = probability / self.ceiling
-        if share <= 0.0 or share >= 1.0:
-            return -np.inf if share <= 0.0 else np.inf
-        return float((np.log(share) - np.log1p(-share) - self.bias) * self.temperature)
 
     @property
     def meaning(self) -> str:
@@ -107,9 +90,9 @@ class Calibration:
         made = cls(
             **{**given, **fits, "curve": curve, "reliability": tuple(Bin(**row) for row in given["reliability"])}
         )
-        numbers = [made.temperature, made.bias, made.ceiling, made.ruled_out_share or 0.0]
-        finite = isinstance(made.words, str) and np.isfinite(numbers).all()
-        if made.kind not in MEANING or not finite or made.temperature <= 0 or not 0 < made.ceiling <= 1:
+        finite = isinstance(made.words, str) and np.isfinite([made.temperature, made.ruled_out_share or 0.0]).all()
+        lacking = made.fitted and made.kind != "classes" and curve is None
+        if made.kind not in MEANING or not finite or made.temperature <= 0 or lacking:
             raise ValueError("this is no calibration")
         return made
 
@@ -200,7 +183,7 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None) -> Calibra
         why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"
         return Calibration("links", False, f"No probabilities, only scores: of {len(chosen):,} {kind} {why}.")
     curve = LinkCurve.fitted(found, 2 * graph.num_relations)
-    p, by_score = curve.of(found), curves.fit_sigmoid(found.counts())
+    p = curve.of(found)
     bins = curves.bins_of(p, found.true, np.ones_like(p), curves.LINK_EDGES)
     before = curves.fit_of(1 / (1 + np.exp(-np.clip(found.score, -500, 500))), found.true)
     after = curves.fit_of(p, found.true)
@@ -211,41 +194,14 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None) -> Calibra
     )
     words += hiding if hidden and hiding else ""
     figures: dict[str, Any] = {"examples": len(chosen), "before": before, "after": after, "reliability": bins}
-    share = min((found.out_true + 1) / (found.out + 2), by_score.ceiling)
-    return Calibration("links", True, words, *by_score, share, **figures, hidden=hidden, curve=curve)
+    share = min((found.out_true + 1) / (found.out + 2), float(p.max()))
+    return Calibration("links", True, words, ruled_out_share=share, **figures, hidden=hidden, curve=curve)
 
 
 def _drawn(size: int, heard: int) -> NDArray[np.int64]:
     """Numbers of what is hidden in turn, of `size` known: always the same, and fewer where more triples are heard."""
     most = min(size, MOST_HIDDEN, max(FEWEST, MOST_HEARD // max(heard, 1)))
     return np.sort(np.random.default_rng(0).choice(size, most, replace=False))
-
-
-def calibrate_completion(held_out: Floats, proposed: Floats, count: Floats) -> Calibration | None:
-    """A curve from the scores of validation triples, as if they had been missing, and of the triples proposed.
-
-    proposed, count [m]: scores, and how many triples were proposed at each
-
-    The questions of `calibrate_links` all have an answer to be found; of all subjects and relations, most have none.
-    Here validation triples are true, and what is proposed beside them counts as false. None where they are too few.
-    """
-    if len(held_out) < FEWEST or not len(proposed):
-        return None
-    words = (
-        f"Calibrated on {len(held_out):,} validation triples that would have been found, had they been missing, beside "
-        f"the {int(count.sum()):,} that were; the best is given {{best:.2g}}."
-    )
-    return _fitted("completion", ScoreCounts.of(held_out, proposed, count), words, len(held_out))
-
-
-def _fitted(kind: Literal["links", "completion"], counts: ScoreCounts, words: str, examples: int) -> Calibration:
-    """With the curve that suits the counts; in words {best}, {before} and {after} are filled in."""
-    curve = curves.fit_sigmoid(counts)
-    before, _ = curves.link_reliability(counts, Sigmoid(1.0, 0.0, 1.0))
-    after, bins = curves.link_reliability(counts, curve)
-    figures = {"before": before.calibration_error, "after": after.calibration_error}
-    said = words.format(best=float(curve(counts.score).max()), **figures)
-    return Calibration(kind, True, said, *curve, examples=examples, before=before, after=after, reliability=bins)
 
 
 @torch.no_grad()

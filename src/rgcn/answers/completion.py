@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.answers.calibration import AnsweringModel, Calibration, calibrate_completion
-from rgcn.answers.links import ScoredTriples, best_of
+from rgcn.answers.calibration import AnsweringModel, Calibration
+from rgcn.answers.links import ScoredTriples, best_of, level_of
 from rgcn.answers.relation_rules import Ids, Marks, Permitted, rules_of
 from rgcn.answers.unfinished import Found, UnfinishedFile
 from rgcn.errors import ConfigError
@@ -27,22 +26,18 @@ from rgcn.scoring import Questions, Scorer
 BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
 WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
-TALLY = 64  # steps of a score that are told apart when scores are counted
-TOO_FEW_MET = (
-    " Too few validation triples were met to calibrate this completion itself; it also asks where nothing is missing, "
-    "and there these probabilities are too high."
-)
+CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
 
 
 @dataclass(frozen=True, eq=False)
 class Completion(ScoredTriples):
     """Triples the graph does not have, best first; equal ones by subject, relation, object."""
 
-    calibration: Calibration  # how scores became probabilities: on this completion, where it met enough to do so
+    calibration: Calibration  # how scores became probabilities
     pairs: int  # (subject, relation) that were asked
     left: int  # that were not: time was up, or somebody stopped it
     found: int  # how many were good enough; more than there are here where a limit cut them
-    best: float  # score of any unknown triple that was looked at, good enough or not; -inf without any
+    best: float  # probability, else score, of any unknown triple that was looked at; -inf without any
 
 
 class _Question(NamedTuple):
@@ -64,7 +59,6 @@ def complete(
     *,
     k: int = 10,
     min_probability: float | None = None,
-    min_score: float | None = None,
     limit: int = 1_000_000,
     permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
     known: Sequence[str] = (),
@@ -76,14 +70,16 @@ def complete(
 ) -> Completion:
     """The best k unknown objects of every subject and relation that are good enough, and of all these the best `limit`.
 
+    Best is what is most probable: an answer's probability (`answer_links`), which is that of a question that has one,
+    times the chance that the subject lacks any (`RelationRules.chance_of_more`). Of a model that is not calibrated,
+    what has the highest score.
+
     What is most worth asking is asked first: of each relation the subjects that have objects already and those without,
     these groups in the order of how many hidden training triples each question would find.
 
     relations        ids; None for all
-    min_probability  least probability, calibrated on this very completion (`calibrate_completion`); None: 0.01 where
-                     the model is calibrated. One that is not has scores alone, and no bound
-    min_score        least score that is looked at; None: the one that the model's calibration gives a thousandth. What
-                     lies below is not counted either when this completion is calibrated
+    min_probability  least probability; None: 0.01 where the model is calibrated. One that is not has scores alone, and
+                     no bound
     permitted        which triples make sense (`RelationRules`): who may be subject and object of a relation, known ones
                      turned round, nodes linked to themselves. Literals are never subjects; of a triple and the same
                      turned round, in a relation that goes one way, the better one is proposed
@@ -104,17 +100,16 @@ def complete(
         raise ConfigError(f"minutes is above 0, not {minutes}")
     graph, scorer = model.graph_, model.scorer()
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
-    if min_score is None:
-        min_score = calibration.score_of(WORTH_LOOKING_AT) if calibration.fitted else -np.inf
     permitted = permitted._replace(new=tuple(model.new_nodes))
     # Of a triple and the same turned round one may go: twice as many are held.
-    pool = _Pool(limit * 2 if permitted.directions else limit, min_score)
-    search = _Search(graph, scorer, k, pool, known, permitted)
+    looked_at = -np.inf if least is None else min(least, WORTH_LOOKING_AT)
+    pool = _Pool(limit * 2 if permitted.directions else limit, looked_at)
+    search = _Search(graph, scorer, k, pool, known, permitted, calibration if calibration.fitted else None)
     unfinished = None
     if resume is not None:
         asked = {
             **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit},
-            **{"known": sorted(known), "min_score": float(min_score), **permitted._asdict()},
+            **{"known": sorted(known), "least": looked_at, **permitted._asdict()},
             **{"memory_budget": memory_budget, "at once": scorer.questions_at_once, "device": str(scorer.device)},
         }
         unfinished = UnfinishedFile(Path(resume), asked)
@@ -124,24 +119,21 @@ def complete(
     if on_begin is not None:
         on_begin(total)
     _ask(search, questions, memory_budget, minutes, unfinished, on_progress)
-    triples, score = pool.ranked()
+    triples, value, score = pool.ranked()
     good = pool.found
     if permitted.directions:
         better = _one_of_both(triples, rules_of(graph).one_way)
-        triples, score, good = triples[better], score[better], good - int((~better).sum())
-    triples, score = triples[:limit], score[:limit]
-    new = np.zeros(len(triples), dtype=bool)
+        triples, value, score, good = triples[better], value[better], score[better], good - int((~better).sum())
+    triples, value, score = triples[:limit], value[:limit], score[:limit]
     counts = search.pairs, total - search.pairs
     if least is None:
+        new = np.zeros(len(triples), dtype=bool)
         return Completion(triples, score, None, new, calibration, *counts, good, search.best)
-    met = torch.cat([torch.empty(0), *search.met]).double().numpy()
-    own = calibrate_completion(met[met >= pool.least], *pool.counts())
-    calibration = own or replace(calibration, words=calibration.words + TOO_FEW_MET)
-    probability = calibration.link_probabilities(torch.from_numpy(score)).float().numpy()
-    keep = probability >= least
-    found = good if keep.all() else int(keep.sum())
-    kept = (triples[keep], score[keep], probability[keep], new[keep])
-    return Completion(*kept, calibration, *counts, found, search.best)
+    kept = int(np.count_nonzero(value >= least))  # the first ones
+    found = good if kept == len(value) else kept
+    calibration = replace(calibration, kind="completion", words=calibration.words + CHANCE)
+    rows = triples[:kept], score[:kept], value[:kept], np.zeros(kept, dtype=bool)
+    return Completion(*rows, calibration, *counts, found, search.best)
 
 
 def _one_of_both(triples: Ids, one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -216,27 +208,22 @@ def _least(calibration: Calibration, asked: float | None) -> float | None:
 
 
 class _Search:
-    """Goes through the subjects of one relation after another and keeps the best of what it finds.
-
-    held_out  validation triples; none where they are hidden: then they are found like others, and prove nothing
-    met       scores of those that would have been found, had they been missing
-    """
+    """Goes through the subjects of one relation after another and keeps the best of what it finds."""
 
     def __init__(
-        self, graph: KnowledgeGraph, scorer: Scorer, k: int, pool: _Pool, known: Sequence[str], permitted: Permitted
+        self,
+        graph: KnowledgeGraph,
+        scorer: Scorer,
+        k: int,
+        pool: _Pool,
+        known: Sequence[str],
+        permitted: Permitted,
+        calibration: Calibration | None,
     ) -> None:
-        # Who is asked, and who may be an answer, is in the questions.
-        self.graph, self.scorer, self.k, self.pool, self.permitted = (
-            graph,
-            scorer,
-            k,
-            pool,
-            permitted._replace(nodes="any"),
-        )
+        self.graph, self.scorer, self.k, self.pool, self.calibration = graph, scorer, k, pool, calibration
+        self.permitted = permitted._replace(nodes="any")  # who is asked, and who may be an answer, is in the questions
         self.index = KnownTriples.of_graph(graph, *known, device=scorer.device)
-        hidden = graph.triple_splits is None or (bool(known) and "valid" not in known)
-        self.held_out = np.empty((0, 3), np.int64) if hidden else graph.split_triples("valid")
-        self.met: list[Tensor] = []
+        self.learned = KnownTriples.of_graph(graph, "train")
         self.best, self.pairs = -np.inf, 0
         self.buffer = torch.empty(0, device=scorer.device)
 
@@ -262,21 +249,29 @@ class _Search:
         room = self._room(len(subject), len(objects))
         scores = self.scorer.scores(Questions(subject, relation), candidates, room)
         marks = Marks.of(self.graph, self.index, subject, relation, True, self.permitted, objects)
-        # Below the floor only what beats everything before is of interest: it is told where nothing is good enough.
-        floor = np.nextafter(np.float32(min(self.pool.least, max(self.best, -3e38))), np.float32(-np.inf))
-        node, best, _ = best_of(scores, self.k, marks, True, objects, float(floor))
-        self._look_for_held_out(question, subject, scores.masked_fill(marks.out, -torch.inf), best)
-        self._take(subject.cpu(), question.relation, node, best.float())
+        node, best, _ = best_of(scores, self.k, marks, True, objects)
+        value = best.float()
+        if self.calibration is not None:
+            asked, level = Questions(subject.cpu(), relation.cpu()), level_of(scores, marks, objects)
+            value = self._probabilities(asked, best, level.cpu())
+        self._take(subject.cpu(), question.relation, node, value, best.float())
+
+    def _probabilities(self, questions: Questions, best: Tensor, level: Tensor) -> Tensor:
+        """[q, k], of the best answers; each is of a question that has one, and some have none."""
+        assert self.calibration is not None
+        rules = rules_of(self.graph)
+        known, asked = rules.known_answers(self.learned, questions), rules.asked_place(questions)
+        given = self.calibration.answer_probabilities(best, level, known, rules.answer_place(questions))
+        chances = map(rules.chance_of_more, asked.tolist(), known.tolist())
+        return given * torch.tensor(list(chances), dtype=given.dtype)[:, None]
 
     def found(self) -> Found:
         """All that the blocks asked so far have left; `restore` takes it."""
-        met = torch.cat([torch.empty(0), *self.met]).double().numpy()
-        return {**self.pool.found_so_far(), "met": met, "best": np.array(self.best), "pairs": np.array(self.pairs)}
+        return {**self.pool.found_so_far(), "best": np.array(self.best), "pairs": np.array(self.pairs)}
 
     def restore(self, found: Found | None) -> None:
         if found is not None:
             self.pool.restore(found)
-            self.met = [torch.from_numpy(found["met"])]
             self.best, self.pairs = found["best"].item(), found["pairs"].item()
 
     def _room(self, rows: int, columns: int) -> Tensor:
@@ -285,96 +280,71 @@ class _Search:
             self.buffer = torch.empty(rows * columns, device=self.scorer.device)
         return self.buffer[: rows * columns].view(rows, columns)
 
-    def _look_for_held_out(self, question: _Question, subject: Tensor, scores: Tensor, best: Tensor) -> None:
-        """In a block of subjects, ascending, and their scores [q, n]; best [q, k] are those of the unknown objects."""
-        subjects = subject.cpu().numpy()
-        mine = self.held_out[self.held_out[:, 1] == question.relation]
-        (row, is_subject), (column, is_object) = _places(subjects, mine[:, 0]), _places(question.objects, mine[:, 2])
-        asked = is_subject & is_object
-        if not asked.any():
-            return
-        rows, columns = torch.from_numpy(row[asked]), torch.from_numpy(column[asked])
-        values = scores[rows.to(scores.device), columns.to(scores.device)].cpu()
-        before = (best[rows] > values[:, None]).sum(1)
-        self.met.append(values[(before < best.shape[1]) & torch.isfinite(values)])
-
-    def _take(self, subject: Tensor, relation: int, node: Tensor, score: Tensor) -> None:
+    def _take(self, subject: Tensor, relation: int, node: Tensor, value: Tensor, score: Tensor) -> None:
         row, column = torch.nonzero(node >= 0, as_tuple=True)
-        values = score[row, column].numpy()
+        values, scores = value[row, column].numpy(), score[row, column].numpy()
         if len(values):
             self.best = max(self.best, float(values.max()))
             ends = subject[row].numpy(), node[row, column].numpy()
-            self.pool.add(np.stack([ends[0], np.full(len(values), relation), ends[1]], axis=1), values)
-
-
-def _places(ascending: Ids, wanted: Ids) -> tuple[Ids, NDArray[np.bool_]]:
-    """Where each wanted number stands, and whether it does."""
-    place = np.clip(np.searchsorted(ascending, wanted), 0, len(ascending) - 1)
-    return place, ascending[place] == wanted
+            self.pool.add(np.stack([ends[0], np.full(len(values), relation), ends[1]], axis=1), values, scores)
 
 
 class _Pool:
-    """The best `limit` of the triples added; at most twice as many are held at any time.
+    """The best `limit` of the triples added, by value and then by score; at most twice as many are held at any time.
 
-    least  only scores of at least this count
+    least  only values of at least this count
     found  how many counted, held or not
-
-    All that count are tallied by score, also those that are not held: a probability must not depend on the limit.
     """
 
     def __init__(self, limit: int, least: float) -> None:
         self.limit, self.least, self.found = limit, least, 0
         self._floor = least  # rises as the pool fills
-        self._tally: Counter[int] = Counter()
-        self._triples: list[Ids] = []
-        self._scores: list[NDArray[np.float32]] = []
+        self._triples, self._values = np.empty((0, 3), np.int64), np.empty((0, 2), np.float32)
+        self._added: list[tuple[Ids, NDArray[np.float32]]] = []
         self._size = 0
 
-    def add(self, triples: Ids, scores: NDArray[np.float32]) -> None:
-        counting = scores[scores >= self.least]
-        self.found += len(counting)
-        steps, count = np.unique(np.floor(counting.astype(np.float64) * TALLY).astype(np.int64), return_counts=True)
-        self._tally.update(dict(zip(steps.tolist(), count.tolist(), strict=True)))
-        good = scores >= self._floor
-        self._triples.append(triples[good])
-        self._scores.append(scores[good])
-        self._size += len(self._scores[-1])
+    def add(self, triples: Ids, values: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
+        self.found += int(np.count_nonzero(values >= self.least))
+        good = values >= self._floor
+        self._added.append((triples[good], np.stack([values[good], scores[good]], axis=1)))
+        self._size += len(self._added[-1][0])
         if self._size > 2 * self.limit:
             self._prune()
 
+    def _all(self) -> tuple[Ids, NDArray[np.float32]]:
+        """(triples [n, 3], value and score [n, 2])"""
+        triples, values = zip((self._triples, self._values), *self._added, strict=True)
+        self._triples, self._values, self._added = np.concatenate(triples), np.concatenate(values), []
+        return self._triples, self._values
+
     def found_so_far(self) -> Found:
-        tally = np.array(sorted(self._tally.items()), dtype=np.int64).reshape(-1, 2)
-        triples = np.concatenate([np.empty((0, 3), np.int64), *self._triples]).astype(np.uint32)
-        scores = np.concatenate([np.empty(0, np.float32), *self._scores])
-        return {"triples": triples, "scores": scores, "tally": tally, "counts": np.array([self.found, self._floor])}
+        triples, values = self._all()
+        return {"triples": triples.astype(np.uint32), "values": values, "counts": np.array([self.found, self._floor])}
 
     def restore(self, found: Found) -> None:
-        self._triples, self._scores = [found["triples"].astype(np.int64)], [found["scores"]]
-        self._size, self._tally = len(found["scores"]), Counter(dict(found["tally"].tolist()))
-        self.found, self._floor = int(found["counts"][0]), float(found["counts"][1])
+        self._triples, self._values, self._added = found["triples"].astype(np.int64), found["values"], []
+        self._size, self.found, self._floor = len(found["values"]), int(found["counts"][0]), float(found["counts"][1])
 
     def _prune(self) -> None:
-        """Keep the best `limit`; of those that are as good as the last of them, the ones with the least ids."""
-        triples, scores = np.concatenate(self._triples), np.concatenate(self._scores)
-        cut = np.partition(scores, len(scores) - self.limit)[len(scores) - self.limit]
-        better, as_good = np.flatnonzero(scores > cut), np.flatnonzero(scores == cut)
-        of_these = np.lexsort(triples[as_good].T[::-1])[: self.limit - len(better)]
+        """Keep the best `limit`; what is as good as the last of them is told apart as `ranked` does."""
+        triples, values = self._all()
+        value = values[:, 0]
+        cut = np.partition(value, len(value) - self.limit)[len(value) - self.limit]
+        better, as_good = np.flatnonzero(value > cut), np.flatnonzero(value == cut)
+        of_these = _order(triples[as_good], values[as_good])[: self.limit - len(better)]
         kept = np.concatenate([better, as_good[of_these]])
-        self._triples, self._scores, self._size = [triples[kept]], [scores[kept]], len(kept)
+        self._triples, self._values, self._size = triples[kept], values[kept], len(kept)
         self._floor = max(self._floor, float(cut))
 
-    def counts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(scores, how many triples had about each), ascending."""
-        steps = np.array(sorted(self._tally), dtype=np.float64)
-        count = np.array([self._tally[int(step)] for step in steps], dtype=np.float64)
-        return (steps + 0.5) / TALLY, count
-
-    def ranked(self) -> tuple[Ids, NDArray[np.float32]]:
-        """(triples [n, 3], scores [n]), best first."""
-        if not self._size:
-            return np.empty((0, 3), np.int64), np.empty(0, np.float32)
+    def ranked(self) -> tuple[Ids, NDArray[np.float32], NDArray[np.float32]]:
+        """(triples [n, 3], values [n], scores [n]), best first."""
         if self._size > self.limit:
             self._prune()
-        triples, scores = np.concatenate(self._triples), np.concatenate(self._scores)
-        order = np.lexsort((triples[:, 2], triples[:, 1], triples[:, 0], -scores))
-        return triples[order], scores[order]
+        triples, values = self._all()
+        order = _order(triples, values)
+        return triples[order], values[order, 0], values[order, 1]
+
+
+def _order(triples: Ids, values: NDArray[np.float32]) -> Ids:
+    """Best first: by value, then score, then subject, relation, object."""
+    return np.lexsort((triples[:, 2], triples[:, 1], triples[:, 0], -values[:, 1], -values[:, 0]))

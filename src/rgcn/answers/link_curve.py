@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.answers.reliability import Floats, ScoreCounts
+from rgcn.answers.reliability import Floats
 
 FIRST = 50  # answers to a question that are looked at
 LOWEST = -30.0  # of u: below, all are alike
@@ -41,10 +41,6 @@ class LinkExamples(NamedTuple):
     def together(cls, parts: Sequence[LinkExamples]) -> LinkExamples:
         columns: list[Any] = [np.concatenate(column) for column in zip(*(part[:5] for part in parts), strict=True)]
         return cls._make([*columns, sum(part.out for part in parts), sum(part.out_true for part in parts)])
-
-    def counts(self) -> ScoreCounts:
-        """By score alone."""
-        return ScoreCounts(self.score, self.true, 1.0 - self.true)
 
 
 @dataclass(frozen=True)

@@ -159,15 +159,20 @@ def _best(
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
 
 
-def level_of(scores: Tensor, marks: Marks, hidden: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def level_of(
+    scores: Tensor, marks: Marks, candidates: Tensor | None = None, hidden: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
 
     Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
 
-    hidden  (question, node) of answers that count as new, whatever is known
+    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
+    hidden      (question, node) of answers that count as new, whatever is known
     """
     nothing = marks.out.clone()
-    mark(nothing, torch.arange(scores.shape[1], device=scores.device), *marks.known_nodes())
+    if candidates is None:
+        candidates = torch.arange(scores.shape[1], device=scores.device)
+    mark(nothing, candidates, *marks.known_nodes())
     if hidden is not None:
         nothing[hidden] = False
     level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
@@ -205,7 +210,7 @@ def standing_of(model: AnsweringModel, triples: Tensor) -> tuple[QuestionStandin
         row = torch.nonzero(index.contains(part)).squeeze(1)
         for number in row.tolist():  # that it is there told what rules expect: as `hidden_examples` has it
             marks.out[number] = rules.outside(int(relation[number]) + graph.num_relations, "seen").to(scores.device)
-        found.append((level_of(scores, marks, (row, object_[row])).cpu(), forbidden))
+        found.append((level_of(scores, marks, hidden=(row, object_[row])).cpu(), forbidden))
     level, out = map(torch.cat, zip(*found, strict=True))
     questions, there = Questions(triples[:, 0], triples[:, 1]), index.contains(triples.to(scorer.device)).cpu()
     known = rules.known_answers(index.to("cpu"), questions) - there.long()

@@ -1,14 +1,13 @@
-"""Do probabilities mean what they say, and which curve makes them? Temperatures, sigmoids, and bins of what was right.
+"""Do probabilities mean what they say, and which temperature makes them so? Bins of what was right.
 
 Classes: p = softmax(logits / T). Guo et al., "On calibration of modern neural networks", 2017.
-Links: p = c · σ(score / T + b); c < 1 says that even the best are not sure.
+Links: `link_curve`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +17,6 @@ Floats = NDArray[np.float64]
 TENTHS = tuple(i / 10 for i in range(11))
 # Nearly all unknown triples are false and given next to nothing: bins of their own keep them out of the first tenth.
 LINK_EDGES = (0.0, 0.001, 0.01, *TENTHS[1:])
-# What lies below is told apart by nobody.
-WORTH_COUNTING = 0.01
 COLDEST, HOTTEST = 0.05, 20.0
 
 
@@ -136,100 +133,8 @@ def _golden_section(function: Callable[[float], float], low: float, high: float,
     return float((low + high) / 2.0)
 
 
-class ScoreCounts(NamedTuple):
-    """Unknown answers to validation questions, counted by score, [n] each."""
-
-    score: Floats
-    true: Floats  # how many answers of about this score are in the validation split
-    false: Floats  # and are not
-
-    @classmethod
-    def of(cls, true: Floats, false: Floats, count: Floats) -> ScoreCounts:
-        """Of the scores [n] of true answers, and of how many false ones have each of the scores [m]."""
-        is_true = np.repeat([1.0, 0.0], [len(true), len(false)])
-        counts = np.concatenate([np.zeros(len(true)), count])
-        return cls(np.concatenate([true, false]), is_true, counts)
-
-
-class Sigmoid(NamedTuple):
-    """p = ceiling · σ(score / temperature + bias)"""
-
-    temperature: float
-    bias: float
-    ceiling: float
-
-    def __call__(self, score: Floats) -> Floats:
-        return self.ceiling * _sigmoid(score / self.temperature + self.bias)
-
-
-def fit_sigmoid(counts: ScoreCounts) -> Sigmoid:
-    """The curve that makes the true answers most likely and the false ones least, by Fisher scoring from a few starts.
-
-    As Platt proposed, either side has one imaginary example of the other, so that answers which a threshold tells apart
-    do not send T to 0. Where scores are worth nothing there is no T > 0 that fits: then all probabilities are alike.
-    """
-    score, true, false = counts.score, counts.true, counts.false
-    weight = true + false
-    center = float(np.average(score, weights=weight))
-    spread = float(np.sqrt(np.average((score - center) ** 2, weights=weight))) or 1.0
-    target = true * (true.sum() + 1) / (true.sum() + 2) + false / (false.sum() + 2)
-    x = (score - center) / spread
-    rate = target.sum() / weight.sum()
-    fits = [_scored_fit(x, weight, target, rate, ceiling) for ceiling in (0.95, 0.5, 0.1)]
-    _, (slope, offset, logit) = min(fits, key=lambda fit: fit[0])
-    if slope < 1e-6:
-        slope, offset, logit = 1e-6, float(np.log(rate / (1 - rate))), 20.0
-    return Sigmoid(spread / slope, float(offset - slope * center / spread), float(_sigmoid(np.array(logit))))
-
-
-def _scored_fit(x: Floats, weight: Floats, target: Floats, rate: float, ceiling: float) -> tuple[float, Floats]:
-    """(loss, [slope, offset, logit of the ceiling]), from a flat start at the mean rate."""
-    start = min(rate / ceiling, 0.99)
-    values = np.array([0.0, np.log(start / (1 - start)), np.log(ceiling / (1 - ceiling))])
-
-    def loss(values: Floats) -> float:
-        p = np.clip(_sigmoid(values[2]) * _sigmoid(values[0] * x + values[1]), 1e-300, 1 - 1e-15)
-        # The faintest of priors keeps the ceiling where nothing else says what it is.
-        return float(-(target * np.log(p) + (weight - target) * np.log1p(-p)).sum() + values[2] ** 2 / 50)
-
-    now, damping = loss(values), 1e-3
-    for _ in range(300):
-        s, c = _sigmoid(values[0] * x + values[1]), _sigmoid(values[2])
-        p = np.clip(c * s, 1e-300, 1 - 1e-15)
-        # dp / d(slope, offset, logit); s (1 - s) over p is (1 - s) / c, which does not vanish with p
-        towards = np.stack([(1 - s) * x, 1 - s, np.full_like(s, 1 - c)])
-        gradient = towards @ ((weight * p - target) / (1 - p)) + np.array([0.0, 0.0, values[2] / 25])
-        fisher = (towards * (weight * p / (1 - p))) @ towards.T + np.diag([0.0, 0.0, 1 / 25])
-        step = np.linalg.solve(fisher + damping * np.diag(fisher.diagonal() + 1e-12), gradient)
-        after = loss(values - step)
-        if after > now:
-            damping *= 10
-            if damping > 1e12:
-                break
-            continue
-        values, damping = values - step, max(damping / 10, 1e-9)
-        if now - after < 1e-9 * (1 + abs(now)):
-            now = after
-            break
-        now = after
-    return now, values
-
-
 def fit_of(probability: Floats, right: Floats) -> Fit:
     """How well probabilities [n] agree with what was right [n]."""
     p = np.clip(probability, 1e-300, 1 - 1e-15)
     loss = -(right * np.log(p) + (1 - right) * np.log1p(-p)).mean()
     return Fit(float(loss), calibration_error(bins_of(p, right, np.ones_like(p))))
-
-
-def link_reliability(counts: ScoreCounts, curve: Sigmoid) -> tuple[Fit, tuple[Bin, ...]]:
-    """How well probabilities agree with the validation split; the calibration error is over answers of 0.01 or more."""
-    p = np.clip(curve(counts.score), 1e-300, 1 - 1e-15)
-    weight = counts.true + counts.false
-    bins = bins_of(p, counts.true, weight, LINK_EDGES)
-    loss = -(counts.true * np.log(p) + counts.false * np.log1p(-p)).sum() / weight.sum()
-    return Fit(float(loss), calibration_error([row for row in bins if row.low >= WORTH_COUNTING])), bins
-
-
-def _sigmoid(z: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.clip(z, -500, 500))))

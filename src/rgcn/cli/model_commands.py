@@ -287,7 +287,6 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
         max=1.0,
         show_default=False,
     )
-    min_score: float | None = option(None, hidden=True)
     limit: int = option("At most so many triples, the best of all.", default=1_000_000, min=1, max=100_000_000)
     only_seen: bool = ONLY_SEEN
     any_node: bool = ANY_NODE

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 import typer
 from numpy.typing import NDArray
 from rich.markup import escape
@@ -249,11 +248,6 @@ def _show_reliability(opened: OpenModel, as_json: bool) -> None:
 def complete(asked: CompleteCommand) -> None:
     if asked.out is not None:
         answers.format_of(asked.out)
-    if asked.min_score is not None:
-        raise ConfigError(
-            "--min-score is gone: a score is the model's own number now, not one between 0 and 1. Use "
-            "--min-probability, which is calibrated"
-        )
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json)
     opened.must_answer("links")
     kept, out = _unfinished(opened, asked.out), asked.out
@@ -347,9 +341,8 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
     """What to ask for instead."""
     if not math.isfinite(found.best):
         return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
-    probability = float(found.calibration.link_probabilities(torch.tensor(found.best)))
     least = WORTH_ADDING if min_probability is None else min_probability
-    return f"The best has probability {probability:.2g}, below --min-probability {least:g}: lower that to have some."
+    return f"The best has probability {found.best:.2g}, below --min-probability {least:g}: lower that to have some."
 
 
 def explain(asked: ExplainCommand) -> None:

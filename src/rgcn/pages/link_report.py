@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from rgcn.answers.calibration import AnsweringModel
+from rgcn.answers.relation_rules import rules_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
 from rgcn.pages.charts import Bar
@@ -164,6 +165,7 @@ class LinkReporting(Reporting):
             subjects=subjects,
             mrr=MRR.words,
             relations=_relation_lists(found),
+            rules=sorted(rules_of(model.graph_).profiles(), key=lambda one: -one.triples)[:LISTED_RELATIONS],
         )
         cautions = ranking_cautions(found.known, found.reversed, found.repeated)
         return Measured(split, found.as_dict(), content.tiles, content.sections, cautions)
