@@ -56,7 +56,9 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)  # until all is there, there is no graph
     for stem, vocabulary in {"nodes": graph.nodes, "relations": graph.relations}.items():
         write_names(folder, stem, vocabulary.table)
-    write_array(folder / TRIPLES, graph.triples.astype(narrowest(max(graph.num_nodes, graph.num_relations)), copy=False))
+    write_array(
+        folder / TRIPLES, graph.triples.astype(narrowest(max(graph.num_nodes, graph.num_relations)), copy=False)
+    )
     pointer, touching = graph._incidence
     write_array(folder / POINTER, pointer)
     write_array(folder / TOUCHING, touching.astype(narrowest(len(graph)), copy=False))

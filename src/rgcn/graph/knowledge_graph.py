@@ -267,6 +267,11 @@ class KnowledgeGraph:
         """Triples of one split, int64 [t, 3]; "all" gives every one, and so does "train" where there is no split."""
         if split == "all" or (split == "train" and self.triple_splits is None):
             return self.triples
+        self.refuse_split(split)
+        return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
+
+    def refuse_split(self, split: str) -> None:
+        """Raise where triples cannot be of this split."""
         if split not in SPLITS:
             raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
         if self.triple_splits is None:
@@ -274,7 +279,6 @@ class KnowledgeGraph:
                 f"the graph has no {split} triples: it was read without splits, which a folder of files called train, "
                 "valid and test has"
             )
-        return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
 
     search_folder: ClassVar[Path | None] = None
     """Of a stored graph: the folder that has an index of its names."""

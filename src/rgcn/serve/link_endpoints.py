@@ -17,7 +17,7 @@ from typing_extensions import Self
 from rgcn.answers.links import Known, answer_links, triple_probabilities
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
-from rgcn.known import KnownTriples
+from rgcn.known import KnownTriples, split_of
 from rgcn.predict.question_notes import question_note
 from rgcn.scoring import Questions
 from rgcn.serve.batching import Desk, Lane
@@ -163,7 +163,6 @@ class LinkEndpoints(Endpoints):
             new_nodes=served.opened.new_nodes,
             scorer=lambda: self._scorer,
         )
-        self._splits = KnownTriples.of_graph(served.graph)
         at_once = self._scorer.questions_at_once
         self._awkward = AWKWARD if at_once is None else ()
         self._lanes = {
@@ -236,7 +235,9 @@ class LinkEndpoints(Endpoints):
         subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
         triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
         shares = repeat(None) if found.probability is None else found.probability.tolist()
-        rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), self._splits.split_of(triples).tolist())
+        rated = map(
+            _rated, found.score.tolist(), shares, found.known.tolist(), split_of(self.served.graph, triples).tolist()
+        )
         expected = found.expected.tolist()
         return list(map(self._answered, asked, found.node.tolist(), rated, expected))  # without what only fills up
 
@@ -253,7 +254,7 @@ class LinkEndpoints(Endpoints):
             scores = self._scorer.triple_scores(ids).cpu()
             found = triple_probabilities(self._model, ids, scores)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
-        shares, splits = None if found is None else found.tolist(), self._splits.split_of(ids).tolist()
+        shares, splits = None if found is None else found.tolist(), split_of(self.served.graph, ids).tolist()
         rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)
         return [TripleScore(node(s), relations[r], node(o), *rest) for (s, r, o), rest in rated]
 
