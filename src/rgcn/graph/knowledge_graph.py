@@ -268,7 +268,14 @@ class KnowledgeGraph:
         if split == "all" or (split == "train" and self.triple_splits is None):
             return self.triples
         self.refuse_split(split)
-        return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
+        return self.triples_at(np.flatnonzero(self.triple_splits == SPLITS.index(split)))
+
+    def num_of(self, split: str) -> int:
+        """How many triples `split_triples` gives."""
+        if split == "all" or (split == "train" and self.triple_splits is None):
+            return len(self)
+        self.refuse_split(split)
+        return int((self.triple_splits == SPLITS.index(split)).sum())
 
     def refuse_split(self, split: str) -> None:
         """Raise where triples cannot be of this split."""
@@ -292,6 +299,23 @@ class KnowledgeGraph:
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
+
+    @cached_property
+    def relation_counts(self) -> NDArray[np.int64]:
+        """int64 [R]: how many triples each relation has."""
+        found = np.zeros(self.num_relations, dtype=np.int64)
+        for first in range(0, len(self), DIGESTED_AT_ONCE):
+            rows = self.triples_at(slice(first, first + DIGESTED_AT_ONCE))
+            found += np.bincount(rows[:, 1], minlength=self.num_relations)
+        return found
+
+    def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(place in nodes [f], triple [f, 3]) of every triple that touches one of them; of a loop, twice."""
+        pointer, triple_ids = self._incidence
+        begin, count = pointer[nodes], pointer[nodes + 1] - pointer[nodes]
+        which = np.repeat(np.arange(len(nodes)), count)
+        place = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + begin[which]
+        return which, self.triples_at(triple_ids[place])
 
     @cached_property
     def _incidence(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
