@@ -15,7 +15,7 @@ from torch import Tensor
 from rgcn import known as known_module
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
-from rgcn.known import Answers, KnownTriples, repeated_across_splits, splits_up_to
+from rgcn.known import Answers, KnownTriples, repeated_across_splits, split_of, splits_up_to
 
 Triple = tuple[int, int, int]
 NODES, RELATIONS = 5, 3
@@ -65,7 +65,6 @@ def test_it_is_a_set(device: str) -> None:
         by_object, by_subject = queries(known)
         assert by_object == sorted(there)
         assert by_subject == sorted(there, key=lambda triple: triple[::-1])
-        assert known.split_of(EVERY.to(device)).eq(-1).all()
 
     check()
 
@@ -78,18 +77,18 @@ def test_of_a_graph_it_knows_the_splits_it_was_told(table: list[tuple[int, int, 
     assert as_triples(EVERY[known.contains(EVERY)]) == there
     assert [set(found) for found in queries(known)] == [there, there]
     first = {row[:3]: row[3] for row in sorted(table, key=lambda row: -row[3])}
-    expected = [first[s, r, o] if (s, r, o) in there else -1 for s, r, o in EVERY.tolist()]
-    assert known.split_of(EVERY).tolist() == expected
-    assert known.split_of(EVERY).dtype == torch.int8
+    assert split_of(graph, EVERY).tolist() == [first.get((s, r, o), -1) for s, r, o in EVERY.tolist()]
+    assert split_of(graph, EVERY).dtype == torch.int8
     several = {triple for triple in first if len({row[3] for row in table if row[:3] == triple}) > 1}
     assert repeated_across_splits(graph) == len(several)
 
 
 def test_questions_of_any_shape_are_answered_in_that_shape() -> None:
-    known = KnownTriples.of_graph(graph_of([(0, 0, 1, 2), (2, 1, 0, 0)]))
+    graph = graph_of([(0, 0, 1, 2), (2, 1, 0, 0)])
+    known = KnownTriples.of_graph(graph)
     asked = torch.tensor([[[0, 0, 1], [2, 1, 0]], [[1, 0, 0], [0, 0, 1]]])
     assert known.contains(asked).tolist() == [[True, True], [False, True]]
-    assert known.split_of(asked).tolist() == [[2, 0], [-1, 2]]
+    assert split_of(graph, asked).tolist() == [[2, 0], [-1, 2]]
 
 
 def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
@@ -101,7 +100,7 @@ def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
     assert KnownTriples.of_graph(replace(graph)) is not everything
     gc.collect()
     before = len(known_module._of_graphs)
-    everything.split_of(EVERY)
+    split_of(graph, EVERY)
     del graph
     gc.collect()
     assert len(known_module._of_graphs) == before - 1
@@ -109,7 +108,7 @@ def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
 
 def test_what_is_not_asked_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Answers, "of", None)
-    monkeypatch.setattr(KnownTriples, "_splits", None)
+    monkeypatch.setattr(KnownTriples, "subjects", None)
     known = KnownTriples.of_graph(graph_of([(0, 0, 1, 0)]))
     assert int(known.contains(EVERY).sum()) == 1
 
@@ -119,7 +118,7 @@ def test_without_splits_all_is_trained_on_and_nothing_else_is_there() -> None:
     for splits in ((), ("train",), SPLITS):
         known = KnownTriples.of_graph(graph, *splits)
         assert as_triples(EVERY[known.contains(EVERY)]) == {(0, 0, 1), (1, 2, 3)}
-        assert known.split_of(EVERY).eq(-1).all()
+        assert split_of(graph, EVERY).eq(-1).all()
     with pytest.raises(DataError, match="without splits"):
         KnownTriples.of_graph(graph, "valid")
     with pytest.raises(DataError, match="unknown split"):

@@ -25,6 +25,7 @@ NO_SPLIT = -1
 LAST = 2**63 - 1
 # Places that `Answers.padded` writes out at once: 32 MB of int64.
 MOST_PLACES = 1 << 22
+AT_ONCE = 1 << 20  # triples that are numbered at once
 
 
 def splits_up_to(split: str) -> tuple[str, ...]:
@@ -42,8 +43,66 @@ def repeated_across_splits(graph: KnowledgeGraph) -> int:
     """How many triples stand in more than one split: a test triple that is also trained on proves nothing."""
     if graph.triple_splits is None:
         return 0
-    first = KnownTriples.of_graph(graph).split_of(torch.tensor(graph.triples)).numpy()
-    return len(np.unique(graph.triples[first != graph.triple_splits], axis=0))
+    train, valid, test = (KnownTriples.of_graph(graph, split).keys[:-1].numpy() for split in SPLITS)
+    pairs = ((valid, train), (test, train), (test, valid))
+    return len(np.unique(np.concatenate([one[_among(one, other)] for one, other in pairs])))
+
+
+def _among(some: NDArray[np.int64], sorted_others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool [n]: which of some numbers are among others."""
+    place = np.searchsorted(sorted_others, some).clip(max=len(sorted_others) - 1)
+    return np.asarray(sorted_others[place] == some) if len(sorted_others) else np.zeros(len(some), dtype=bool)
+
+
+def split_of(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
+    """int8 [...]: the split that each of the triples int64 [..., 3] stands in, as its number in `SPLITS`.
+
+    The first of the graph's splits where it stands in several; -1 where it is not known or there are no splits.
+    """
+    found = torch.full(triples.shape[:-1], NO_SPLIT, dtype=torch.int8)
+    if graph.triple_splits is not None:
+        for number, split in reversed([*enumerate(SPLITS)]):  # the first split has the last word
+            found[KnownTriples.of_graph(graph, split).contains(triples)] = number
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class PairedAnswers:
+    """Known answers of many queries as one sorted list of numbers, and nothing beside it.
+
+    pairs int64 [A + 1]  sorted, distinct: query · size + answer; then `LAST`
+    size                 answers are below it
+    """
+
+    pairs: Tensor
+    size: int
+
+    @property
+    def device(self) -> torch.device:
+        return self.pairs.device
+
+    def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
+        """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
+        begin = key * self.size
+        return torch.searchsorted(self.pairs, begin), torch.searchsorted(self.pairs, begin + self.size)
+
+    def expand(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+        """Ranges written out: (row, node), int64 [a] each, row[j] being the number of the range that node[j] is of."""
+        row, position = expanded_ranges(begin, end)
+        return row, self.pairs[position] % max(self.size, 1)
+
+    @cached_property
+    def node(self) -> Tensor:
+        """int64 [A]: all of them."""
+        return self.pairs[:-1] % max(self.size, 1)
+
+
+def expanded_ranges(begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """(number of the range, place) of every place in ranges, int64 [a] each."""
+    counts = end - begin
+    row = torch.repeat_interleave(counts)
+    first = torch.cumsum(counts, 0) - counts
+    return row, torch.arange(row.numel(), device=row.device) - first[row] + begin[row]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +139,7 @@ class Answers:
 
     def expand(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         """Ranges written out: (row, node), int64 [a] each, row[j] being the number of the range that node[j] is of."""
-        counts = end - begin
-        row = torch.repeat_interleave(counts)
-        first = torch.cumsum(counts, 0) - counts
-        position = torch.arange(row.numel(), device=row.device) - first[row] + begin[row]
+        row, position = expanded_ranges(begin, end)
         return row, self.node[position]
 
     @cached_property
@@ -111,7 +167,6 @@ class KnownTriples:
     """A set of triples, asked for many at once and on any device. What costs time or memory is made when first asked.
 
     keys    int64 [T + 1]  the triples' numbers, sorted, distinct; then `LAST`
-    source                 triples of a graph and their splits: the graph's own arrays, for `split_of`
 
     >>> train, test = torch.tensor([[0, 0, 1], [0, 0, 2]]), torch.tensor([[0, 0, 3]])
     >>> known = KnownTriples.of(train, test, num_nodes=4, num_relations=1)
@@ -124,13 +179,11 @@ class KnownTriples:
     keys: Tensor
     num_nodes: int
     num_relations: int
-    source: tuple[NDArray[np.int64], NDArray[np.int8]] | None = None
 
     @classmethod
     def of(cls, *triples: Tensor, num_nodes: int, num_relations: int) -> KnownTriples:
         """From any number of lists of triples int64 [T, 3], on one device; duplicates do no harm."""
-        if num_nodes * num_nodes * num_relations >= LAST:
-            raise DataError(f"{num_nodes:,} nodes and {num_relations:,} relations are too many to number their triples")
+        _refuse_too_many(num_nodes, num_relations)
         subject, relation, object_ = torch.cat(triples).unbind(1)
         keys = torch.unique((subject * num_relations + relation) * num_nodes + object_)
         return cls(_ended(keys), num_nodes, num_relations)
@@ -144,11 +197,9 @@ class KnownTriples:
         of_graph, key = _of_graphs.setdefault(graph, {}), (str(device), *wanted)
         known = of_graph.get(key)
         if known is None:
-            rows = [torch.tensor(graph.split_triples(split), device=device) for split in wanted]
-            known = cls.of(*rows, num_nodes=graph.num_nodes, num_relations=graph.num_relations)
-            if graph.triple_splits is not None:
-                known = replace(known, source=(graph.triples, graph.triple_splits))
-            of_graph[key] = known
+            _refuse_too_many(graph.num_nodes, graph.num_relations)
+            keys = torch.from_numpy(_sorted_keys(graph, wanted)).to(device)
+            known = of_graph[key] = cls(keys, graph.num_nodes, graph.num_relations)
         return known
 
     def __len__(self) -> int:
@@ -161,45 +212,35 @@ class KnownTriples:
         """bool [...]: which of the triples int64 [..., 3] are known. Nothing waits for the device."""
         return self._find(triples)[1]
 
-    def split_of(self, triples: Tensor) -> Tensor:
-        """int8 [...]: the split that each of the triples int64 [..., 3] stands in, as its number in `SPLITS`.
-
-        The first of the graph's splits where it stands in several; -1 where it is not known or there are no splits.
-        """
-        place, there = self._find(triples)
-        return torch.where(there, self._splits[place], NO_SPLIT)
-
     @cached_property
-    def objects(self) -> Answers:
+    def objects(self) -> PairedAnswers:
         """The objects of each (subject, relation)."""
-        return Answers.of(self.keys[:-1], self.num_nodes)
+        return PairedAnswers(self.keys, self.num_nodes)
 
     @cached_property
-    def subjects(self) -> Answers:
+    def subjects(self) -> PairedAnswers:
         """The subjects of each (relation, object)."""
         nodes, relations = max(self.num_nodes, 1), max(self.num_relations, 1)
-        query, object_ = self.keys[:-1] // nodes, self.keys[:-1] % nodes
-        turned = (object_ * relations + query % relations) * nodes + query // relations
-        return Answers.of(torch.sort(turned).values, self.num_nodes)
+        turned = torch.empty_like(self.keys)
+        for first in range(0, len(self), AT_ONCE):
+            part = self.keys[first : min(first + AT_ONCE, len(self))]
+            query = part // nodes
+            turned[first : first + len(part)] = (
+                part % nodes * relations + query % relations
+            ) * nodes + query // relations
+        turned[-1] = LAST
+        if turned.is_cuda:
+            return PairedAnswers(torch.sort(turned).values, self.num_nodes)
+        turned.numpy().sort()
+        return PairedAnswers(turned, self.num_nodes)
 
     @cached_property
     def answers(self) -> Answers:
         """The answers to questions of both kinds: subjects are asked for where nodes · relations is added to a key."""
-        objects, subjects = self.objects, self.subjects
+        objects, subjects = (Answers.of(of.pairs[:-1], self.num_nodes) for of in (self.objects, self.subjects))
         keys = torch.cat([objects.keys[:-1], subjects.keys[:-1] + self.num_nodes * self.num_relations])
         pointer = torch.cat([objects.pointer[:-1], subjects.pointer + objects.node.numel()])
         return Answers(_ended(keys), pointer, torch.cat([objects.node, subjects.node]))
-
-    @cached_property
-    def _splits(self) -> Tensor:
-        """int8 [T + 1]: the split of each key."""
-        splits = torch.full_like(self.keys, NO_SPLIT, dtype=torch.int8)
-        if self.source is not None:
-            triples, split = (torch.tensor(array, device=self.keys.device) for array in self.source)
-            place, there = self._find(triples)
-            for number in reversed(range(len(SPLITS))):  # the first split has the last word
-                splits[place[there & (split == number)]] = number
-        return splits
 
     def _find(self, triples: Tensor) -> tuple[Tensor, Tensor]:
         """(place among the keys, whether it is there)."""
@@ -214,3 +255,29 @@ _of_graphs: WeakKeyDictionary[KnowledgeGraph, dict[tuple[str, ...], KnownTriples
 
 def _ended(keys: Tensor) -> Tensor:
     return torch.cat([keys, keys.new_full((1,), LAST)])
+
+
+def _refuse_too_many(num_nodes: int, num_relations: int) -> None:
+    if num_nodes * num_nodes * num_relations >= LAST:
+        raise DataError(f"{num_nodes:,} nodes and {num_relations:,} relations are too many to number their triples")
+
+
+def _sorted_keys(graph: KnowledgeGraph, splits: tuple[str, ...]) -> NDArray[np.int64]:
+    """The numbers of the triples of some splits, sorted, each once; then `LAST`. Never more than they in memory."""
+    wanted, of = None, graph.triple_splits
+    if "all" not in splits and (of is not None or splits != ("train",)):
+        for split in splits:
+            graph.refuse_split(split)
+        wanted = np.isin(of, [SPLITS.index(split) for split in splits])
+    keys = np.empty((len(graph) if wanted is None else int(wanted.sum())) + 1, dtype=np.int64)
+    filled = 0
+    for first in range(0, len(graph), AT_ONCE):
+        rows = graph.triples_at(slice(first, first + AT_ONCE))
+        rows = rows if wanted is None else rows[wanted[first : first + AT_ONCE]]
+        numbers = (rows[:, 0] * graph.num_relations + rows[:, 1]) * graph.num_nodes + rows[:, 2]
+        keys[filled : filled + len(rows)] = numbers
+        filled += len(rows)
+    keys[filled] = LAST
+    keys.sort()
+    fresh = np.append(True, keys[1:] != keys[:-1])
+    return keys if fresh.all() else keys[fresh]

@@ -2,40 +2,101 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rgcn
 from rgcn.errors import AmbiguousNameError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, name_search
-from rgcn.graph.name_search import folded
-from rgcn.graph.titles import NameLookup, Titles
+from rgcn.graph.name_search import NameSearch, folded
+from rgcn.graph.titles import NameLookup, Titles, local_name
 
 names = st.lists(
     st.text(st.sampled_from("abAB _-\x1e\nß"), min_size=1, max_size=6), min_size=1, max_size=12, unique=True
 )
 
 
-def read_through(kg: KnowledgeGraph) -> NameLookup:
-    """A lookup that reads everything, as if the names were too many for an index."""
-    lookup = NameLookup(Titles(kg))
-    vars(lookup._nodes.search)["index"] = None
-    return lookup
+@cache
+def edged_texts(lookup: NameLookup) -> list[tuple[int, str]]:
+    spelled = [(number, {title, name[:200]}) for number, title, name, _ in lookup._nodes.spelled()]
+    return [(number, "".join(f"\x1e{folded(text)}\x1e" for text in texts)) for number, texts in spelled]
 
 
-@given(names, st.text(st.sampled_from("abAB _-\x1eß"), max_size=3))
-def test_what_is_found_is_all_that_contains_the_words(nodes, query):
-    kg = KnowledgeGraph.from_triples([(name, "r", nodes[0]) for name in nodes])
-    found = NameLookup(Titles(kg)).find(query, limit=100)
+def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
+    """By the definition: whole titles, beginnings, words, parts; better ones first within each."""
     words = folded(query)
-    expected = {
-        i for i, name in enumerate(kg.nodes) if words and (words in folded(name) or words in folded(kg.nodes[i]))
-    }
-    assert set(found) == expected
-    assert len(found) == len(set(found))
-    assert found == read_through(kg).find(query, limit=100)
+    edged = edged_texts(lookup)
+    patterns = [f"\x1e{words}\x1e", f"\x1e{words}", f" {words}", words] if words else []
+    return list(dict.fromkeys(n for pattern in patterns for n, text in edged if pattern in text))[:limit]
+
+
+def plain_keys(lookup: NameLookup, key: str) -> list[int]:
+    """Whom a folded text may stand for, by the definition."""
+    titles, found, after_prefix = lookup._titles, [], []
+    for number, name in enumerate(titles.graph.nodes):
+        if key in {folded(text) for text in (titles.of(number), local_name(name), name)}:
+            found.append(number)
+        if ":" in name and "://" not in name and not name.startswith(('"', "_:")):
+            after_prefix += [number] if folded(name.partition(":")[2]) == key else []
+    return found or after_prefix
+
+
+@pytest.fixture(params=["sorted at once", "counted, common ones left out", "read through"])
+def way(request, monkeypatch):
+    """The ways in which an index is made and read, whatever its size."""
+    if request.param != "sorted at once":
+        monkeypatch.setattr(name_search, "MOST_SORTED", 0)
+        monkeypatch.setattr(name_search, "MOST_IN_A_PASS", 40)
+        monkeypatch.setattr(name_search, "MANY", 0)
+    if request.param == "read through":
+        monkeypatch.setattr(name_search, "FEW", 0)
+        monkeypatch.setattr(name_search, "COMMON_SHARE", 1000)
+    monkeypatch.setattr(name_search, "ENTRIES_AT_ONCE", 100)
+    return request.param
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nodes=names, query=st.text(st.sampled_from("abAB _-\x1eß"), max_size=3))
+def test_what_is_found_is_all_that_contains_the_words(way, nodes, query):
+    kg = KnowledgeGraph.from_triples([(name, "r", nodes[0]) for name in nodes])
+    lookup = NameLookup(Titles(kg))
+    found = lookup.find(query, limit=100)
+    assert found == plain_find(lookup, query, 100)
+    words = folded(query)
+    assert set(found) == {i for i, name in enumerate(kg.nodes) if words and words in folded(name)}
+    assert lookup.find(query, limit=2) == found[:2]
+
+
+IRIS = st.builds(
+    str.__add__,
+    st.sampled_from(["", "http://x.org/", "ex:", "http://x.org/b#", '"', "_:", ":"]),
+    st.text(st.sampled_from("aA_ #/:ß\n"), max_size=4),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nodes=st.lists(IRIS, min_size=1, max_size=12, unique=True), key=st.one_of(IRIS, st.text("aß:", max_size=2)))
+def test_whom_a_text_stands_for_is_told_by_title_name_last_part_or_what_follows_a_prefix(way, nodes, key):
+    kg = KnowledgeGraph.from_triples([(name, "r", nodes[0]) for name in nodes])
+    lookup = NameLookup(Titles(kg, {0: "A"}))
+    for text in (key, *nodes, *map(local_name, nodes)):
+        assert lookup._nodes.by_key(folded(text)) == plain_keys(lookup, folded(text))
+
+
+def test_an_index_in_a_folder_answers_as_one_in_memory(way, tmp_path):
+    kg = rgcn.load("world")
+    called = NameLookup(Titles(kg))._nodes
+    NameSearch.write(called.spelled(), tmp_path)
+    stored, made = NameSearch.opened(tmp_path), called.search
+    assert all(np.array_equal(getattr(stored, name), getattr(made, name)) for name in name_search.ARRAYS)
+    assert stored.text[:] == made.text
+    for text in ("swi", "Swizerland", "a", "of the", "é"):
+        assert stored.find(text) == made.find(text)
+        assert stored.similar(text) == made.similar(text)
 
 
 def test_the_whole_title_then_beginnings_then_words_then_parts():
@@ -94,19 +155,17 @@ def test_unknown_names_offer_the_closest_titles_and_names():
         NameLookup(Titles(kg)).relation("workAt")
 
 
-def test_the_index_finds_what_reading_everything_finds():
-    kg = rgcn.load("world")
-    indexed, plain = NameLookup(Titles(kg)), read_through(kg)
-    assert (indexed.finds_quickly, plain.finds_quickly) == (True, False)
-    rng = np.random.default_rng(0)
+def test_the_index_finds_what_the_definition_says(way):
+    lookup = NameLookup(Titles(rgcn.load("world")))
+    nodes, rng = lookup._titles.graph.nodes, np.random.default_rng(0)
     queries = ["", " ", "a", "\x1e", "zzz", "of the", "é", "A_", "united states of america and then some"]
-    for _ in range(300):
-        title = kg.nodes[int(rng.integers(kg.num_nodes))]
+    for _ in range(25):
+        title = nodes[int(rng.integers(len(nodes)))]
         begin = rng.integers(len(title))
         queries.append(title[begin : begin + rng.integers(1, 9)])
     for query in queries:
-        for limit in (1, 10):
-            assert indexed.find(query, limit) == plain.find(query, limit), query
+        found = plain_find(lookup, query, 10)
+        assert (lookup.find(query, 10), lookup.find(query, 1)) == (found, found[:1]), query
 
 
 def test_near_names_of_a_graph_with_strange_ones():
@@ -140,33 +199,19 @@ def test_suggestions_are_names_where_a_title_does_not_say_who_is_meant():
         NameLookup(Titles(kg)).node("bobb")
 
 
-def test_of_very_many_names_the_best_connected_are_suggested(monkeypatch):
-    monkeypatch.setattr(name_search, "LONGEST_TEXT", 20)
-    monkeypatch.setattr(name_search, "WELL_KNOWN", 20)
-    kg = KnowledgeGraph.from_triples([(name, "r", "hub") for name in ("Norway", "Sweden", "Denmark")])
-    lookup = NameLookup(Titles(kg))
-    lookup.prepare()
-    assert not lookup.finds_quickly
-    assert [kg.nodes[i] for i in lookup.find("e", 3)] == ["Sweden", "Denmark"]
-    with pytest.raises(UnknownNameError, match="'Norway'"):
-        lookup.node("Norwy")
-    with pytest.raises(UnknownNameError, match=r"unknown node 'Denmrak'\.$"):
-        lookup.node("Denmrak")
-
-
 def test_nothing_is_made_for_an_exact_name_and_nothing_after_preparing():
     kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "big", "b": "small"})
     lookup = NameLookup(Titles(kg))
     assert (lookup.node("b"), lookup.relation("r"), lookup.class_("small")) == (1, 0, 1)
     kinds = lookup._nodes, lookup._relations, lookup._classes
-    assert not any({"by_key", "search"} & vars(called).keys() for called in kinds)
+    assert not any("search" in vars(called) for called in kinds)
     lookup.prepare()
-    made = [{*vars(called), *vars(called.search)} for called in kinds]
+    made = [{*vars(called)} for called in kinds]
     for ask in (lookup.node, lookup.relation, lookup.class_):
         with pytest.raises(UnknownNameError):
             ask("nobody")
     lookup.find("a")
-    assert made == [{*vars(called), *vars(called.search)} for called in kinds]
+    assert made == [{*vars(called)} for called in kinds]
 
 
 def test_a_graph_without_relations_or_names():

@@ -8,7 +8,7 @@ import pytest
 from servers import asking
 
 import rgcn
-from rgcn.graph import name_search
+from rgcn.graph import titles
 from rgcn.serve import create_app, load_models
 from rgcn.serve.graph_endpoints import GraphEndpoints, ModelDetails, Neighbors
 from rgcn.serve.link_endpoints import LinkAnswer
@@ -75,9 +75,8 @@ def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
     assert (response.status_code, response.json()["error"]["code"]) == (422, "cannot_explain")
 
 
-def test_a_graph_too_large_for_an_index_is_searched_by_the_models_thread(monkeypatch, tmp_path):
-    monkeypatch.setattr(name_search, "LONGEST_TEXT", 30)
-    monkeypatch.setattr(name_search, "WELL_KNOWN", 30)
+def test_a_very_large_graph_is_searched_by_the_models_thread(monkeypatch, tmp_path):
+    monkeypatch.setattr(titles, "QUICKLY_FOUND", 0)
     kg = rgcn.KnowledgeGraph.from_triples([("New Zealand", "near", "Zealandia"), ("Old Zealand", "near", "Zealandia")])
     rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(str(tmp_path / "tiny"))
     (served,) = load_models([tmp_path / "tiny"], device="cpu")

@@ -8,6 +8,7 @@ import resource
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,11 +51,36 @@ def fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+def overwritten(path: Path, content: bytes, at: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[at : at + len(content)] = content
+    path.write_bytes(data)
+
+
+def saved_array(path: Path, array: np.ndarray) -> None:
+    """An array in place of another, of a size that graph.json knows."""
+    np.save(path, array)
+    about = json.loads((path.parent / "graph.json").read_text())
+    changed(path.parent / "graph.json", parts={**about["parts"], path.name: path.stat().st_size})
+
+
+def promising(path: Path, rows: int) -> None:
+    with path.open("r+b") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (rows, 3)})
+
+
 DAMAGE = {
-    "a name is a list": lambda f: (f / "graph/nodes.jsonl").write_text('["n0"]\n' * 9),
-    "names nested": lambda f: (f / "graph/nodes.jsonl").write_text("[" * DEEP + "]" * DEEP + "\n"),
-    "names are numbers": lambda f: (f / "graph/relations.jsonl").write_text("1\n2\n"),
-    "half a character": lambda f: (f / "graph/relations.jsonl").write_text('"\\ud800"\n"b"\n'),
+    "names cut short": lambda f: (f / "graph/nodes.text").write_bytes(b"n0"),
+    "names are no text": lambda f: overwritten(f / "graph/nodes.text", b"\xff" * 18),
+    "ends are an object": lambda f: np.save(f / "graph/nodes.ends.npy", np.array([None] * 9), allow_pickle=True),
+    "ends run backwards": lambda f: overwritten(f / "graph/nodes.ends.npy", b"\xff" * 16, at=128),
+    "slots are no power of two": lambda f: saved_array(f / "graph/nodes.slots.npy", np.full(12, -1, dtype=np.int32)),
+    "triples promise too much": lambda f: promising(f / "graph/triples.npy", 10**13),
+    "triples out of range": lambda f: overwritten(f / "graph/triples.npy", b"\x7f" * 12, at=128),
+    "triples are numbers with a point": lambda f: saved_array(f / "graph/triples.npy", np.zeros((9, 3))),
+    "no index of triples": lambda f: (f / "graph/incidence.pointer.npy").unlink(),
+    "parts are a list": lambda f: changed(f / "graph/graph.json", parts=["nodes.text"]),
+    "parts are text": lambda f: changed(f / "graph/graph.json", parts={"nodes.text": "18"}),
     "settings are a list": lambda f: changed(f / "model.json", settings=[1, 2]),
     "version is text": lambda f: changed(f / "model.json", version="2"),
     "version of the graph is a list": lambda f: changed(f / "graph/graph.json", version=[1]),
@@ -74,7 +100,7 @@ DAMAGE = {
     "seed beyond all numbers": lambda f: setting(f, seed=10**30),
     "weights are a FIFO": lambda f: fifo(f / "weights.safetensors"),
     "arrays are a FIFO": lambda f: fifo(f / "graph/arrays.safetensors"),
-    "names are a FIFO": lambda f: fifo(f / "graph/nodes.jsonl"),
+    "names are a FIFO": lambda f: fifo(f / "graph/nodes.text"),
     "model.json is a FIFO": lambda f: fifo(f / "model.json"),
     "weights are a folder": lambda f: ((f / "weights.safetensors").unlink(), (f / "weights.safetensors").mkdir()),
 }

@@ -23,7 +23,8 @@ from rgcn.known import KnownTriples
 from rgcn.scoring import Questions, Scorer
 
 FEWEST = 20
-MOST_TRIPLES = 1000
+# Validation triples, and scores that are looked at: of a graph of millions of nodes fewer of them are asked about.
+MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 100, 200_000_000
 BLOCK = 32 << 20  # scores held at once, in bytes
 # Known triples that are hidden in turn: each costs a pass over all, so that fewer are drawn of a large graph.
 MOST_HIDDEN, MOST_HEARD = 200, 4_000_000
@@ -165,19 +166,22 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None) -> Calibra
     """
     graph = model.graph_
     triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
-    known = graph.split_triples("train")
-    known = known[known[:, 0] != known[:, 2]]  # a loop is itself turned round: hidden, it would still be told of
-    hidden = len(triples) < FEWEST and hiding is not None and FEWEST <= len(known) <= LARGEST
-    if len(triples) < FEWEST and not hidden:
-        few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
-        why = few if len(triples) else "they are calibrated on validation triples, and the graph has none"
+    known, few = triples[:0], len(triples) < FEWEST
+    if few and hiding is not None and graph.num_of("train") <= LARGEST:
+        known = graph.split_triples("train")
+        known = known[known[:, 0] != known[:, 2]]  # a loop is itself turned round: hidden, it would still be told of
+    hidden = len(known) >= FEWEST
+    if few and not hidden:
+        so_few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
+        why = so_few if len(triples) else "they are calibrated on validation triples, and the graph has none"
         return Calibration("links", False, f"No probabilities, only scores: {why}.", examples=len(triples))
     if hidden:
         chosen = known[_drawn(len(known), len(known))]
         found = hidden_examples(model.scorer(), graph, chosen)
         kind = "triples of the graph, each hidden while one end of it was asked for,"
     else:
-        chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), MOST_TRIPLES)).round().astype(np.int64)]
+        most = max(LEAST_TRIPLES, min(MOST_TRIPLES, MOST_SCORES // graph.num_nodes))
+        chosen = triples[np.linspace(0, len(triples) - 1, min(len(triples), most)).round().astype(np.int64)]
         found, kind = validation_examples(model.scorer(), graph, chosen), "validation triples"
     if not 0 < found.true.sum() < len(found.true):
         why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"

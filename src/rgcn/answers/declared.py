@@ -59,12 +59,11 @@ class Declared:
             return zip(said[:, 0].tolist(), said[:, 2].tolist(), strict=True)
 
         relation_of = {graph.nodes[name]: number for number, name in enumerate(graph.relations) if name in graph.nodes}
-        characters, types = defaultdict[str, set[int]](set), defaultdict[int, set[int]](set)
-        for node, kind in pairs(TYPE):
-            types[node].add(kind)
-            character = CHARACTERS.get(graph.nodes[kind])
-            if character is not None and node in relation_of:
-                characters[character].add(relation_of[node])
+        characters = defaultdict[str, set[int]](set)
+        characters_of = {graph.nodes[name]: character for name, character in CHARACTERS.items() if name in graph.nodes}
+        for node, kind in pairs(TYPE) if characters_of else ():
+            if kind in characters_of and node in relation_of:
+                characters[characters_of[kind]].add(relation_of[node])
         classes = defaultdict[int, list[int]](list)
         for name, shift in ((f"{RDFS}domain", 0), (f"{RDFS}range", size)):
             for node, kind in pairs(name):
@@ -75,7 +74,9 @@ class Declared:
             if one in relation_of and other in relation_of:
                 inverses[relation_of[one]], inverses[relation_of[other]] = relation_of[other], relation_of[one]
         wanted = {kind for kinds in classes.values() for kind in kinds}
-        above = _closure(pairs(SUBCLASS))
+        above, types = _closure(pairs(SUBCLASS)), defaultdict[int, set[int]](set)
+        for node, kind in pairs(TYPE) if wanted else ():  # of millions of nodes these are hundreds of megabytes
+            types[node].add(kind)
         disjoint = {frozenset(pair) for pair in pairs(f"{OWL}disjointWith")}
         alike = defaultdict[frozenset[int], list[int]](list)  # nodes of the same classes
         saying_nothing = {graph.nodes[name] for name in OF_ALL if name in graph.nodes}

@@ -252,7 +252,7 @@ def best_of(
         return _plainly(scores, k, marks, drop, candidates, floor)
     size = len(scores)
     node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
-    known = (marks.known.node, marks.known_begin, marks.known_end)
+    known = (marks.known, marks.known_begin, marks.known_end)
     given = (scores, candidates, *known, marks.out)
     lowest = scores.new_full((size,), floor)
     arrays: list[Any] = [tensor.contiguous().numpy() for tensor in given]

@@ -8,6 +8,7 @@ not looked at.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from rgcn.answers.declared import Declared
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import Answers, KnownTriples
+from rgcn.known import AT_ONCE, KnownTriples
 from rgcn.scoring import Questions
 
 Kinds = Literal["seen", "fitting", "any"]
@@ -74,10 +75,10 @@ class RelationRules:
 
     def __init__(self, graph: KnowledgeGraph) -> None:
         self.num_nodes, self.num_relations = graph.num_nodes, graph.num_relations
-        self._triples, self._known = graph.split_triples("train"), KnownTriples.of_graph(graph, "train")
+        self._known = KnownTriples.of_graph(graph, "train")
         self._is_literal, self.declared = graph.is_literal, Declared.by(graph)
         held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
-        self._missing = held_out / max(len(self._triples), 1) or THOUGHT_MISSING
+        self._missing = held_out / max(len(self._known), 1) or THOUGHT_MISSING
         self._alike: dict[int, Flags] = {}
         self._outside: dict[tuple[int, Kinds], Tensor] = {}
         self._chances: dict[tuple[int, int], float] = {}
@@ -87,18 +88,36 @@ class RelationRules:
     @cached_property
     def both_ways(self) -> Shares:
         """[R]: the share of triples between two nodes that are also there turned round."""
-        turned = self._known.contains(torch.tensor(self._triples).flip(1)).numpy()
-        return self._share(turned & (self._triples[:, 0] != self._triples[:, 2]))
+        keys, count = self._known.keys.numpy(), np.zeros(self.num_relations, dtype=np.int64)
+        # Subjects by object are the triples turned round; sorted as they are, they are soon found.
+        for part in _parts(self._known.subjects.pairs[:-1].numpy()):
+            subject, relation, object_ = self._taken_apart(part[keys[np.searchsorted(keys, part)] == part])
+            count += np.bincount(relation[subject != object_], minlength=self.num_relations)
+        return np.asarray(count / np.maximum(self.triples_of, 1))
 
     @cached_property
     def loops(self) -> Shares:
         """[R]: the share of triples that link a node to itself."""
-        return self._share(self._triples[:, 0] == self._triples[:, 2])
+        return self._counted[1] / np.maximum(self.triples_of, 1)
 
-    def _share(self, which: Flags) -> Shares:
-        relation = self._triples[:, 1]
-        counts, found = (np.bincount(of, minlength=self.num_relations) for of in (relation, relation[which]))
-        return np.asarray(found / np.maximum(counts, 1))
+    @property
+    def triples_of(self) -> Ids:
+        """[R]: how many triples each relation has."""
+        return self._counted[0]
+
+    @cached_property
+    def _counted(self) -> Ids:
+        """int64 [2, R]: triples of each relation, and those of a node with itself."""
+        count = np.zeros((2, self.num_relations), dtype=np.int64)
+        for part in _parts(self._known.keys[:-1].numpy()):
+            subject, relation, object_ = self._taken_apart(part)
+            for row, of in enumerate((relation, relation[subject == object_])):
+                count[row] += np.bincount(of, minlength=self.num_relations)
+        return count
+
+    def _taken_apart(self, keys: Ids) -> tuple[Ids, Ids, Ids]:
+        query, object_ = np.divmod(keys, max(self.num_nodes, 1))
+        return query // max(self.num_relations, 1), query % max(self.num_relations, 1), object_
 
     @cached_property
     def one_way(self) -> Flags:
@@ -111,13 +130,22 @@ class RelationRules:
         return self.declared.override(self.loops <= LARGEST_EXCEPTION, "reflexive", "irreflexive")
 
     @cached_property
-    def _ends(self) -> tuple[Ids, Ids, Ids]:
-        """(node, place, times) of every node in every place it is seen in, each once; sorted."""
-        subject, relation, object_ = self._triples.T
-        places = 2 * self.num_relations
-        seen = np.concatenate([subject * places + relation, object_ * places + relation + places // 2])
-        pairs, times = np.unique(seen, return_counts=True)
-        return pairs // max(places, 1), pairs % max(places, 1), times
+    def _ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """(node, place, times) of every node in every place it is seen in, each once.
+
+        Subjects first, then objects, by node and place each: half of what int64 and one order for all would take.
+        """
+        found = [np.empty((3, 0), dtype=np.int32)]
+        for end, pairs in enumerate((self._known.objects.pairs, self._known.subjects.pairs)):
+            for query, times in _runs(pairs[:-1].numpy(), max(self.num_nodes, 1)):
+                node, relation = np.divmod(query, max(self.num_relations, 1))
+                found.append(np.stack([node, relation + end * self.num_relations, times]).astype(np.int32))
+        node, place, times = np.concatenate(found, axis=1)
+        return node, place, times
+
+    @cached_property
+    def _subjects_end(self) -> int:
+        return int(np.argmax(self._ends[1] >= self.num_relations)) if len(self._ends[1]) else 0
 
     @cached_property
     def nodes_at(self) -> Ids:
@@ -139,7 +167,7 @@ class RelationRules:
 
     def profiles(self) -> list[RelationProfile]:
         """Of every relation, in the order of their numbers."""
-        size, counts = self.num_relations, np.bincount(self._triples[:, 1], minlength=self.num_relations)
+        size, counts = self.num_relations, self.triples_of
         once = self.once_at / np.maximum(self.nodes_at, 1)
         found = []
         for relation in range(size):
@@ -210,8 +238,9 @@ class RelationRules:
         return found
 
     def _may_stand(self, node: int, place: int) -> bool:
-        nodes, places, _ = self._ends
-        mine = places[np.searchsorted(nodes, node) : np.searchsorted(nodes, node, side="right")]
+        (nodes, places, _), half = self._ends, self._subjects_end
+        sides = [(nodes[part], places[part]) for part in (slice(half), slice(half, None))]
+        mine = np.concatenate([of[slice(*np.searchsorted(who, [node, node + 1]))] for who, of in sides])
         few, same = self._times[place] < ENOUGH_NODES, self.declared.same_place(place)
         here = bool(few or np.isin(mine, same).any() or self._companions(place)[mine].any())
         return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
@@ -241,7 +270,7 @@ class RelationRules:
         given, objects = questions.node.cpu(), questions.asks_objects().cpu()
         key, count = given * index.num_relations + questions.relation.cpu(), torch.zeros_like(given)
         for side, answers in ((objects, index.objects), (~objects, index.subjects)):
-            begin, end = answers.ranges(key[side].to(answers.keys.device))
+            begin, end = answers.ranges(key[side].to(answers.device))
             count[side] = (end - begin).cpu()
         return count
 
@@ -284,10 +313,26 @@ class RelationRules:
                 inside = np.setdiff1d(inside, self._standing(place, "seen"))
             nothing = kinds == "fitting" and not self._times[place] and place not in self.declared.classes
             out[slice(None) if nothing else inside] = False  # from nothing, nothing is concluded
-            if len(self._outside) * self.num_nodes > 1 << 28:
+            if len(self._outside) * self.num_nodes > 1 << 26:
                 self._outside.clear()
             found = self._outside[place, kinds] = torch.from_numpy(out)
         return found
+
+
+def _parts(values: Ids) -> Iterator[Ids]:
+    return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
+
+
+def _runs(sorted_pairs: Ids, size: int) -> Iterator[tuple[Ids, Ids]]:
+    """(query, how often) of pairs query · size + answer: some at a time, all of a query together."""
+    first = 0
+    while first < len(sorted_pairs):
+        last = sorted_pairs[min(first + AT_ONCE, len(sorted_pairs)) - 1]
+        stop = int(np.searchsorted(sorted_pairs, (last // size + 1) * size))
+        queries = sorted_pairs[first:stop] // size
+        begins = np.flatnonzero(np.diff(queries, prepend=-1))
+        yield queries[begins], np.diff(begins, append=len(queries))
+        first = stop
 
 
 _rules: WeakKeyDictionary[KnowledgeGraph, RelationRules] = WeakKeyDictionary()
@@ -318,9 +363,9 @@ EVERYTHING = Permitted("any", False)
 
 
 class Marks(NamedTuple):
-    """What is known of the answers to q questions: those of question i are known.node[known_begin[i] : known_end[i]]"""
+    """What is known of the answers to q questions: those of question i are known[known_begin[i] : known_end[i]]"""
 
-    known: Answers  # in the graph
+    known: Tensor  # int64: nodes
     known_begin: Tensor
     known_end: Tensor
     out: Tensor  # bool [q, n]: which candidates rules leave out, unless they are known
@@ -360,11 +405,12 @@ class Marks(NamedTuple):
             row, node = other.expand(turned_begin, torch.where(one_way, turned_end, turned_begin))
             own = torch.nonzero(without_loops).squeeze(1)
             mark(out, candidates, torch.cat([row, own]), torch.cat([node, given[own]]))
-        return cls(same, begin, end, out)
+        stop = torch.cumsum(end - begin, 0)
+        return cls(same.expand(begin, end)[1], stop - (end - begin), stop, out)
 
     def known_nodes(self) -> tuple[Tensor, Tensor]:
         """(question, node) of every known answer."""
-        return self.known.expand(self.known_begin, self.known_end)
+        return torch.repeat_interleave(self.known_end - self.known_begin), self.known
 
 
 def mark(table: Tensor, candidates: Tensor, row: Tensor, node: Tensor) -> None:

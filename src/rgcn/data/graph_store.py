@@ -1,8 +1,17 @@
-"""A knowledge graph as a folder of plain files, to travel with a trained model.
+"""A knowledge graph as a folder of plain files, mapped into memory where they are large: what `rgcn data build` makes,
+and what travels with a trained model.
 
-graph.json           what it is: format version, name, counts, fingerprint, prefixes of short names
-nodes.jsonl, relations.jsonl, classes.jsonl   names, one JSON string a line
-arrays.safetensors   triples, kinds, labels, splits, features, weights
+graph.json                what it is: format version, name, counts, fingerprint, and how many bytes each part has;
+                          written last, so that half of a graph is never taken for a whole one
+nodes.text, nodes.ends.npy, nodes.slots.npy   the names (`graph/stored_names`); relations.* and classes.* the same
+triples.npy               int32 [T, 3]
+incidence.pointer.npy     int64 [N+1] and
+incidence.triples.npy     int32 [2T]: the triples that touch each node
+arrays.safetensors        kinds, labels, splits, features, weights, times
+search.*                  of a large graph: what finds nodes by a part of their name, and titles (`graph/name_search`)
+
+Opening reads none of the large parts. That they are there, each with all its bytes, is checked at once; numbers in them
+when they are read.
 """
 
 from __future__ import annotations
@@ -15,31 +24,59 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rgcn.atomic import write_atomically
+from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
+from rgcn.graph.name_search import SEARCH_FILES
+from rgcn.graph.name_search import save_array as write_array
+from rgcn.graph.stored_names import StoredNames
+from rgcn.graph.titles import TITLES, write_search
 from rgcn.words import shortened
 
-FORMAT_VERSION = 1
-KEPT = ("prefixes", "labels_from", "split")  # of what is known about the files, what questions and answers need
+FORMAT_VERSION = 2
+MANIFEST = "graph.json"
+NAMES = {"text": "text", "ends": "ends.npy", "slots": "slots.npy"}
+TRIPLES, POINTER, TOUCHING, ARRAYS_FILE = (
+    "triples.npy",
+    "incidence.pointer.npy",
+    "incidence.triples.npy",
+    "arrays.safetensors",
+)
+# Of what is known about the files: what questions and answers need, and what a user asks about a graph.
+KEPT = ("prefixes", "labels_from", "split", "source", "format", "duplicates", "skipped_lines", "skipped_examples")
+IN_MEMORY = 1 << 20  # bytes: smaller parts are read at once
+VERIFIED = 8 << 20  # bytes: of a smaller graph all is read and compared with the fingerprint
 
 
 def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
     """Write a graph into a folder; `load_graph` gives it back with the same fingerprint."""
-    from safetensors.numpy import save
+    (folder / MANIFEST).unlink(missing_ok=True)  # until all is there, there is no graph
+    for stem, vocabulary in {"nodes": graph.nodes, "relations": graph.relations}.items():
+        write_names(folder, stem, vocabulary.table)
+    write_array(
+        folder / TRIPLES, graph.triples.astype(narrowest(max(graph.num_nodes, graph.num_relations)), copy=False)
+    )
+    pointer, touching = graph._incidence
+    write_array(folder / POINTER, pointer)
+    write_array(folder / TOUCHING, touching.astype(narrowest(len(graph)), copy=False))
+    write_rest(graph, folder)
 
-    arrays = {name: array for name in ARRAYS if (array := getattr(graph, name)) is not None}
-    vocabularies = {"nodes": graph.nodes, "relations": graph.relations}
+
+def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
+    """What is left when names, triples and incidence lie there: arrays, classes, and last what says that all is."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: array for name in ARRAYS if name != "triples" and (array := getattr(graph, name)) is not None}
     if graph.labels is not None:
-        vocabularies["classes"] = graph.labels.names
+        write_names(folder, "classes", graph.labels.names.table)
         for name in ("nodes", "classes", "splits"):
             arrays[f"label_{name}"] = getattr(graph.labels, name)
-    encode = json.JSONEncoder(ensure_ascii=False).encode  # one for all: json.dumps makes a new one for each name
-    for name, vocabulary in vocabularies.items():
-        write_atomically(folder / f"{name}.jsonl", "".join(f"{encode(item)}\n" for item in vocabulary))
-    write_atomically(folder / "arrays.safetensors", save({k: np.ascontiguousarray(v) for k, v in arrays.items()}))
+    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at))
+    searched = write_search(graph, folder)
     about = {
         "format": "rgcn-graph",
         "version": FORMAT_VERSION,
@@ -49,36 +86,97 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
         "triples": len(graph),
         "fingerprint": graph.fingerprint,
         "metadata": {key: graph.metadata[key] for key in KEPT if key in graph.metadata},
+        "parts": {name: (folder / name).stat().st_size for name in [*_parts(graph.labels is not None), *searched]},
     }
-    write_atomically(folder / "graph.json", json.dumps(about, indent=2) + "\n")
+    write_atomically(folder / MANIFEST, json.dumps(about, indent=2) + "\n")
+
+
+def is_stored_graph(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
 
 
 def load_graph(folder: Path) -> KnowledgeGraph:
-    """Read what `save_graph` wrote, and check that it is whole."""
+    """Open what `save_graph` wrote, after a check that it is whole."""
     from safetensors.numpy import load_file
 
-    about = read_json(folder / "graph.json", "rgcn-graph", FORMAT_VERSION)
+    about = read_json(folder / MANIFEST, "rgcn-graph", FORMAT_VERSION)
     with damage_told(f"{folder}: not a whole saved graph: a file is missing or damaged"):
-        arrays = load_file(plain_file(folder / "arrays.safetensors"))
+        parts = about["parts"]
+        searched = [name for name in parts if name in (TITLES, *SEARCH_FILES)]
+        for name in (*_parts("classes.text" in parts), *searched):
+            if plain_file(folder / name).stat().st_size != parts[name]:
+                raise DataError(f"{folder / name}: damaged: it has not the {parts[name]:,} bytes it was written with")
+        arrays = load_file(folder / ARRAYS_FILE)
         labels = None
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
-            labels = NodeLabels(nodes, classes, _names(folder, "classes", "class"), splits)
-        metadata = {key: value for key, value in about.get("metadata", {}).items() if key in KEPT}
-        for names in (*metadata.get("prefixes", {}).values(), metadata.get("labels_from", [])):
-            deque(_texts(names), maxlen=0)
-        given: dict[str, Any] = {"triples": arrays["triples"], **{name: arrays.get(name) for name in ARRAYS}}
+            labels = NodeLabels(nodes, classes, open_names(folder, "classes", "class"), splits)
+        triples = open_array(folder / TRIPLES)
+        given: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS} | {"triples": triples}
         graph = KnowledgeGraph(
-            nodes=_names(folder, "nodes", "node"),
-            relations=_names(folder, "relations", "relation"),
+            nodes=open_names(folder, "nodes", "node"),
+            relations=open_names(folder, "relations", "relation"),
             labels=labels,
             name="".join(_texts([about["name"]])),
-            metadata=metadata,
+            metadata=_metadata(about.get("metadata", {})),
             **given,
         )
-        if graph.fingerprint != about["fingerprint"]:
+        pointer, touching = open_array(folder / POINTER), open_array(folder / TOUCHING)
+        if pointer.shape != (graph.num_nodes + 1,) or touching.shape != (2 * len(graph),):
+            raise DataError(f"{folder}: damaged: its triples and the index of them differ in number")
+        fingerprint = "".join(_texts([about["fingerprint"]]))
+        if sum(parts.values()) <= VERIFIED and graph.fingerprint != fingerprint:
             raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
+        graph.__dict__.update(fingerprint=fingerprint, _incidence=(pointer, touching))
+        graph.__dict__["search_folder"] = folder.resolve() if searched else None
     return graph
+
+
+def narrowest(numbers: int) -> type[np.signedinteger[Any]]:
+    """The type that ids below this number are written as."""
+    return np.int32 if numbers <= np.iinfo(np.int32).max else np.int64
+
+
+def write_names(folder: Path, stem: str, names: StoredNames) -> None:
+    replace_atomically(folder / f"{stem}.text", names.text.tofile)
+    write_array(folder / f"{stem}.ends.npy", names.ends)
+    write_array(folder / f"{stem}.slots.npy", names.slots)
+
+
+def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:
+    ends, slots = open_array(folder / f"{stem}.ends.npy", 1), open_array(folder / f"{stem}.slots.npy", 1)
+    return Vocabulary(StoredNames(_mapped_text(folder / f"{stem}.text"), ends, slots), kind=kind)
+
+
+def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:
+    """Whole numbers that `write_array` wrote: mapped, or in memory where they are few."""
+    # Mapping fails where a header promises more than the file has; reading would first take memory for it.
+    array = np.lib.format.open_memmap(plain_file(path), mode="r")
+    if array.dtype.str not in ("<i4", "<i8") or (dimensions is not None and array.ndim != dimensions):
+        raise DataError(f"{path}: damaged: it holds {array.dtype} of {array.ndim} dimensions")
+    return array if array.nbytes > IN_MEMORY else np.array(array)
+
+
+def _mapped_text(path: Path) -> NDArray[np.uint8]:
+    size = plain_file(path).stat().st_size
+    return np.memmap(path, dtype=np.uint8, mode="r") if size > IN_MEMORY else np.fromfile(path, dtype=np.uint8)
+
+
+def _parts(classes: bool) -> list[str]:
+    stems = ("nodes", "relations", "classes") if classes else ("nodes", "relations")
+    return [f"{stem}.{end}" for stem in stems for end in NAMES.values()] + [TRIPLES, POINTER, TOUCHING, ARRAYS_FILE]
+
+
+def _metadata(given: dict[str, Any]) -> dict[str, Any]:
+    """What of it is kept, and of the kind that its readers expect."""
+    found = {key: value for key, value in given.items() if key in KEPT}
+    texts = (found.get(key, []) for key in ("labels_from", "source", "skipped_examples"))
+    for names in (*found.get("prefixes", {}).values(), *texts):
+        deque(_texts(names), maxlen=0)
+    for key in ("duplicates", "skipped_lines"):
+        if not isinstance(found.get(key, 0), int):
+            raise TypeError(f"{key} is no whole number")
+    return found
 
 
 @contextmanager
@@ -120,11 +218,6 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
             "settings and weights mean other things here. Train it anew, or ask it with the version that wrote it"
         )
     return about
-
-
-def _names(folder: Path, name: str, kind: str) -> Vocabulary:
-    with plain_file(folder / f"{name}.jsonl").open(encoding="utf-8") as lines:
-        return Vocabulary(_texts(json.loads(line) for line in lines), kind=kind)
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:

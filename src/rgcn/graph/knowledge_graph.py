@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ ARRAYS = {
     "edge_weights": np.float32,
     "triple_times": np.float64,
 }
+DIGESTED_AT_ONCE = 1 << 18  # rows
 ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights", "triple_times")
 
 
@@ -80,26 +82,57 @@ class KnowledgeGraph:
         given = np.asarray(self.triples)
         if given.size and given.dtype.kind not in "iu":  # 0.9 would silently become node 0
             raise DataError(f"triples must be whole numbers, not {given.dtype}")
+        if isinstance(self.triples, np.memmap):  # of a stored graph: they wait in their file until somebody asks
+            self.__dict__["_mapped_triples"] = self.__dict__.pop("triples")
         for attribute, dtype in ARRAYS.items():
-            value = getattr(self, attribute)
+            value = self.__dict__.get(attribute)
             if value is not None:
-                array = np.array(value, dtype=dtype)  # a copy: the caller's array stays the caller's
+                array = _own(value, dtype)
                 if attribute == "triples" and not array.size:
                     array = array.reshape(0, 3)
                 array.setflags(write=False)
                 object.__setattr__(self, attribute, array)
         self._check()
 
-    def _check(self) -> None:
-        if self.triples.ndim != 2 or self.triples.shape[1] != 3:
-            raise DataError(f"triples must have shape [T, 3], not {list(self.triples.shape)}")
+    if not TYPE_CHECKING:  # which knows `triples` already, and would take every other attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "triples" or "_mapped_triples" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            wide = self._named_rows(self._mapped_triples, 0)
+            wide.setflags(write=False)
+            self.__dict__["triples"] = wide
+            return wide
+
+    @property
+    def _rows(self) -> NDArray[Any]:
+        """The triples as they lie: of a stored graph in a file, as int32 where they fit, and not yet checked."""
+        mapped: NDArray[Any] | None = self.__dict__.get("_mapped_triples")
+        return self.triples if mapped is None else mapped
+
+    def triples_at(self, places: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """int64 [k, 3]: some of the triples, by their numbers; of a stored graph no others are read."""
+        if "triples" in self.__dict__:
+            return np.asarray(self.triples[places])
+        return self._named_rows(self._rows[places], None)
+
+    def _named_rows(self, rows: NDArray[Any], first: int | None) -> NDArray[np.int64]:
+        """Rows of triples as int64, all of whose nodes and relations have names."""
         sizes = np.array([self.num_nodes, self.num_relations, self.num_nodes])
-        if len(self) and (self.triples.min() < 0 or (self.triples.max(axis=0) >= sizes).any()):
-            row = int(np.flatnonzero(((self.triples < 0) | (self.triples >= sizes)).any(1))[0])
+        if len(rows) and (rows.min() < 0 or (rows.max(axis=0) >= sizes).any()):
+            row = int(np.flatnonzero(((rows < 0) | (rows >= sizes)).any(1))[0])
+            place = "" if first is None else f"triple {first + row} (from 0) "
             raise DataError(
-                f"a triple refers to a node or relation that has no name: triple {row} (from 0) is "
-                f"{tuple(self.triples[row].tolist())}, with {self.num_nodes} nodes and {self.num_relations} relations"
+                f"a triple refers to a node or relation that has no name: {place}is {tuple(rows[row].tolist())}, "
+                f"with {self.num_nodes} nodes and {self.num_relations} relations"
             )
+        return np.asarray(rows, dtype=np.int64)
+
+    def _check(self) -> None:
+        if self._rows.ndim != 2 or self._rows.shape[1] != 3:
+            raise DataError(f"triples must have shape [T, 3], not {list(self._rows.shape)}")
+        if "triples" in self.__dict__:
+            self._named_rows(self.triples, 0)
         lengths = dict.fromkeys(ARRAYS_OF_NODES, self.num_nodes) | dict.fromkeys(ARRAYS_OF_TRIPLES, len(self))
         for attribute, length in lengths.items():
             value = getattr(self, attribute)
@@ -163,10 +196,10 @@ class KnowledgeGraph:
 
     @property
     def num_triples(self) -> int:
-        return len(self.triples)
+        return len(self._rows)
 
     def __len__(self) -> int:
-        return len(self.triples)
+        return len(self._rows)
 
     def __repr__(self) -> str:
         parts = [count(self.num_nodes, "node"), count(self.num_relations, "relation"), count(len(self), "triple")]
@@ -198,15 +231,15 @@ class KnowledgeGraph:
         """sha256 over names, triples, labels, splits, features and weights: equal graphs, equal fingerprints."""
         digest = hashlib.sha256()
         for names in (self.nodes, self.relations):
-            digest.update(b"\x1e".join(name.encode() for name in names) + b"\x1d")
+            _digest_names(digest, names)
         # Times came later: a graph without them is what it was.
         there = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
-        arrays: list[NDArray[Any] | None] = [getattr(self, attribute) for attribute in there]
+        arrays = [(self._rows if name == "triples" else getattr(self, name), ARRAYS[name]) for name in there]
         if self.labels is not None:
-            digest.update(b"\x1e".join(name.encode() for name in self.labels.names) + b"\x1d")
-            arrays += [self.labels.nodes, self.labels.classes, self.labels.splits]
-        for array in arrays:
-            digest.update(b"-" if array is None else f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+            _digest_names(digest, self.labels.names)
+            arrays += [(getattr(self.labels, name), None) for name in ("nodes", "classes", "splits")]
+        for array, dtype in arrays:
+            _digest_array(digest, array, dtype)
         return digest.hexdigest()
 
     # -- asking ----------------------------------------------------------------------------------------
@@ -234,6 +267,18 @@ class KnowledgeGraph:
         """Triples of one split, int64 [t, 3]; "all" gives every one, and so does "train" where there is no split."""
         if split == "all" or (split == "train" and self.triple_splits is None):
             return self.triples
+        self.refuse_split(split)
+        return self.triples_at(np.flatnonzero(self.triple_splits == SPLITS.index(split)))
+
+    def num_of(self, split: str) -> int:
+        """How many triples `split_triples` gives."""
+        if split == "all" or (split == "train" and self.triple_splits is None):
+            return len(self)
+        self.refuse_split(split)
+        return int((self.triple_splits == SPLITS.index(split)).sum())
+
+    def refuse_split(self, split: str) -> None:
+        """Raise where triples cannot be of this split."""
         if split not in SPLITS:
             raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
         if self.triple_splits is None:
@@ -241,15 +286,36 @@ class KnowledgeGraph:
                 f"the graph has no {split} triples: it was read without splits, which a folder of files called train, "
                 "valid and test has"
             )
-        return np.asarray(self.triples[self.triple_splits == SPLITS.index(split)])
+
+    search_folder: ClassVar[Path | None] = None
+    """Of a stored graph: the folder that has an index of its names."""
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """int64 [N]: how many ends of a split's triples each node is."""
+        if split == "all" and "_incidence" in self.__dict__:
+            return np.diff(self._incidence[0])
         return np.bincount(self.split_triples(split)[:, [0, 2]].ravel(), minlength=self.num_nodes)
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
+
+    @cached_property
+    def relation_counts(self) -> NDArray[np.int64]:
+        """int64 [R]: how many triples each relation has."""
+        found = np.zeros(self.num_relations, dtype=np.int64)
+        for first in range(0, len(self), DIGESTED_AT_ONCE):
+            rows = self.triples_at(slice(first, first + DIGESTED_AT_ONCE))
+            found += np.bincount(rows[:, 1], minlength=self.num_relations)
+        return found
+
+    def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(place in nodes [f], triple [f, 3]) of every triple that touches one of them; of a loop, twice."""
+        pointer, triple_ids = self._incidence
+        begin, count = pointer[nodes], pointer[nodes + 1] - pointer[nodes]
+        which = np.repeat(np.arange(len(nodes)), count)
+        place = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + begin[which]
+        return which, self.triples_at(triple_ids[place])
 
     @cached_property
     def _incidence(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -265,7 +331,7 @@ class KnowledgeGraph:
         pointer, triple_ids = self._incidence
         found = []
         touching = np.unique(triple_ids[pointer[index] : pointer[index + 1]])
-        for s, r, o in self.triples[touching].tolist():
+        for s, r, o in self.triples_at(touching).tolist():
             if s == index:
                 found.append(Neighbor(self.relations[r], self.nodes[o], True))
             if o == index:
@@ -391,3 +457,25 @@ class KnowledgeGraph:
         from rgcn.graph.interop.rdf_terms import to_rdf
 
         return to_rdf(self, path, format=format, base=base, split=split)
+
+
+def _own(given: Any, dtype: Any) -> NDArray[Any]:
+    """A copy, so that the caller's array stays the caller's; an array that can no longer be written to needs none."""
+    frozen = type(given) is np.ndarray and given.dtype == dtype and given.base is None and not given.flags.writeable
+    return given if frozen else np.array(given, dtype=dtype)
+
+
+def _digest_names(digest: Any, names: Vocabulary) -> None:
+    for number, block in enumerate(names.encoded_blocks()):
+        digest.update(b"\x1e" * bool(number) + b"\x1e".join(block))
+    digest.update(b"\x1d")
+
+
+def _digest_array(digest: Any, array: NDArray[Any] | None, dtype: Any) -> None:
+    """The array as if it were of this type, a piece at a time."""
+    if array is None:
+        digest.update(b"-")
+        return
+    digest.update(f"{np.dtype(dtype or array.dtype).str}{array.shape}".encode())
+    for first in range(0, len(array), DIGESTED_AT_ONCE):
+        digest.update(np.ascontiguousarray(array[first : first + DIGESTED_AT_ONCE], dtype=dtype))

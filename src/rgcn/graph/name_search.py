@@ -1,110 +1,202 @@
-"""Names by a part of them, and by what is spelled alike, fast enough for every key a person presses."""
+"""Names by a part of them, and by what is spelled alike, fast enough for every key a person presses.
+
+The index is a few arrays. Of a graph in memory it is made at the first question; with a stored graph it lies beside the
+names, written once (`write`), and is mapped (`opened`): nothing is read that no question needs.
+
+search.text         UTF-8 of all entries, best ones first: titles, and names where these are others, each between edges
+search.bounds.npy   int64 [E + 1]  where each entry begins, and where the last one ends
+search.ids.npy      int32 [E]      whom an entry is of
+search.grams.npy    int64 [64³+1]  entries that hold a sequence of three letters: grams[i] to grams[i + 1] of holding
+search.holding.npy  int32          entries, ascending within a sequence
+search.common.npy   int32          sequences that too many entries hold to list them
+search.hashes.npy   uint32 [K]     of whole titles and names and what else somebody may be called; sorted
+search.called.npy   int32 [K]      whom each is of
+"""
 
 from __future__ import annotations
 
 import difflib
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import io
+import mmap
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.atomic import replace_atomically
+from rgcn.graph.stored_names import name_hash, name_hashes
+
 EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
 LONGEST_QUERY = LONGEST_NAME = 200
-# Texts longer than this are searched from end to end instead: their index would take gigabytes.
-LONGEST_TEXT = 30_000_000
-# Of such a text, what begins it is looked at to guess what was meant.
-WELL_KNOWN = 2_000_000
 MOST_COMPARED, LONGEST_COMPARED, ALIKE = 8, 60, 0.6
+# How much is looked at to guess what was meant.
+RARE, RARE_LISTS = 1000, 8
+FIRST_LOOK = 64
+# More entries than these that hold one of a few letters are met soon by reading from the best on.
+FEW = 20_000
+ENTRIES_AT_ONCE = 1 << 14
+# Sorting at once takes some bytes for each; beyond, numba counts, and what a pass writes is bounded.
+MOST_SORTED, MOST_IN_A_PASS = 1 << 22, 1 << 26
+# Of so many entries, a sequence that is in every eighth tells too little for the room that it takes.
+MANY, COMMON_SHARE = 1 << 14, 8
+ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
+SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
+
+Spelled = tuple[int, str, str, Sequence[str]]  # whom it is of, title, name, what else it may be called
+_ODD_SPACE = re.compile(r"[^\S \n]")
+
+
+def _kinds_of_bytes() -> NDArray[np.uint8]:
+    """64 kinds: the edge, a space, letters and digits each one, ten of other signs, sixteen of what is no ASCII."""
+    kinds = 38 + np.arange(256) % 10
+    kinds[128:] = 48 + np.arange(128) % 16
+    kinds[ord(EDGE)], kinds[ord(" ")] = 0, 1
+    kinds[ord("a") : ord("z") + 1] = 2 + np.arange(26)
+    kinds[ord("0") : ord("9") + 1] = 28 + np.arange(10)
+    return kinds.astype(np.uint8)
+
+
+KINDS, BITS = _kinds_of_bytes(), 6
+GRAMS = 1 << 3 * BITS
 
 
 @dataclass(frozen=True, eq=False)
 class NameSearch:
-    """All titles and names in one long text, best ones first.
+    """All titles and names in one long text, best ones first, and where each sequence of three letters occurs.
 
     A title that is the query comes first, then titles that begin so, then words that do, then any part of a title or
-    name; within each, better ones first. With an index this takes a tenth of a millisecond; reading the whole text,
-    ten for a million characters, and Python's lock is held meanwhile.
-
-    text    an entry after the other: the title, and the name where that is another
-    bounds  where each entry begins, and where the last one ends
-    ids     whom an entry is of
+    name; within each, better ones first. The index may name an entry too many, never one too few: the entries that it
+    names are read. Fields as above.
 
     >>> names = ["Old Zealand", "New Zealand", "Zealandia"]
-    >>> search = NameSearch.of(names, lambda number: names[number], best_first=[1, 0, 2])
+    >>> search = NameSearch.of([(number, names[number], names[number], ()) for number in (1, 0, 2)])
     >>> search.find("zea"), search.find("land", limit=1), search.similar("Zeelandia", limit=1)
     ([2, 1, 0], [1], [2])
     """
 
-    text: str
-    bounds: list[int]
-    ids: list[int]
+    text: bytes | mmap.mmap
+    bounds: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    grams: NDArray[np.int64]
+    holding: NDArray[np.int32]
+    common: NDArray[np.int32]
+    hashes: NDArray[np.uint32]
+    called: NDArray[np.int32]
 
     @classmethod
-    def of(cls, names: Sequence[str], title: Callable[[int], str], best_first: Iterable[int]) -> NameSearch:
-        pieces, bounds, ids = [], [0], []
-        for number in best_first:
-            called, name = title(number), names[number][:LONGEST_NAME]  # an abstract is searched by how it begins
-            piece = _edged(folded(called)) + ("" if called == name else _edged(folded(name)))
-            pieces.append(piece)
-            bounds.append(bounds[-1] + len(piece))
-            ids.append(number)
-        return cls("".join(pieces), bounds, ids)
+    def of(cls, spelled: Iterable[Spelled]) -> NameSearch:
+        """Of those that are searched for, best first."""
+        buffer = io.BytesIO()
+        bounds, ids, hashes, called = _write_text(spelled, buffer)
+        text = buffer.getvalue()
+        grams, common, parts = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
+        holding = np.concatenate([np.empty(0, np.int32), *parts])
+        return cls(text, bounds, ids, grams, holding, common, hashes, called)
 
-    @cached_property
-    def index(self) -> GramIndex | None:
-        """Made at the first question, in some tenths of a second for a million characters."""
-        return GramIndex(self.text, self.bounds) if len(self.text) <= LONGEST_TEXT else None
+    @staticmethod
+    def write(spelled: Iterable[Spelled], folder: Path) -> None:
+        """The same into a folder, a part at a time: more names than fit into memory may be written."""
+        arrays: dict[str, Any] = {}
 
-    @cached_property
-    def well_known(self) -> NameSearch:
-        """This, or as much of it as can have an index."""
-        if self.index is not None:
-            return self
-        most = bisect_right(self.bounds, WELL_KNOWN) - 1
-        return NameSearch(self.text[: self.bounds[most]], self.bounds[: most + 1], self.ids[:most])
+        def write_text(path: Path) -> None:
+            with path.open("wb") as file:
+                arrays.update(zip(("bounds", "ids", "hashes", "called"), _write_text(spelled, file), strict=True))
 
-    @cached_property
-    def whole(self) -> dict[str, list[int]]:
-        """Entries by the whole of a title or name."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
-        for entry, (begin, end) in enumerate(pairwise(self.bounds)):
-            for piece in self.text[begin + 1 : end - 1].split(EDGE + EDGE):
-                found[piece].append(entry)
-        return dict(found)
+        replace_atomically(folder / "search.text", write_text)
+        text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
+        arrays["grams"], arrays["common"], parts = _postings(text, arrays["bounds"])
+
+        def write_holding(path: Path) -> None:
+            about = {"descr": "<i4", "fortran_order": False, "shape": (int(arrays["grams"][-1]),)}
+            with path.open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, about)
+                for part in parts:
+                    part.tofile(file)
+
+        replace_atomically(_path(folder, "holding"), write_holding)
+        for name, array in arrays.items():
+            save_array(_path(folder, name), array)
+
+    @classmethod
+    def opened(cls, folder: Path) -> NameSearch:
+        """What `write` wrote, mapped."""
+        with (folder / "search.text").open("rb") as file:
+            text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return cls(text, *(np.load(_path(folder, name), mmap_mode="r", allow_pickle=False) for name in ARRAYS))
 
     def find(self, query: str, limit: int = 10) -> list[int]:
         """Those that match best, at most `limit` of them."""
         words = folded(query[:LONGEST_QUERY])
         found: dict[int, None] = {}
-        if not words or limit < 1 or (self.index is None and words not in self.text):
+        if not words or limit < 1:
             return []
-        for pattern in (_edged(words), EDGE + words, " " + words, words):
-            for entry in self._holding(pattern):
-                found[self.ids[entry]] = None
+        for pattern in (EDGE + words + EDGE, EDGE + words, " " + words, words):
+            for entry in self._holding(_encoded(pattern)):
+                found[int(self.ids[entry])] = None
                 if len(found) >= limit:
                     return list(found)
         return list(found)
 
-    def _holding(self, pattern: str) -> Iterator[int]:
-        """The entries that hold a pattern."""
-        text, bounds = self.text, self.bounds
-        if self.index is None:
-            at = text.find(pattern)
-            while at >= 0:
-                entry = bisect_right(bounds, at) - 1
-                yield entry
-                at = text.find(pattern, bounds[entry + 1])  # one hit an entry is enough
-        elif pattern[0] == EDGE == pattern[-1]:
-            yield from self.whole.get(pattern[1:-1], ())
-        else:
-            for entry in self.index.holding(pattern):
-                if text.find(pattern, bounds[entry], bounds[entry + 1]) >= 0:
+    def whole(self, words: str) -> list[int]:
+        """Those of whom a whole title or name, or what else they may be called, is perhaps this, folded; ascending."""
+        key = np.uint32(name_hash(_encoded(words)))
+        begin, end = (np.searchsorted(self.hashes, key, side) for side in ("left", "right"))  # type: ignore[call-overload]
+        return sorted(set(self.called[begin:end].tolist()))
+
+    def _holding(self, pattern: bytes) -> Iterator[int]:
+        """The entries that hold a pattern, ascending."""
+        candidates = self._candidates(pattern)
+        if candidates is None:
+            yield from self._read_through(pattern)
+            return
+        rarest, others = candidates[0], candidates[1:]
+        # The first entries are mostly enough; the rest is looked at where they are not.
+        begin, size = 0, FIRST_LOOK
+        while begin < len(rarest):
+            entries = rarest[begin : begin + size]
+            for other in others:
+                if len(entries):
+                    entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
+            places = zip(
+                entries.tolist(), self.bounds[entries].tolist(), self.bounds[entries + 1].tolist(), strict=True
+            )
+            for entry, first, last in places:
+                if self.text.find(pattern, first, last) >= 0:
                     yield entry
+            begin, size = begin + size, size * 8
+
+    def _read_through(self, pattern: bytes) -> Iterator[int]:
+        at = self.text.find(pattern)
+        while at >= 0:
+            entry = int(np.searchsorted(self.bounds, at, side="right")) - 1
+            yield entry
+            at = self.text.find(pattern, int(self.bounds[entry + 1]))  # one hit an entry is enough
+
+    def _candidates(self, pattern: bytes) -> list[NDArray[np.int32]] | None:
+        """Entries that may hold a pattern: those of each of its sequences; None where these are very many."""
+        if len(pattern) >= 3:
+            return self._lists(pattern) or None
+        # An edge follows wherever the text of an entry ends: what is shorter is the beginning of some sequences.
+        width, first = 1 << BITS * (3 - len(pattern)), 0
+        for letter in pattern:
+            first = first << BITS | int(KINDS[letter])
+        first, last = first * width, (first + 1) * width
+        begin, end = int(self.grams[first]), int(self.grams[last])
+        if end - begin > FEW or np.searchsorted(self.common, first) < np.searchsorted(self.common, last):
+            return None
+        return [np.unique(self.holding[begin:end])]
+
+    def _lists(self, pattern: bytes) -> list[NDArray[np.int32]]:
+        """The entries of each sequence of three in the pattern that is not too common, shortest first."""
+        grams = np.unique(_grams(np.frombuffer(pattern, dtype=np.uint8)))
+        grams = grams[~np.isin(grams, self.common)]
+        begins, ends = self.grams[grams], self.grams[grams + 1]
+        order = np.argsort(ends - begins, kind="stable").tolist()
+        return [self.holding[begins[number] : ends[number]] for number in order]
 
     def similar(self, name: str, limit: int = 3) -> list[int]:
         """Those with a name most like this one, else those of which it is a part: dog for domestic_dog.n.01.
@@ -112,17 +204,27 @@ class NameSearch:
         Only the entries that share most of the name's rare sequences are compared letter by letter: a stranger who
         asks for nonsense must not keep the others waiting.
         """
-        words, known = folded(name[:LONGEST_QUERY])[:LONGEST_COMPARED], self.well_known
-        if not words or known.index is None:
+        words = folded(name[:LONGEST_QUERY])[:LONGEST_COMPARED]
+        if not words:
             return []
-        scored = [(known._likeness(words, entry), entry) for entry in known.index.near(_edged(words), MOST_COMPARED)]
+        scored = [(self._likeness(words, entry), entry) for entry in self._near(_encoded(EDGE + words + EDGE))]
         alike = sorted((pair for pair in scored if pair[0] >= ALIKE), key=lambda pair: -pair[0])
-        return [known.ids[entry] for _, entry in alike[:limit]] or known.find(words, limit)
+        return [int(self.ids[entry]) for _, entry in alike[:limit]] or self.find(words, limit)
+
+    def _near(self, pattern: bytes) -> list[int]:
+        """The entries that share most of the pattern's rare sequences."""
+        lists = [entries for entries in self._lists(pattern) if len(entries)]
+        if not lists:
+            return []
+        rare = [entries for entries in lists[:RARE_LISTS] if len(entries) <= RARE] or [lists[0][:RARE]]
+        entries, counts = np.unique(np.concatenate(rare), return_counts=True)
+        return [int(entry) for entry in entries[np.argsort(-counts, kind="stable")[:MOST_COMPARED]]]
 
     def _likeness(self, words: str, entry: int) -> float:
         matcher = difflib.SequenceMatcher(b=words, autojunk=False)
         best = 0.0
-        for piece in self.text[self.bounds[entry] : self.bounds[entry + 1]].split(EDGE):
+        text = self.text[int(self.bounds[entry]) : int(self.bounds[entry + 1])].decode("utf-8", "surrogatepass")
+        for piece in text.split(EDGE):
             matcher.set_seq1(piece[:LONGEST_COMPARED])
             if piece and matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
                 best = max(best, matcher.ratio())
@@ -134,82 +236,130 @@ def folded(text: str) -> str:
     return " ".join(text.replace("_", " ").casefold().split())
 
 
-def _edged(words: str) -> str:
-    return EDGE + words + EDGE
+def _folded_lines(pieces: list[str]) -> str:
+    """Every piece folded, one a line: all at once, which takes a tenth of the time of one after the other."""
+    text = "\n".join(pieces)
+    if text.count("\n") != max(len(pieces) - 1, 0) or _ODD_SPACE.search(text):
+        return "\n".join(map(folded, pieces))
+    text = text.replace("_", " ").casefold()
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text.replace(" \n", "\n").replace("\n ", "\n").strip(" ")
 
 
-LONGEST_GRAM = 3
-# Twelve bits of a letter are kept, so that sorting is cheap: those that differ only above are taken for one.
-LETTER = 0xFFF
-FIRST_LOOK = 64
-# How much is looked at to guess what was meant.
-RARE, RARE_LISTS = 1000, 8
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
-class GramIndex:
-    """Where each sequence of one, two or three characters occurs: entries, ascending.
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"search.{name}.npy"
 
-    It may name an entry too many, never one too few: who asks reads the entries that it names.
 
-    >>> index = GramIndex("bernoslobonn", [0, 4, 8, 12])
-    >>> list(index.holding("bo")), list(index.holding("n")), list(index.holding("nos"))
-    ([2], [0, 2], [])
-    """
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    def write(at: Path) -> None:
+        with at.open("wb") as file:  # np.save, given a path, would add an ending of its own
+            np.save(file, array, allow_pickle=False)
 
-    def __init__(self, text: str, bounds: Sequence[int]) -> None:
-        """bounds: where each entry begins, and where the last one ends"""
-        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-        letters = (points & LETTER).astype(np.uint16)
-        entry = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
-        self._nowhere = entry[:0]
-        self._holding: dict[str, NDArray[np.int32]] = {}
-        for size in range(1, LONGEST_GRAM + 1):
-            self._add(letters, entry, size)
+    replace_atomically(path, write)
 
-    def _add(self, letters: NDArray[np.uint16], entry: NDArray[np.int32], size: int) -> None:
-        count = max(len(letters) - size + 1, 0)
-        place = np.flatnonzero(entry[:count] == entry[size - 1 :])
-        # From the last letter to the first by stable sorts of 16 bits, which numpy does by radix: a third of the time.
-        for at in reversed(range(size)):
-            place = place[np.argsort(letters[place + at], kind="stable")]
-        found = entry[place]
-        begins = np.zeros(len(place), dtype=bool)
-        for at in range(size):
-            begins |= np.diff(letters[place + at], prepend=LETTER + 1) != 0
-        fresh = begins | (np.diff(found, prepend=-1) != 0)
-        first = np.flatnonzero(begins)
-        grams = letters[place[first][:, None] + np.arange(size)].astype("<u4").tobytes().decode("utf-32-le")
-        cuts = [*(np.cumsum(fresh)[first] - 1).tolist(), int(fresh.sum())]
-        found = found[fresh]
-        for number, (begin, end) in enumerate(pairwise(cuts)):
-            self._holding[grams[number * size : (number + 1) * size]] = found[begin:end]
 
-    def holding(self, pattern: str) -> Iterator[int]:
-        """The entries that may hold a pattern, ascending."""
-        lists = self._lists(pattern)
-        rarest, others = lists[0], lists[1:3]
-        # The first entries are mostly enough; the rest is looked at where they are not.
-        begin, size = 0, FIRST_LOOK
-        while begin < len(rarest):
-            entries = rarest[begin : begin + size]
-            for other in others:
-                entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
-            yield from entries.tolist()
-            begin, size = begin + size, size * 8
+# -- making it ---------------------------------------------------------------------------------------------------
 
-    def near(self, pattern: str, most: int) -> list[int]:
-        """The entries that share most of the pattern's rare sequences."""
-        lists = [entries for entries in self._lists(pattern) if len(entries)]
-        if not lists:
-            return []
-        rare = [entries for entries in lists[:RARE_LISTS] if len(entries) <= RARE] or [lists[0][:RARE]]
-        entries, counts = np.unique(np.concatenate(rare), return_counts=True)
-        return [int(entry) for entry in entries[np.argsort(-counts, kind="stable")[:most]]]
 
-    def _lists(self, pattern: str) -> list[NDArray[np.int32]]:
-        """The entries of each sequence of three characters in the pattern, or of a shorter pattern; shortest first."""
-        if not pattern.isascii():
-            pattern = "".join(chr(ord(letter) & LETTER) for letter in pattern)
-        size = min(len(pattern), LONGEST_GRAM)
-        grams = dict.fromkeys(pattern[at : at + size] for at in range(len(pattern) - size + 1))
-        return sorted((self._holding.get(gram, self._nowhere) for gram in grams), key=len)
+def _write_text(spelled: Iterable[Spelled], file: BinaryIO) -> tuple[NDArray[Any], ...]:
+    """Write the text; (bounds, ids, hashes, called)."""
+    lengths, ids, hashes, called = ([np.empty(0, np.int64)] for _ in range(4))
+    for block in _blocks(spelled):
+        number = np.array([of for of, *_ in block])
+        pieces, owner = list[str](), list[int]()
+        further, further_owner = list[str](), list[int]()
+        for place, (_, title, name, others) in enumerate(block):
+            begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
+            pieces.append(title)
+            owner.append(place)
+            if title != begins:
+                pieces.append(begins)
+                owner.append(place)
+            others = others if name is begins else (*others, name)
+            further += others
+            further_owner += [place] * len(others)
+        data, sizes = _cut(pieces)
+        file.write(_encoded(EDGE) + data.replace(b"\n", _encoded(EDGE + EDGE)) + _encoded(EDGE))
+        lengths.append(np.bincount(owner, sizes + 2, len(block)).astype(np.int64))
+        ids.append(number)
+        for (text, size), of in (((data, sizes), owner), (_cut(further), further_owner)):
+            starts = np.cumsum(size + 1) - size - 1
+            hashes.append(name_hashes(np.frombuffer(text, dtype=np.uint8), starts, size))
+            called.append(number[of])
+    file.write(_encoded(EDGE))  # so that an edge follows the last entry, too
+    bounds = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    keys, whose = np.concatenate(hashes).astype(np.uint32), np.concatenate(called).astype(np.int32)
+    order = np.argsort(keys, kind="stable")
+    return bounds.astype(np.int64), np.concatenate(ids).astype(np.int32), keys[order], whose[order]
+
+
+def _blocks(spelled: Iterable[Spelled]) -> Iterator[list[Spelled]]:
+    block: list[Spelled] = []
+    for one in spelled:
+        block.append(one)
+        if len(block) == ENTRIES_AT_ONCE:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _cut(pieces: list[str]) -> tuple[bytes, NDArray[np.int64]]:
+    """(the pieces folded, one a line; bytes of each)."""
+    data = _encoded(_folded_lines(pieces))
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+    ends = np.append(ends, len(data)) if pieces else ends
+    return data, np.diff(ends, prepend=-1) - 1
+
+
+def _grams(letters: NDArray[np.uint8]) -> NDArray[np.int32]:
+    kinds = KINDS[letters].astype(np.int32)
+    return kinds[:-2] << 2 * BITS | kinds[1:-1] << BITS | kinds[2:]
+
+
+def _postings(
+    text: NDArray[np.uint8], bounds: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], Iterator[NDArray[np.int32]]]:
+    """(grams, common, parts of holding)."""
+    if len(text) <= MOST_SORTED:
+        # A sequence begins at every letter of an entry but its last; the edge that follows an entry may end one.
+        entry = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        inside = np.flatnonzero(entry[:-1] == entry[1:])
+        pairs = np.unique(_grams(text)[inside].astype(np.int64) << 32 | entry[inside])
+        counts = np.bincount(pairs >> 32, minlength=GRAMS)
+        sorted_at_once = (pairs & 0xFFFFFFFF).astype(np.int32)
+        return _pointer(counts), np.empty(0, np.int32), iter([sorted_at_once])
+    from rgcn.graph.gram_loops import count_grams
+
+    counts = np.zeros(GRAMS, dtype=np.int64)
+    count_grams(text, bounds, KINDS, counts)
+    entries = len(bounds) - 1
+    is_common = counts > entries // COMMON_SHARE if entries > MANY else np.zeros(GRAMS, bool)
+    counts[is_common] = 0
+    pointer = _pointer(counts)
+    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, bounds, pointer)
+
+
+def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _passes(
+    text: NDArray[np.uint8], bounds: NDArray[np.int64], pointer: NDArray[np.int64]
+) -> Iterator[NDArray[np.int32]]:
+    """Holding a bounded part at a time: each a pass over the text for the next sequences."""
+    from rgcn.graph.gram_loops import fill_grams
+
+    first = 0
+    while first < GRAMS:
+        last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + MOST_IN_A_PASS, side="right")) - 1)
+        part = np.empty(pointer[last] - pointer[first], dtype=np.int32)
+        if len(part):
+            fill_grams(text, bounds, KINDS, pointer, first, last, part)
+            yield part
+        first = last

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import NameSearch, folded
+from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, folded, save_array
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import shortened
@@ -21,6 +21,9 @@ from rgcn.words import shortened
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
 LONGEST = 120
 LONGEST_SHORT_NAME = 64
+QUICKLY_FOUND = 200_000  # names
+SEARCHED_ON_DISK = 100_000  # nodes
+TITLES = "search.titles.npy"
 
 
 class Titles:
@@ -50,11 +53,25 @@ class Titles:
         return Titles(graph, self._given, self._descriptions)
 
     def of(self, node: int) -> str:
-        found = self._given.get(node) or self._in_graph.get(node)
-        if found:
-            return found
-        name = self.graph.nodes[node]
-        return shortened(literal_text(name), LONGEST) if self.graph.kind(node) is NodeKind.LITERAL else local_name(name)
+        return self.many(np.array([node]), [self.graph.nodes[node]])[0]
+
+    def many(self, nodes: NDArray[np.int64], names: list[str]) -> list[str]:
+        """The titles of some nodes, whose names are these."""
+        kinds = None if self.graph.node_kinds is None else self.graph.node_kinds[nodes].tolist()
+        found = [local_name(name) for name in names]
+        if kinds is not None:
+            for place, (kind, literal) in enumerate(zip(kinds, self._by_literal[nodes].tolist(), strict=True)):
+                if literal >= 0 or kind == NodeKind.LITERAL:
+                    text = names[place] if literal < 0 else self.graph.nodes[literal]
+                    found[place] = shortened(literal_text(text), LONGEST)
+        if self._given:
+            found = [self._given.get(node) or title for node, title in zip(nodes.tolist(), found, strict=True)]
+        return found
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether some are not the graph's own."""
+        return bool(self._given)
 
     def description(self, node: int) -> str | None:
         return self._descriptions.get(node)
@@ -74,22 +91,24 @@ class Titles:
         return self.graph.labels.names
 
     @cached_property
-    def _in_graph(self) -> dict[int, str]:
-        """Titles that literals of the graph give."""
-        found: dict[int, str] = {}
-        if self.graph.node_kinds is None:
-            return found
-        is_literal = self.graph.is_literal
-        for wanted in NAMING_RELATIONS:
-            relations = [i for i, name in enumerate(self.graph.relations) if local_name(name) == wanted]
-            triples = self.graph.triples[np.isin(self.graph.triples[:, 1], relations)]
-            triples = triples[is_literal[triples[:, 2]]]
-            names = ((s, self.graph.nodes[o]) for s, _, o in triples.tolist())
-            # sorted is stable: English and unmarked ones first, else in the order of the graph
-            for subject, literal in sorted(names, key=lambda pair: not _is_english(pair[1])):
-                text = shortened(literal_text(literal), LONGEST)
-                if text:
-                    found.setdefault(subject, text)
+    def _by_literal(self) -> NDArray[np.int32]:
+        """int32 [N]: the literal of the graph that is a node's title, or -1."""
+        folder = self.graph.search_folder
+        if folder is not None and (folder / TITLES).is_file():
+            return np.load(folder / TITLES, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        graph, found = self.graph, np.full(self.graph.num_nodes, -1, dtype=np.int32)
+        relations = [local_name(name) for name in graph.relations]
+        naming = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
+        rows = graph.triples_at(np.flatnonzero(naming[graph._rows[:, 1]] < len(NAMING_RELATIONS)))
+        rows = rows[graph.is_literal[rows[:, 2]]]
+        literals, literal = np.unique(rows[:, 2], return_inverse=True)
+        names = graph.nodes.many(literals)
+        foreign = np.array([not _is_english(name) for name in names], dtype=bool)
+        said = np.array([bool(literal_text(name)) for name in names], dtype=bool)
+        # English and unmarked ones first of the best relation, then in the order of the graph; the first one stays.
+        order = np.lexsort((foreign[literal], naming[rows[:, 1]])) if len(rows) else literal
+        order = order[said[literal[order]]][::-1]
+        found[rows[order, 0]] = rows[order, 2]
         return found
 
 
@@ -101,7 +120,8 @@ def local_name(name: str) -> str:
     """
     if "://" not in name[:12] or name.startswith('"'):
         return name
-    return re.split("[#/]", name.rstrip("#/"))[-1] or name
+    stem = name.rstrip("#/")
+    return stem[max(stem.rfind("#"), stem.rfind("/")) + 1 :] or name
 
 
 def short_name(name: str) -> str:
@@ -137,38 +157,49 @@ class Called:
     """The nodes, the relations or the classes, by what people call them.
 
     names       tell them apart
-    title       what people read
+    titles      what people read, of numbers and their names
     best_first  the order in which those that match equally well are found
     prefixes    namespaces of short names, which come before well-known ones
+    stored      the folder that has an index for searching them
     """
 
     def __init__(
         self,
         names: Vocabulary,
-        title: Callable[[int], str],
+        titles: Callable[[NDArray[np.int64], list[str]], list[str]],
         best_first: Callable[[], Iterable[int]] | None = None,
         is_literal: Callable[[int], bool] = lambda number: False,
         prefixes: Mapping[str, list[str]] | None = None,
+        stored: Path | None = None,
     ) -> None:
-        self._names, self._title, self._is_literal = names, title, is_literal
+        self._names, self._titles, self._is_literal, self._stored = names, titles, is_literal, stored
         self._prefixes = prefixes or {}
         self._best_first = best_first or (lambda: range(len(names)))
 
     @cached_property
-    def by_key(self) -> dict[str, list[int]]:
-        """Ids by title, by name and by its last part; by what follows a prefix where nothing else is called so."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
-        after_prefix: defaultdict[str, list[int]] = defaultdict(list)
-        for number, name in enumerate(self._names):
-            for key in set(map(folded, {self._title(number), local_name(name), name})):
-                found[key].append(number)
-            if ":" in name and "://" not in name and not name.startswith(('"', "_:")):
-                after_prefix[folded(name.partition(":")[2])].append(number)
-        return {**after_prefix, **found}
-
-    @cached_property
     def search(self) -> NameSearch:
-        return NameSearch.of(self._names, self._title, self._best_first())
+        return NameSearch.of(self.spelled()) if self._stored is None else NameSearch.opened(self._stored)
+
+    def spelled(self) -> Iterator[Spelled]:
+        """What each is called, best ones first: by title, by name and its last part, by what follows a prefix."""
+        order = np.asarray(self._best_first())
+        for some in np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE)):
+            names = self._names.many(some)
+            for number, title, name in zip(some.tolist(), self._titles(some, names), names, strict=True):
+                others = [":" + folded(name.partition(":")[2])] if _has_prefix(name) else []
+                if (last := local_name(name)) not in (title, name):
+                    others.append(last)
+                yield number, title, name, others
+
+    def by_key(self, key: str) -> list[int]:
+        """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
+        what follows a prefix."""
+        names = ((number, self._names[number]) for number in self.search.whole(key))
+        found = [n for n, name in names if key in map(folded, (self._title(n), local_name(name), name))]
+        if found:
+            return found
+        names = ((number, self._names[number]) for number in self.search.whole(":" + key))
+        return [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
         """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with."""
@@ -179,14 +210,17 @@ class Called:
                 return [number]
         iris = list(expanded(bare, self._prefixes))
         found = [number for iri in iris if (number := self._names.get(iri)) is not None]
-        found = found or [number for iri in iris for number in self.by_key.get(folded(iri), [])]
-        found = found or (self.by_key.get(folded(bare), []) if text.strip() else [])
+        found = found or [number for iri in iris for number in self.by_key(folded(iri))]
+        found = found or (self.by_key(folded(bare)) if text.strip() else [])
         if len(found) > 1:
             # A thing and the literal that names it have the same title: the thing is meant.
             found = [number for number in found if not self._is_literal(number)] or found
             same = [number for number in found if self._title(number) == bare]
             return same if len(same) == 1 else found
         return found
+
+    def _title(self, number: int) -> str:
+        return self._titles(np.array([number]), [self._names[number]])[0]
 
     def ids(self, texts: Iterable[str | int]) -> NDArray[np.int64]:
         return self._names.ids(texts if isinstance(texts, str) else map(self.meant, texts))
@@ -209,10 +243,9 @@ class Called:
         title = self._title(number)
         return title if self.candidates(title) == [number] else str(self._names[number])
 
-    def prepare(self) -> None:
-        """Make now what is otherwise made when it is first needed."""
-        known = self.search.well_known
-        _ = self.by_key, known.index, known.whole
+
+def _has_prefix(name: str) -> bool:
+    return ":" in name and "://" not in name and not name.startswith(('"', "_:"))
 
 
 class NameLookup:
@@ -239,13 +272,15 @@ class NameLookup:
     def __init__(self, titles: Titles) -> None:
         self._titles, graph = titles, titles.graph
         literal, prefixes = lambda n: graph.kind(n) is NodeKind.LITERAL, graph.metadata.get("prefixes")
-        self._nodes = Called(graph.nodes, titles.of, self._best_first, literal, prefixes)
-        self._relations = Called(graph.relations, titles.relation, prefixes=prefixes)
+        stored = None if titles.from_outside else graph.search_folder
+        self._nodes = Called(graph.nodes, titles.many, self._best_first, literal, prefixes, stored)
+        self._relations = Called(graph.relations, _each(titles.relation), prefixes=prefixes)
         self.node, self.relation, self.node_ids = self._nodes.meant, self._relations.meant, self._nodes.ids
 
     @cached_property
     def _classes(self) -> Called:
-        return Called(self._titles.classes, self._titles.class_, prefixes=self._titles.graph.metadata.get("prefixes"))
+        prefixes = self._titles.graph.metadata.get("prefixes")
+        return Called(self._titles.classes, _each(self._titles.class_), prefixes=prefixes)
 
     def class_(self, text: str) -> int:
         return self._classes.meant(text)
@@ -260,20 +295,34 @@ class NameLookup:
 
     @property
     def finds_quickly(self) -> bool:
-        """Whether `find` has an index: a text too long for one is read from end to end."""
-        return self._nodes.search.index is not None
+        """Whether `find` keeps nobody waiting: among very many names, a strange question may take tens of ms."""
+        return len(self._nodes.search.ids) <= QUICKLY_FOUND
 
     def prepare(self) -> None:
         """Make everything now, so that nobody waits for it later: for a server."""
-        self._nodes.prepare()
-        self._relations.prepare()
+        _ = self._nodes.search, self._relations.search
         if self._titles.graph.labels is not None:
-            self._classes.prepare()
+            _ = self._classes.search
 
-    def _best_first(self) -> list[int]:
+    def _best_first(self) -> NDArray[np.int64]:
         """Literals last: who types a part of a name looks for a thing rather than for a text that mentions it."""
         graph = self._titles.graph
-        order: list[int] = np.lexsort(
-            (-graph.degrees(), graph.is_literal)
-        ).tolist()  # stable: equal ones in the graph's order
-        return order
+        return np.lexsort((-graph.degrees(), graph.is_literal))  # stable: equal ones in the graph's order
+
+
+def _each(title: Callable[[int], str]) -> Callable[[NDArray[np.int64], list[str]], list[str]]:
+    return lambda numbers, names: list(map(title, numbers.tolist()))
+
+
+def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
+    """Write what finds nodes by a part of their name, and their titles, into the folder of a stored graph.
+
+    The files' names; none of a small graph, whose index is made sooner than opened.
+    """
+    if graph.num_nodes < SEARCHED_ON_DISK:
+        return []
+    titles = Titles(graph)
+    if graph.node_kinds is not None:
+        save_array(folder / TITLES, titles._by_literal)
+    NameSearch.write(NameLookup(titles)._nodes.spelled(), folder)
+    return [*([TITLES] if graph.node_kinds is not None else []), *SEARCH_FILES]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError, NothingToHoldOutError, UnknownNameError
+from rgcn.graph.stored_names import StoredNames
 
 SPLITS = ("train", "valid", "test")
 
@@ -36,12 +37,26 @@ class Vocabulary(Sequence[str]):
     rgcn.errors.UnknownNameError: unknown node 'Osl'. Did you mean 'Oslo'?
     """
 
-    def __init__(self, names: Iterable[str], kind: str = "name") -> None:
-        self._names = tuple(names)
+    def __init__(self, names: Iterable[str] | StoredNames, kind: str = "name") -> None:
+        self._names: Sequence[str] = names if isinstance(names, StoredNames) else tuple(names)
         self.kind = kind
 
+    @property
+    def table(self) -> StoredNames:
+        """The names as arrays, for writing them to files."""
+        return self._names if isinstance(self._names, StoredNames) else StoredNames.of(self._names)
+
+    def encoded_blocks(self) -> Iterator[list[bytes]]:
+        """UTF-8 of all names, some thousand at a time."""
+        if isinstance(self._names, StoredNames):
+            yield from self._names.encoded_blocks()
+        elif self._names:
+            yield [name.encode() for name in self._names]
+
     @cached_property
-    def _ids(self) -> dict[str, int]:
+    def _ids(self) -> dict[str, int] | StoredNames:
+        if isinstance(self._names, StoredNames):
+            return self._names  # looked up where they lie
         ids = {name: i for i, name in enumerate(self._names)}
         if len(ids) != len(self._names):
             raise DataError(f"a {self.kind} name stands twice in the vocabulary")
@@ -59,10 +74,10 @@ class Vocabulary(Sequence[str]):
     def __getitem__(self, key):  # type: ignore[no-untyped-def]
         """The id of a name, the name of an id, or the names of a slice."""
         if isinstance(key, str):
-            try:
-                return self._ids[key]
-            except KeyError:
-                raise UnknownNameError(self.kind, key, self._names) from None
+            found = self._ids.get(key)
+            if found is None:
+                raise UnknownNameError(self.kind, key, self._names)
+            return found
         return self._names[key]
 
     def id(self, name: str | int) -> int:
@@ -78,6 +93,12 @@ class Vocabulary(Sequence[str]):
             raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
+    def many(self, ids: NDArray[np.int64]) -> list[str]:
+        """The names of many ids."""
+        if isinstance(self._names, StoredNames):
+            return self._names.many(ids)
+        return [self._names[number] for number in ids.tolist()]
+
     def get(self, name: str) -> int | None:
         return self._ids.get(name)
 
@@ -86,10 +107,12 @@ class Vocabulary(Sequence[str]):
         return Vocabulary((self._names[i] for i in ids), kind=self.kind)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._names == other._names
+        return isinstance(other, Vocabulary) and (
+            self._names is other._names or (len(self) == len(other) and all(map(str.__eq__, self, other)))
+        )
 
     def __hash__(self) -> int:
-        return hash(self._names)
+        return hash((len(self), *self._names[:3]))  # equal whether they lie in memory or in files
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} names, kind={self.kind!r})"

@@ -33,7 +33,11 @@ class Encoder:
 
     For links it is free to give every node a vector (`VectorEncoder`) or to compute each question anew: it answers with
     any `LinkNetwork`.
+
+    hears  whether messages are passed at all; else no operator of the graph's edges is made
     """
+
+    hears = True
 
     @classmethod
     def for_links(cls, plan: LinkPlan) -> LinkNetwork:
@@ -100,6 +104,8 @@ class VectorEncoder(Encoder, ABC):
 
 class PlainEncoder(VectorEncoder):
     """No encoder: every node has a vector, E, and no message is passed. With DistMult on top this is DistMult."""
+
+    hears = False
 
     @classmethod
     def vectors(cls, plan: LinkPlan) -> RelationalEncoder:

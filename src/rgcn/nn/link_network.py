@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46
+FINITE_AT_ONCE = 1 << 16  # rows of a table that are looked at
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ class VectorScorer(Scorer):
 
     def problem(self) -> str | None:
         numbers = self.nodes, *self.decoder.parameters()
-        if all(bool(torch.isfinite(tensor).all()) for tensor in numbers):
+        if all(bool(torch.isfinite(part).all()) for tensor in numbers for part in tensor.split(FINITE_AT_ONCE)):
             return super().problem()
         return "the model's numbers are not finite; its training has diverged"
 

@@ -260,12 +260,8 @@ def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> 
     return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
 
 
-def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
-    """The calibration of a model: from its folder, or fitted and kept there where there is one that can be written.
-
-    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
-    used again while weights and graph are the same.
-    """
+def kept_calibration(model: Estimator, folder: Path | None) -> tuple[Calibration | None, Path, str]:
+    """(what is kept of it while weights and graph are the same, where, and what tells that they are)."""
     same = model.fingerprint_
     key, found = f"{CALIBRATION_VERSION} {same}", None
     path = cache_folder() / "calibrations" / f"{same}.json" if folder is None else folder / CALIBRATION_FILE
@@ -274,7 +270,19 @@ def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
         found = Calibration.from_dict(values) if values.get("of") == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or a damaged one
         pass
-    if found is None or (found.curve is not None and len(found.curve.offset) != 2 * model.graph_.num_relations):
+    if found is not None and found.curve is not None and len(found.curve.offset) != 2 * model.graph_.num_relations:
+        found = None
+    return found, path, key
+
+
+def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
+    """The calibration of a model: from its folder, or fitted and kept there where there is one that can be written.
+
+    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
+    used again while weights and graph are the same.
+    """
+    found, path, key = kept_calibration(model, folder)
+    if found is None:
         found = model.calibration_
         if folder is None or folder.is_dir():  # a folder that is gone is not made again
             with suppress(OSError):  # one that may only be read is none the worse

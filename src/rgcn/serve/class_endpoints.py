@@ -16,11 +16,10 @@ from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import Many, NodeName
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
+from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint, in_background
 from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
 
 NODES_AT_ONCE = 1 << 16
-Figures = tuple[NDArray[np.float32], NDArray[np.float32]]  # scores [n, C]; probabilities [n, C], or [n, 0] for none
 
 
 class ClassQuery(QuestionShape):
@@ -56,22 +55,30 @@ class ClassAnswerList(AnswerShape):
 
 
 class ClassEndpoints(Endpoints):
-    """Every node is classified when the model is loaded, and a question looked up; of a network to which each node is a
-    question of its own, it is when it is asked for."""
+    """Every node is classified when the model is loaded, and a question looked up; of a large graph in the background,
+    and whoever is asked for before has its own classes computed. So it is always of a network to which each node is a
+    question of its own."""
 
     tag = "classes"
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         super().__init__(served, on_step)
-        self._table: Figures | None = None
-        if not served.opened.model.hides_asked_:
+        self._table: NDArray[np.float32] | None = None  # [N, C]: scores
+        if served.is_large:
+            in_background("rgcn-classify", self._classify)
+        else:
             on_step("classifying every node")
-            self._table = self._figures(range(served.graph.num_nodes))
+            self._classify()
         self._labels: dict[int, tuple[Class, Any]] = {}
         if (labels := served.graph.labels) is not None:
             given = zip(labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist(), strict=True)
             self._labels = {node: (served.classes[kind], SPLITS[split]) for node, kind, split in given}
         self._many = Lane((served.name, "classes"), self.answers, 64)
+
+    def _classify(self) -> None:
+        """Every node, once."""
+        if not self.served.opened.model.hides_asked_:
+            self._table = _scores(self.served.opened, range(self.served.graph.num_nodes))
 
     @endpoint("GET", "class")
     async def predict_class(self, desk: Desk, query: ClassQuery) -> ClassAnswer:
@@ -92,14 +99,12 @@ class ClassEndpoints(Endpoints):
         return {"GET class": ({"node": node}, answer), "POST classes": ({"nodes": [node]}, ClassAnswerList([answer]))}
 
     def answers(self, nodes: Sequence[int]) -> list[ClassAnswer]:
-        scores, shares = self._figures(nodes) if self._table is None else (part[nodes] for part in self._table)
+        table, calibration = self._table, self.served.calibration
+        scores = _scores(self.served.opened, nodes) if table is None else table[nodes]
+        shares = np.empty((len(nodes), 0))
+        if calibration.fitted:
+            shares = calibration.class_probabilities(torch.from_numpy(scores)).numpy()
         return list(map(self._answer, nodes, scores.tolist(), shares.tolist()))
-
-    def _figures(self, nodes: Sequence[int]) -> Figures:
-        scores, calibration = _scores(self.served.opened, nodes), self.served.calibration
-        if not calibration.fitted:
-            return scores, np.full((len(nodes), 0), np.nan, np.float32)
-        return scores, calibration.class_probabilities(torch.from_numpy(scores)).numpy()
 
     def _answer(self, node: int, scores: list[float], shares: list[float]) -> ClassAnswer:
         classes, probabilities = self.served.classes, six_digits(shares) if shares else repeat(None)

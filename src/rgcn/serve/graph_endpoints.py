@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from itertools import starmap
 from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import asdict, replace
+from numpy.typing import NDArray
 from pydantic import Field
 from starlette.responses import Response
 
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.known import AT_ONCE
 from rgcn.nn.shipped_weights import shipped_card
 from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
@@ -23,7 +25,7 @@ from rgcn.serve.limits import AtMost, Count, NodeName, Number
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
 
-FEW = 2
+FEW, REMEMBERED = 2, 64
 
 
 class SearchQuery(QuestionShape):
@@ -128,7 +130,7 @@ class GraphEndpoints(Endpoints):
     @endpoint("GET", "")
     async def model_details(self, desk: Desk) -> ModelDetails:
         """A model's figures, its relations and classes, and something to begin with."""
-        return self._details
+        return replace(self._details, calibration=self.served.calibration.as_dict())
 
     @endpoint("GET", "card")
     async def model_card(self, desk: Desk) -> Response:
@@ -158,45 +160,49 @@ class GraphEndpoints(Endpoints):
         }
 
     def _found(self, query: str, nodes: list[int]) -> Found:
-        found = zip(map(self.served.node, nodes), self._facts.degree[nodes].tolist(), strict=True)
+        found = zip(map(self.served.node, nodes), self._facts.degree(nodes), strict=True)
         return Found(query, [NodeWithDegree(n.name, n.title, n.description, n.kind, degree) for n, degree in found])
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
         page = known.page(number, limit, offset)
         facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
-        return Neighbors(node(number), int(known.degree[number]), known.total(number), facts)
+        return Neighbors(node(number), *known.degree([number]), known.total(number), facts)
 
 
 class Facts:
-    """Every node's triples, outgoing ones first, then by relation: a page is a slice.
-
-    pointer  int64 [N + 1]
-    triple   int64 [F]      row in the graph's triples
-    outgoing bool [F]
-    degree   int64 [N]      triples a node takes part in; one with itself counts once
-    """
+    """Every node's triples, outgoing ones first, then by relation: a page is a slice."""
 
     def __init__(self, graph: KnowledgeGraph) -> None:
-        subject, relation, object_ = graph.triples.T
-        number, node = np.tile(np.arange(len(graph)), 2), np.concatenate([subject, object_])
-        inward = np.repeat([False, True], len(graph))
-        order = np.lexsort((number, np.tile(relation, 2), inward, node))
-        counts = np.bincount(node, minlength=graph.num_nodes)
-        self.graph, self.triple, self.outgoing = graph, number[order], ~inward[order]
-        self.pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.degree = counts - np.bincount(subject[subject == object_], minlength=graph.num_nodes)
+        self.graph, self._pointer = graph, graph._incidence[0]
+        self._of = lru_cache(REMEMBERED)(self._sorted)
+        parts = (graph.triples_at(slice(first, first + AT_ONCE)) for first in range(0, len(graph), AT_ONCE))
+        loops = [np.empty(0, np.int64), *(part[part[:, 0] == part[:, 2], 0] for part in parts)]
+        self._loops = dict(
+            zip(*(of.tolist() for of in np.unique(np.concatenate(loops), return_counts=True)), strict=True)
+        )
+
+    def degree(self, nodes: list[int]) -> list[int]:
+        """Triples that each takes part in; one with itself counts once."""
+        return [self.total(node) - self._loops.get(node, 0) for node in nodes]
 
     def total(self, node: int) -> int:
-        return int(self.pointer[node + 1] - self.pointer[node])
+        return int(self._pointer[node + 1] - self._pointer[node])
+
+    def _sorted(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(rows in the graph's triples, which of them are outgoing)."""
+        touching = np.unique(self.graph._incidence[1][self._pointer[node] : self._pointer[node + 1]])
+        subject, relation, object_ = self.graph.triples_at(touching).T
+        out, inward = np.flatnonzero(subject == node), np.flatnonzero(object_ == node)
+        order = [some[np.argsort(relation[some], kind="stable")] for some in (out, inward)]
+        return touching[np.concatenate(order)], np.repeat([True, False], [len(out), len(inward)])
 
     def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, Any]]:
         """Some of a node's facts: (relation, the other end, outgoing, split) each."""
-        begin, end = self.pointer[node : node + 2].tolist()
-        asked = slice(min(begin + offset, end), min(begin + offset + limit, end))
-        rows, splits = self.triple[asked], self.graph.triple_splits
+        (rows, outgoing), asked, splits = self._of(node), slice(offset, offset + limit), self.graph.triple_splits
+        rows = rows[asked]
         used = [None] * len(rows) if splits is None else [SPLITS[split] for split in splits[rows].tolist()]
-        triples = zip(self.graph.triples[rows].tolist(), self.outgoing[asked].tolist(), used, strict=True)
+        triples = zip(self.graph.triples_at(rows).tolist(), outgoing[asked].tolist(), used, strict=True)
         return [(r, o if out else s, out, split) for (s, r, o), out, split in triples]
 
 
@@ -216,7 +222,7 @@ def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
     graph, opened, shown = served.graph, served.opened, served.shown
     labels = graph.labels if opened.answers("classes") else None
-    relations = np.bincount(graph.triples[:, 1], minlength=graph.num_relations).tolist()
+    relations = graph.relation_counts.tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
     return ModelDetails(
         **asdict(line(served)),

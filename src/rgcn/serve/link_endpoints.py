@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
-from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, get_args
 
 import torch
@@ -14,12 +13,13 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
+from rgcn.answers.calibration import Calibration
 from rgcn.answers.links import Known, answer_links, triple_probabilities
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
-from rgcn.known import KnownTriples
+from rgcn.known import KnownTriples, split_of
 from rgcn.predict.question_notes import question_note
-from rgcn.scoring import Questions
+from rgcn.scoring import Questions, Scorer
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.graph_endpoints import FEW
 from rgcn.serve.limits import Count, Many, NodeName, RelationName
@@ -30,7 +30,7 @@ from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Rel
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
 # for ten. How many a batch has, the scorer says where questions are dear (`Scorer.questions_at_once`).
 PARTS = ((16, 1), (128, 2), (1 << 30, 8))
-QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE = 64, 4096
+QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE, SCORES_AT_ONCE = 64, 4096, 1 << 24
 # Products with this many rows take longer than one with twelve: BLAS has no good kernel for them (measured, MKL).
 AWKWARD, FILLED_UP = range(3, 12), 12
 SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
@@ -145,6 +145,22 @@ Triple = tuple[int, int, int]
 Rated = tuple[Any, Any, bool, Any]
 
 
+class ServedLinks:
+    """What every answer needs of a served model, looked up once (`AnsweringModel`)."""
+
+    def __init__(self, served: Served, scorer: Scorer) -> None:
+        self.graph_, self.new_nodes, self.scorer, self._served = (
+            served.graph,
+            served.opened.new_nodes,
+            lambda: scorer,
+            served,
+        )
+
+    @property
+    def calibration_(self) -> Calibration:
+        return self._served.calibration
+
+
 class LinkEndpoints(Endpoints):
     """Questions that wait together are answered by one product; what they are made of is computed when loading."""
 
@@ -157,25 +173,22 @@ class LinkEndpoints(Endpoints):
         problem = self._scorer.problem()
         if problem is not None:
             raise DataError(f"{served.opened.path}: {problem}")
-        self._model: Any = SimpleNamespace(  # what every answer needs of the model, looked up once
-            graph_=served.graph,
-            calibration_=served.calibration,
-            new_nodes=served.opened.new_nodes,
-            scorer=lambda: self._scorer,
-        )
-        self._splits = KnownTriples.of_graph(served.graph)
+        self._model: Any = ServedLinks(served, self._scorer)
         at_once = self._scorer.questions_at_once
+        product = max(1, min(QUESTIONS_AT_ONCE, SCORES_AT_ONCE // served.graph.num_nodes))
         self._awkward = AWKWARD if at_once is None else ()
         self._lanes = {
             (known, size): Lane(
                 (served.name, "links"),
                 partial(self.answer, known=known),
-                max(1, (at_once or QUESTIONS_AT_ONCE) // part),
+                max(1, (at_once or product) // part),
             )
             for known in get_args(Known)
             for size, part in PARTS
         }
         self._scores = Lane((served.name, "scores"), self.scored, at_once or TRIPLES_AT_ONCE)
+        if served.is_large:  # who asks first waits a second or two; who starts it does not wait for all
+            return
         # What is made at the first full batch is made now, its memory too.
         for lane in {lane.most: lane for lane in self._lanes.values()}.values():
             lane.answer([LinkAsked(0, 0, number % 2 == 0, 1) for number in range(lane.most)])
@@ -236,7 +249,9 @@ class LinkEndpoints(Endpoints):
         subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
         triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
         shares = repeat(None) if found.probability is None else found.probability.tolist()
-        rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), self._splits.split_of(triples).tolist())
+        rated = map(
+            _rated, found.score.tolist(), shares, found.known.tolist(), split_of(self.served.graph, triples).tolist()
+        )
         expected = found.expected.tolist()
         return list(map(self._answered, asked, found.node.tolist(), rated, expected))  # without what only fills up
 
@@ -253,7 +268,7 @@ class LinkEndpoints(Endpoints):
             scores = self._scorer.triple_scores(ids).cpu()
             found = triple_probabilities(self._model, ids, scores)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
-        shares, splits = None if found is None else found.tolist(), self._splits.split_of(ids).tolist()
+        shares, splits = None if found is None else found.tolist(), split_of(self.served.graph, ids).tolist()
         rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)
         return [TripleScore(node(s), relations[r], node(o), *rest) for (s, r, o), rest in rated]
 

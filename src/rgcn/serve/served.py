@@ -6,16 +6,20 @@ brings one (`brings = {"Endpoints": "package.module:Class"}`). Nothing here know
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 from starlette.responses import Response
 
+from rgcn.answers.calibration import Calibration
 from rgcn.axes import imported
 from rgcn.graph import NodeKind
 from rgcn.graph.titles import local_name
 from rgcn.predict import OpenModel
+from rgcn.predict.opened import kept_calibration
 from rgcn.serve.refusals import Refusal
 from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation
 from rgcn.tasks.task import Task
@@ -28,6 +32,7 @@ OF_KIND = {
 }
 OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
+POOL = 2000
 MOST_PREPARED, MOST_SHOWN, MOST_LOOKED_AT, WELL_DESCRIBED = 300_000, 5, 200, 0.9
 OnStep = Callable[[str], None]
 Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
@@ -47,6 +52,11 @@ class Endpoint(NamedTuple):
     words: str  # its docstring, for the OpenAPI document
     parameters: tuple[str, ...]
     tag: str = ""
+
+
+def in_background(name: str, work: Callable[[], None]) -> None:
+    """Do it beside everything else; nobody waits for it."""
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def endpoint(method: str, path: str) -> Callable[[H], H]:
@@ -111,13 +121,14 @@ class Served:
     def __init__(self, opened: OpenModel, name: str | None = None, on_step: OnStep = lambda what: None) -> None:
         graph = opened.graph
         self.opened, self.name, self.graph = opened, name or opened.name, graph
+        self.is_large = graph.num_nodes > MOST_PREPARED
         on_step("calibrating")
-        self.calibration = opened.calibration
+        self.calibration = self._calibrated() if self.is_large else opened.calibration
         on_step("indexing names")
         self.names = opened.names
         self.names.prepare()
         self.node: Callable[[int], Node] = lambda number: Node(**opened.describe(number))
-        if graph.num_nodes <= MOST_PREPARED:
+        if not self.is_large:
             self.node = [self.node(number) for number in range(graph.num_nodes)].__getitem__
         self.relations = [Relation(**opened.describe_relation(number)) for number in range(graph.num_relations)]
         classes = 0 if graph.labels is None else graph.labels.num_classes
@@ -127,6 +138,19 @@ class Served:
         self.handlers: dict[str, Handler] = {}
         for group in self.groups:
             self.handlers |= group.handlers()
+
+    def _calibrated(self) -> Calibration:
+        """What is kept of it; else it is fitted beside the first questions, which get no probabilities."""
+        found, *_ = kept_calibration(self.opened.model, self.opened.folder)
+        if found is not None:
+            return found
+
+        def fit() -> None:
+            self.calibration = self.opened.calibration
+
+        in_background("rgcn-calibrate", fit)
+        kind: Any = "classes" if self.opened.answers("classes") else "links"
+        return Calibration(kind, False, "No probabilities yet: they are being calibrated. Ask again in a minute.")
 
     def cannot(self, what: str) -> Refusal:
         """The answer to a question that this model's task does not answer."""
@@ -147,34 +171,46 @@ class Shown:
 
     def __init__(self, served: Served) -> None:
         graph, labels = served.graph, served.graph.labels
-        subject, relation, object_ = graph.triples.T
-        places, nodes = 2 * graph.num_relations, np.arange(graph.num_nodes)
-        as_object = object_ * places + relation + places // 2
-        kinds_of_facts = np.unique(np.concatenate([subject * places + relation, as_object]))
-        variety = np.bincount(kinds_of_facts // max(1, places), minlength=graph.num_nodes)
-        wanted = np.ones(len(nodes), bool) if graph.node_kinds is None else graph.node_kinds == NodeKind.IRI
+        pool, places = self._pool(served), 2 * graph.num_relations
+        which, (subject, relation, object_) = (lambda found: (found[0], found[1].T))(graph.touching(pool))
+        is_subject, is_object = subject == pool[which], object_ == pool[which]
+        seen = [(which * places + relation)[is_subject], (which * places + relation + places // 2)[is_object]]
+        variety = np.bincount(np.unique(np.concatenate(seen)) // max(1, places), minlength=len(pool))
+        wanted = np.ones(len(pool), bool) if graph.node_kinds is None else graph.node_kinds[pool] == NodeKind.IRI
         if labels is not None:
-            wanted &= np.isin(nodes, labels.nodes)
+            wanted &= np.isin(pool, labels.nodes)
         of_wanted = variety[wanted] if wanted.any() else variety
         told_of = wanted & (variety >= max(np.quantile(of_wanted, WELL_DESCRIBED), of_wanted.max() / 2))
-        degree = np.log1p(np.bincount(np.concatenate([subject, object_]), minlength=graph.num_nodes))
+        degree = np.log1p(np.bincount(which, minlength=len(pool)))
         from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
-        first_of = np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT].tolist()
+        first_of = pool[np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT]].tolist()
         titles = served.opened.titles
         first_of.sort(key=lambda node: titles.of(node) == local_name(graph.nodes[node]))  # a title says more than an id
         self.nodes: list[int] = first_of[:MOST_SHOWN]
         first = self.nodes[0]
-        used = relation[subject == first] if (subject == first).any() else relation
-        often = int(np.bincount(used, minlength=1).argmax())
-        linked = object_[(subject == first) & (relation == often)]
+        own = pool[which] == first
+        counts = np.bincount(relation[own & is_subject], minlength=graph.num_relations)
+        counts = counts if counts.any() else graph.relation_counts
+        often = int(counts.argmax()) if len(counts) else 0
+        linked = object_[own & is_subject & (relation == often)]
         self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
         ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
         self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
         self.words["object"] = graph.nodes[self.triple[2]]
         if labels is not None and len(labels.names):
             self.words["class"] = labels.names[0]
-        if len(used):
+        if counts.any():
             self.words["relation"] = graph.relations[often]
+
+    @staticmethod
+    def _pool(served: Served) -> NDArray[np.int64]:
+        """The nodes among which they are looked for: all, or some of a large graph, without its largest hubs."""
+        graph, labels = served.graph, served.graph.labels
+        if not served.is_large:
+            return np.arange(graph.num_nodes)
+        from_all = np.arange(graph.num_nodes) if labels is None or not len(labels) else labels.nodes
+        some = from_all[np.linspace(0, len(from_all) - 1, min(len(from_all), POOL)).astype(np.int64)]
+        return some[np.argsort(graph.degrees()[some], kind="stable")[: max(1, len(some) - len(some) // 20)]]
 
 
 def groups_of(task: Task | None) -> list[type[Endpoints]]:

@@ -216,10 +216,22 @@ class Estimator(ABC):
     def columns(self) -> tuple[str, ...]:
         """Figures that a report of the training may have, besides the loss."""
 
-    def _begin(self, graph: KnowledgeGraph, split: str = "all") -> tuple[RelationalAdjacency, torch.Generator]:
-        """A fresh start on this graph: the operator of a split's triples, and where initial weights come from."""
+    def _begin(
+        self, graph: KnowledgeGraph, split: str = "all", hears: bool = True
+    ) -> tuple[RelationalAdjacency, torch.Generator]:
+        """A fresh start on this graph: the operator of a split's triples, and where initial weights come from.
+
+        hears  whether there are messages; else the operator has no edges
+        """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
+        device = choose_device(self.training.device)
+        if not hears:
+            nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
+            self._adjacency = RelationalAdjacency.from_triples(
+                nothing, graph.num_nodes, graph.num_relations, self_loops=False
+            )
+            return self._adjacency, torch.Generator().manual_seed(self.seed)
         self._adjacency = RelationalAdjacency.from_graph(
             graph,
             split=split,
@@ -227,7 +239,7 @@ class Estimator(ABC):
             self_loops=self.model.self_loops,
             normalization=self.model.normalization,
             aggregation=self.model.aggregation,
-            device=choose_device(self.training.device),
+            device=device,
         )
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 

@@ -164,13 +164,14 @@ class LinkEstimator(Estimator):
         return self
 
     def restore_saved(self, kg: KnowledgeGraph) -> Self:
-        if not len(kg.split_triples("train")):
+        if not kg.num_of("train"):
             raise DataError("the graph has no training triples")
         if kg.num_nodes < 2:
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
-        adjacency, generator = self._begin(kg, "train")
+        encoder = ENCODERS.find(self.model.encoder)
+        adjacency, generator = self._begin(kg, "train", encoder.hears)
         plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
-        self._network = ENCODERS.find(self.model.encoder).for_links(plan).to(adjacency.device)
+        self._network = encoder.for_links(plan).to(adjacency.device)
         self.learned_elsewhere = not self.training.epochs
         heard_in_part = self._network.num_layers and not self._network.hides_asked
         if kg.edge_weights is not None and self.training.batch_edges is not None and heard_in_part:
@@ -456,4 +457,4 @@ class LinkPredictor(LinkEstimator):
 
 def _has(kg: KnowledgeGraph, split: str) -> bool:
     split_at_all = split in ("train", "all") or kg.triple_splits is not None
-    return split_at_all and len(kg.split_triples(split)) > 0
+    return split_at_all and kg.num_of(split) > 0

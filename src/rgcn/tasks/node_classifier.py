@@ -196,7 +196,7 @@ class NodeClassifier(ClassEstimator):
         labels = trainable_labels(kg)
         if self.training.patience is not None or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
-        graph = replace(kg, labels=labels)
+        graph = kg if labels is kg.labels else replace(kg, labels=labels)
         graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
         adjacency, generator = self._begin(graph)
         nodes = self._labels.of("train")[0]

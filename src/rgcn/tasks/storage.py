@@ -77,7 +77,10 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
         model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        model.network_.load_state_dict(load_file(weights))
+        device_of = model.adjacency_.device
+        # Mapped: on the CPU they stay where they lie, and what no answer reads is never loaded.
+        kept = {name: tensor.to(device_of) for name, tensor in load_file(weights).items()}
+        model.network_.load_state_dict(kept, assign=True)
     model.network_.eval()
     try:
         model.restore_beside(about.get("beside", {}))  # folders of older versions have none

@@ -12,6 +12,7 @@ from rgcn.errors import DataError
 from rgcn.words import memory
 
 MAKING = {"empty", "full", "ones", "rand", "randn", "zeros"}
+DRAWING = {"uniform_", "normal_"}
 LEAST_NUMBERS = 1 << 26  # what a small model may make; a large one makes a number for each byte of its files, too
 MOST_TENSORS = 10_000  # a network of many layers makes hundreds
 
@@ -20,7 +21,7 @@ class WithinBounds(TorchFunctionMode):
     """Refuses to make tensors that a model in this folder cannot need, before their memory is taken.
 
     Every number of a network is in its file of weights, and what is made on the way is of a like size. So settings that
-    ask for far more are not the model's own.
+    ask for far more are not the model's own. Nor is anything drawn.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,6 +31,8 @@ class WithinBounds(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if name in DRAWING:  # the weights are about to be read: memory that is never written to takes none
+            return args[0]
         if name.removeprefix("new_") in MAKING:
             size = kwargs.get("size") or args[1 if name.startswith("new_") else 0 :]
             size = size[0] if size and isinstance(size[0], (tuple, list)) else size
