@@ -175,7 +175,7 @@ class ScatteredEdges(ShuffledEdges):
 
         round_, place = divmod(self._batches, max(1, self.num_triples // max(1, self.size)))
         self._batches += 1
-        _walk.scattered(_word((int(state[0]), round_))[0], place * self.size, self.num_triples, out)
+        _walk.scattered(seed_word((int(state[0]), round_))[0], place * self.size, self.num_triples, out)
 
 
 class NeighborhoodEdges(EdgeSampler):
