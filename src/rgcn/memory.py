@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rgcn.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
-MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+MEMINFO, STATUS, CGROUP = Path("/proc/meminfo"), Path("/proc/self/status"), Path("/sys/fs/cgroup")
+LIMIT = "RGCN_MEMORY"  # environment variable; `rgcn train --memory` sets it
 
 
 def size_in(path: Path, name: str) -> int | None:
@@ -18,6 +23,33 @@ def size_in(path: Path, name: str) -> int | None:
         lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
         return int(lines[name].split()[0]) * 1024
     return None
+
+
+def held_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not tell."""
+    return size_in(STATUS, "VmRSS") or 0
+
+
+def bytes_of(words: str) -> int:
+    """A size as people write it; ValueError where it is none.
+
+    >>> bytes_of("8GiB"), bytes_of("500 MB"), bytes_of("1.5g")
+    (8589934592, 500000000, 1610612736)
+    """
+    found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)(b?)\s*", words.lower())
+    if found is None:
+        raise ValueError(f"{words!r} is no size, such as 8GiB or 500MB")
+    number, unit, binary, byte = found.groups()
+    return int(float(number) * (1000 if byte and not binary else 1024) ** " kmgt".index(unit or " "))
+
+
+def limit_memory(words: str) -> None:
+    """Let this process, and those it starts, plan with no more than this."""
+    try:
+        bytes_of(words)
+    except ValueError as error:
+        raise ConfigError(f"--memory: {error}") from None
+    os.environ[LIMIT] = words
 
 
 def available_bytes(device: torch.device | None = None) -> int | None:
@@ -31,4 +63,6 @@ def available_bytes(device: torch.device | None = None) -> int | None:
     found = [size_in(MEMINFO, "MemAvailable")]
     with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
         found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
+    if LIMIT in os.environ:  # what somebody said that this process may hold
+        found.append(max(0, bytes_of(os.environ[LIMIT]) - held_bytes()))
     return min((size for size in found if size is not None), default=None)

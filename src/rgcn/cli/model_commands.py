@@ -96,6 +96,11 @@ class TrainCommand(Command, ComputingOptions, TellingOptions, GraphOptions, name
         "default; of a configuration: as many steps as it says.",
         show_default=False,
     )
+    memory: str | None = option(
+        "Memory that the training may take, such as 8GiB: batches and tables are planned to fit; refused with settings "
+        "that would, where they do not. By default what is free.",
+        show_default=False,
+    )
     track: list[str] | None = option(
         "Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."
     )

@@ -33,6 +33,7 @@ from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
+from rgcn.memory import limit_memory
 from rgcn.progress import progress
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rgcn.runs.training import RunResult
 
 HELD_OUT = 0.1  # of a graph that brings no split, where it is only measured
+WORTH_PLANNING = 1 << 30  # bytes: what takes less is not worth a line
 MINUTES = 3.0  # to choose a model in, where nobody says
 COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
@@ -58,6 +60,8 @@ def train(asked: TrainCommand) -> None:
         raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
     if asked.minutes is not None and not asked.minutes > 0:
         raise ConfigError("--minutes is more than 0")
+    if asked.memory is not None:
+        limit_memory(asked.memory)
     said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
     candidates = runs.candidate_configurations(*said)
     if asked.runs > 1 and (candidates or asked.minutes is not None):
@@ -315,11 +319,19 @@ def _prepared(config: RunConfig, folder: Path | None, mirror: Path | None, quiet
 def _train_one(
     config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool, minutes: float | None = None
 ) -> RunResult:
+    from rgcn.runs.planning import plan_of, refuse_what_does_not_fit
+    from rgcn.runs.training import settled
+
     graph = _prepared(config, folder, mirror, quiet)
     if minutes is not None:
         from rgcn.runs.choosing import steps_in
 
         config = steps_in(config, graph, minutes)
+    config = settled(config, graph)
+    plan = plan_of(config, graph)
+    if not quiet and plan.total > WORTH_PLANNING:
+        typer.echo(plan.words, err=True)
+    refuse_what_does_not_fit(plan, config, graph, folder)
     with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
         return runs.train(config, graph, folder, progress.epoch, progress.step)
 

@@ -78,6 +78,16 @@ class NodeClassification(Task):
         found = default_batches(config.model, config.training, graph)
         return {f"training.{name}": value for name, value in found.items()}
 
+    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
+        from rgcn.tasks.footprint import of_classes
+
+        return of_classes(config.model, config.training, graph)
+
+    def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
+        width = "embedding" if config.model.encoder == "e-rgcn" else "hidden"
+        batches = {"training.batch_labels": 1000, "training.fan_out": 10}
+        return [batches, {f"model.{width}": max(1, getattr(config.model, width) // 4)}]
+
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_labels()
         if graph.labels is None or not len(graph.labels):
@@ -140,6 +150,17 @@ class LinkPrediction(Task):
         chosen = chosen_at_size(config.model, config.training, graph)
         return {f"training.{name}": value for name, value in chosen.items()}
 
+    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
+        from rgcn.tasks.footprint import of_links
+
+        return of_links(config.model, config.training, graph)
+
+    def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
+        fewer = {"training.batch_edges": min(config.training.batch_edges or 10_000, 10_000)}
+        by_rows = {**fewer, "training.optimizer": "adagrad"}
+        on_disk = {**by_rows, "training.tables": "disk"}
+        return [fewer, by_rows, on_disk, {"model.embedding": max(1, config.model.embedding // 4)}]
+
     def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         graph = graph.without_test_triples()
         if graph.triple_splits is None or not len(graph.split_triples("valid")):
@@ -172,6 +193,9 @@ class ClassificationByLinks(NodeClassification):
     folds = 1
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+        return {}
+
+    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
         return {}
 
     def for_trials(self, config: RunConfig) -> dict[str, Any]:

@@ -181,6 +181,14 @@ class Task(ABC):
         """Changes that follow from the graph and the machine, where the configuration leaves something to them."""
         return {}
 
+    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
+        """{what it is for: bytes} that a training takes beside the graph, from counts; empty where nobody knows."""
+        return {}
+
+    def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
+        """Changes with which a training takes less memory, the gentlest first."""
+        return []
+
     folds: ClassVar[int] = 1
     """Trainings a trial of tuning takes the mean of."""
 

@@ -1,0 +1,100 @@
+"""Is a training as large and as long as was planned? Planned from counts beside what was then measured.
+
+    python benchmarks/planning.py [--edges 1e6 3e6] [--out results/planning.json]
+
+Each training has a process of its own: a drawn graph (four edges a node, fifty relations) is saved, opened and planned
+(`rgcn.runs.planning`), then some steps are taken. Memory is the peak of resident memory of the whole process; seconds
+are those of the steps after the first ones, by which the time is planned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS = 10
+TRAININGS: dict[str, tuple[str, list[str]]] = {
+    "e-rgcn": ("e-rgcn/nc-world", []),
+    "rgcn, one-hot": ("rgcn/nc-world", []),
+    "rgcn, 10 bases": ("rgcn/nc-world", ["model.decomposition=basis", "model.bases=10"]),
+    "e-rgcn, batches": ("e-rgcn/nc-world", ["training.batch_labels=200", "training.fan_out=5"]),
+    "DistMult, Adam": ("distmult/lp-world", ["model.embedding=100", "training.optimizer=adam"]),
+    "DistMult, Adagrad": ("distmult/lp-world", ["model.embedding=100", "training.optimizer=adagrad"]),
+    "RGCN, links": ("rgcn/lp-world", ["model.embedding=32"]),
+    "c-RGCN, links": ("c-rgcn/lp-world", ["model.embedding=64"]),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--edges", nargs="+", type=float, default=[1e6, 3e6])
+    parser.add_argument("--only", nargs="+", choices=TRAININGS, default=list(TRAININGS))
+    parser.add_argument("--out", type=Path, default=Path("results/planning.json"))
+    parser.add_argument("--one", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one is not None:
+        print(json.dumps(one(*given.one)))
+        return
+    from _about import write_result
+
+    rows = []
+    for edges in given.edges:
+        with tempfile.TemporaryDirectory() as folder:
+            save(int(edges), Path(folder))
+            for name in given.only:
+                command = [sys.executable, __file__, "--one", name, folder]
+                done = subprocess.run(command, capture_output=True, text=True)
+                row = (
+                    json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": done.stderr[-500:]}
+                )
+                rows.append({"training": name, "edges": int(edges), **row})
+                print(rows[-1], flush=True)
+    write_result(given.out, {"steps": STEPS, "trainings": rows})
+
+
+def save(edges: int, folder: Path) -> None:
+    from rgcn.bench.graphs import random_shape, shaped
+    from rgcn.data.graph_store import save_graph
+
+    save_graph(shaped(random_shape(edges)), folder)
+
+
+def one(name: str, folder: str) -> dict[str, Any]:
+    from rgcn.data.graph_store import load_graph
+    from rgcn.memory import size_in
+    from rgcn.runs import load_configuration
+    from rgcn.runs.assembly import make_model
+    from rgcn.runs.planning import plan_of
+    from rgcn.runs.training import settled
+
+    configuration, changes = TRAININGS[name]
+    graph = load_graph(Path(folder))
+    epochs = ["training.epochs=1000", "training.patience=null", "training.evaluate_every=0"]
+    config = load_configuration(configuration, [*changes, *(epochs if "lp-" in configuration else epochs[:2])])
+    config = settled(config, graph)
+    plan = plan_of(config, graph)
+    marks = []
+    with make_model(config).fitting(graph) as fitting:
+        for _ in range(STEPS):
+            float(fitting.trainer.step())
+            marks.append(time.perf_counter())
+    measured = size_in(Path("/proc/self/status"), "VmHWM") or 0
+    first, rest = (marks[3] - marks[0]) / 3, (marks[-1] - marks[3]) / (STEPS - 4)
+    return {
+        "planned_bytes": plan.total,
+        "measured_bytes": measured,
+        "planned_of_measured": round(plan.total / measured, 3),
+        "parts": plan.parts,
+        "seconds_a_step_by_the_first": round(first, 4),
+        "seconds_a_step": round(rest, 4),
+    }
+
+
+if __name__ == "__main__":
+    main()

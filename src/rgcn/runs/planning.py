@@ -1,0 +1,95 @@
+"""What a training will take, told before it begins, and refused where the machine has less."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rgcn.config import RunConfig
+from rgcn.errors import ConfigError
+from rgcn.graph import KnowledgeGraph
+from rgcn.memory import available_bytes, held_bytes
+from rgcn.runs.configuration import changed
+from rgcn.tasks.estimator import choose_device
+from rgcn.tasks.task import task_of
+from rgcn.words import memory
+
+WORTH_NAMING = 0.05  # of the memory: parts that are named
+KEPT_BESIDE = 3  # numbers in a checkpoint for each that is learned: itself and Adam's moments
+
+
+class WorkPlan(NamedTuple):
+    """Bytes that a training will take.
+
+    held    in memory by this process already, the graph with it
+    parts   what comes to that, by what it is for; empty where nobody knows
+    disk    in its folder: checkpoints and the model
+    """
+
+    held: int
+    parts: Mapping[str, int]
+    disk: int
+
+    @property
+    def total(self) -> int:
+        """Of memory, at most."""
+        return self.held + sum(self.parts.values())
+
+    @property
+    def words(self) -> str:
+        large = sorted(
+            (part for part in self.parts.items() if part[1] > WORTH_NAMING * self.total), key=lambda p: -p[1]
+        )
+        named = ", ".join(f"{name} {memory(size)}" for name, size in large)
+        return f"Planned: {memory(self.total)} of memory ({named}), {memory(self.disk)} of disk"
+
+
+def plan_of(config: RunConfig, graph: KnowledgeGraph) -> WorkPlan:
+    """From counts alone; the configuration is a `settled` one."""
+    parts = task_of(config.task).footprint(config, graph)
+    weights = parts.get("weights", 0)
+    disk = config.checkpoints.keep_last * KEPT_BESIDE * weights + weights + 40 * len(graph) + 60 * graph.num_nodes
+    return WorkPlan(held_bytes(), parts, disk)
+
+
+def refuse_what_does_not_fit(plan: WorkPlan, config: RunConfig, graph: KnowledgeGraph, folder: Path | None) -> None:
+    """Raise ConfigError where the machine has less than is planned, with the settings that would fit."""
+    if folder is not None:
+        free = shutil.disk_usage(next(place for place in (folder, *folder.resolve().parents) if place.exists())).free
+        if plan.disk > free:
+            raise ConfigError(
+                f"the run needs about {memory(plan.disk)} of disk in {folder}, and {memory(free)} are free: choose "
+                "another --out, or --set checkpoints.keep_last=1"
+            )
+    room = available_bytes()
+    if not plan.parts or room is None or choose_device(config.training.device).type != "cpu":
+        return
+    need = sum(plan.parts.values())
+    if need <= room:
+        return
+    fitting = []
+    for change in _smaller(config):
+        try:
+            smaller = changed(config, change)
+        except ConfigError:
+            continue
+        less = sum(plan_of(smaller, graph).parts.values())
+        if less <= room:
+            said = " ".join(f"--set {key}={value}" for key, value in change.items())
+            fitting.append(f"{said} ({memory(plan.held + less)})")
+    there = f"{memory(plan.held + room)} may be used"
+    advice = f"these fit: {'; '.join(fitting)}" if fitting else "no setting of this model fits: take a smaller graph"
+    raise ConfigError(f"{plan.words}, and {there}: {advice}")
+
+
+def _smaller(config: RunConfig) -> Iterator[dict[str, Any]]:
+    """Changes that take less memory, the gentlest first, then together."""
+    steps = [change for change in task_of(config.task).frugal(config) if change]
+    yield from steps
+    together: dict[str, Any] = {}
+    for change in steps:
+        together |= change
+    if len(steps) > 1:
+        yield together
