@@ -245,7 +245,7 @@ class RelationalAdjacency:
         if outside.any():
             place, last = int(outside.nonzero()[0]), structure.num_targets - 1
             raise DataError(f"target {place} is {int(targets[place])}, but targets are numbered 0 to {last}")
-        if not bool((targets[1:] > targets[:-1]).all()) and len(torch.unique(targets)) != len(targets):  # type: ignore[no-untyped-call]
+        if not bool((targets[1:] > targets[:-1]).all()) and len(torch.unique(targets)) != len(targets):
             raise DataError("a target is named twice")
         return self.rows_chosen(*rows_of(structure.pointer, targets))
 
@@ -255,7 +255,7 @@ class RelationalAdjacency:
         structure = self.structure
         count = len(pointer) - 1
         target = torch.repeat_interleave(torch.arange(count, device=self.device), pointer[1:] - pointer[:-1])
-        sources, source = torch.unique(structure.source[edges], return_inverse=True)  # type: ignore[no-untyped-call]
+        sources, source = torch.unique(structure.source[edges], return_inverse=True)
         changes |= {"num_targets": count, "num_sources": len(sources)}
         return self.selected(edges, target=target, source=source, **changes), sources.long()
 

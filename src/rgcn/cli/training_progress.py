@@ -45,7 +45,7 @@ class TrainingProgress:
             if self.bar is not None:
                 # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
                 self.bar.update(self.task, completed=number)
-                self.bar.reset(self.task, completed=number, total=self.total)
+                self.bar.reset(self.task, completed=int(number), total=self.total)
         if now - self.said_at >= (LONGEST_SILENCE_S if self.bar is None else SHORTEST_PAUSE_S):
             self._say(number)
 

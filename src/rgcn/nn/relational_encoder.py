@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
@@ -89,7 +89,8 @@ class RelationalEncoder(nn.Module):
         field = ReceptiveField.within(adjacency, nodes, depth, FIELD_EDGES)
         if field is not None:
             return self.states(field, depth)[-1]
-        pointer, read, states = adjacency.structure.pointer, self.source, nodes
+        pointer, states = adjacency.structure.pointer, nodes
+        read: Callable[..., Tensor] | None = self.source
         every = torch.arange(adjacency.num_targets, device=nodes.device)
         for number, layer in enumerate(self.layers[:depth]):
             parts: list[Tensor] = []
@@ -114,7 +115,7 @@ def pieces(pointer: Tensor, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
     """
     degree = (pointer[nodes + 1] - pointer[nodes]).long()
     _, sizes = torch.unique_consecutive((torch.cumsum(degree, 0) - degree) // num_edges, return_counts=True)
-    return nodes.split(sizes.tolist())
+    return nodes.split(sizes.tolist())  # type: ignore[no-any-return,no-untyped-call]
 
 
 class Layer(NamedTuple):

@@ -217,7 +217,7 @@ class Lookup(NamedTuple):
     def among(rows: RowTable, position: Tensor, structure: EdgeStructure) -> tuple[Tensor, int, Tensor | None]:
         """(where each of these rows stands in the table that is read, how long that is, its rows if a batch picks)."""
         if structure.batch and rows.all_trained:
-            picked, where = torch.unique(position, return_inverse=True)  # type: ignore[no-untyped-call]
+            picked, where = torch.unique(position, return_inverse=True)
             return where, len(picked), picked
         return position, rows.table_for(position).shape[0], None
 
