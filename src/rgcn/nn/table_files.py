@@ -22,17 +22,8 @@ from rgcn.words import memory
 
 PREFIX = "rgcn-table-"
 PIECE = 1 << 24  # numbers that are written at once
-KINDS = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+KINDS = {getattr(torch, name): word for word, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
 
 
 def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:

@@ -1,6 +1,6 @@
 """What a training step of link prediction sees: sampled positive edges, corrupted triples, batches made in advance."""
 
-from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, prefetched
+from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges, prefetched
 from rgcn.sampling.hidden import HiddenTriples
 from rgcn.sampling.negatives import Negatives, SharedNegatives, corrupt, share
 
@@ -9,6 +9,7 @@ __all__ = [
     "HiddenTriples",
     "Negatives",
     "NeighborhoodEdges",
+    "ScatteredEdges",
     "SharedNegatives",
     "ShuffledEdges",
     "UniformEdges",
