@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rgcn.nn.link_network import LinkPlan
 
 
+LARGE = 1 << 25  # numbers whose squares are not worth several passes
+
+
 class BatchScores(NamedTuple):
     """Scores of the positives [n] and of their negatives [n · rate], and the mean squares of what was scored."""
 
@@ -209,7 +212,7 @@ class BilinearDecoder(Decoder):
         """The same as a product for each chunk and side; every row is taken once, and so is its gradient."""
         (subject, relation, object_), shared, n = positives.unbind(1), negatives.shared, len(positives)
         taken = take_rows(nodes, torch.cat([subject, object_, shared.flatten()]))
-        subjects, objects, *others = taken.split([n, n, *[shared[0].numel()] * 2])
+        subjects, objects, *others = torch.split(taken, [n, n, *[shared[0].numel()] * 2])
         queries, scores = self._queries(relation, subjects, objects), []
         positive = (queries[0][0] * objects).sum(1)
         for (query, constant), other in zip(queries, others, strict=True):
@@ -245,7 +248,8 @@ class BilinearDecoder(Decoder):
         vectors = nodes[:, : self.width]
         relation_counts = torch.zeros(len(self.relation), dtype=nodes.dtype, device=nodes.device)
         relation_counts.index_add_(0, positives[:, 1], torch.full_like(counts[:1], 1.0 + rate).expand(len(positives)))
-        ends = (counts @ vectors.square()).sum() / vectors.shape[1]
+        large = vectors.numel() > LARGE
+        ends = (_weighted_squares(vectors, counts) if large else (counts @ vectors.square()).sum()) / vectors.shape[1]
         relations = (relation_counts @ self.relation.square()).sum() / self.relation.shape[1]
         return (ends + relations) / total
 

@@ -55,7 +55,7 @@ def zeros_beside(table: Tensor) -> Tensor:
     """Zeros like the table, where it is: in memory, on a GPU, on disk."""
     if not is_on_disk(table):
         return torch.zeros_like(table, memory_format=torch.preserve_format)
-    return empty_on_disk(table.shape, Path(table.untyped_storage().filename).parent)
+    return empty_on_disk(table.shape, Path(str(table.untyped_storage().filename)).parent)
 
 
 def copy_beside(table: Tensor, values: Tensor) -> Tensor:
@@ -78,5 +78,5 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for tensor in ordered.values():
-            for part in tensor.detach().reshape(-1).split(PIECE):
+            for part in torch.split(tensor.detach().reshape(-1), PIECE):
                 file.write(part.cpu().view(torch.uint8).numpy())

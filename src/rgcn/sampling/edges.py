@@ -193,7 +193,8 @@ class ScatteredEdges(ShuffledEdges):
             z = (z ^ (z >> 29)) * _ODD[1]
             parts[turn % 2] = (parts[turn % 2] + ((z ^ (z >> 32)) & _POSITIVE) % sizes[turn % 2]) % sizes[turn % 2]
         moved = torch.where(number < rows * sizes[1], parts[0] * sizes[1] + parts[1], number)
-        return (moved + shift % max(1, self.num_triples)) % max(1, self.num_triples)
+        found: Tensor = (moved + shift % max(1, self.num_triples)) % max(1, self.num_triples)
+        return found
 
 
 class NeighborhoodEdges(EdgeSampler):

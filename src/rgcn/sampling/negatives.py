@@ -102,16 +102,16 @@ class SharedNegatives(Negatives):
         return 2 * self.num_positives * self.shared.shape[2]
 
     @cached_property
-    def positive(self) -> Tensor:  # type: ignore[override]
+    def positive(self) -> Tensor:
         numbers = torch.arange(2 * self.num_positives, device=self.shared.device) % self.num_positives
         return numbers.repeat_interleave(self.shared.shape[2])
 
     @cached_property
-    def node(self) -> Tensor:  # type: ignore[override]
+    def node(self) -> Tensor:
         return self.shared.repeat_interleave(self.chunk, dim=1)[:, : self.num_positives].flatten()
 
     @cached_property
-    def is_head(self) -> Tensor:  # type: ignore[override]
+    def is_head(self) -> Tensor:
         return torch.arange(len(self), device=self.shared.device) >= len(self) // 2
 
     @property

@@ -149,7 +149,7 @@ class Stepping:
         # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
         on_gpu = device.type == "cuda"
         self.rate = torch.tensor(training.learning_rate, device=device) if on_gpu else None
-        kind: type[torch.optim.Optimizer] = OPTIMIZERS.find(training.optimizer or "adam")
+        kind: type[Any] = OPTIMIZERS.find(training.optimizer or "adam")
         how: dict[str, Any] = {"lr": training.learning_rate if self.rate is None else self.rate}
         if issubclass(kind, RowOptimizer):
             how["node_tables"] = network.node_tables()
@@ -263,15 +263,15 @@ class LinkTrainer(Trainer):
                 yield self.asked
         sampler, device = self.sampler, self.asked.device
         # What a device draws by itself need not be made ahead. Else its numbers travel: the triples are there.
-        at_hand = device.type != "cpu" and isinstance(sampler, ScatteredEdges)
+        at_hand = sampler if device.type != "cpu" and isinstance(sampler, ScatteredEdges) else None
 
         def draw() -> tuple[Tensor, dict[str, int]]:
-            if at_hand:
-                return sampler.on(device), sampler.state()
+            if at_hand is not None:
+                return at_hand.on(device), sampler.state()
             numbers = torch.from_numpy(sampler.sample())
             return self.asked[numbers] if device.type == "cpu" else numbers.pin_memory(), sampler.state()
 
-        for batch, self.sampler_state in iter(draw, None) if at_hand else prefetched(draw):
+        for batch, self.sampler_state in prefetched(draw) if at_hand is None else iter(draw, None):
             yield batch if batch.ndim == 2 else self.asked[batch.to(device, non_blocking=True)]
 
     def step_on(self, positives: Tensor) -> Tensor:
