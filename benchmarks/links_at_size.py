@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--objective", default="sampled-bce")
     parser.add_argument("--penalty", type=float, default=0.0)
     parser.add_argument("--layers", type=int, default=2, help="convolutions of rgcn")
+    parser.add_argument("--decomposition", default="none", choices=("none", "basis", "block"))
+    parser.add_argument("--bases", type=int, default=30, help="bases, or blocks, of rgcn's matrices")
     parser.add_argument("--tables", default="memory", choices=("memory", "disk"))
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rank", type=int, default=0, help="also rank so many triples among all nodes")
@@ -123,10 +125,11 @@ def draw(given: argparse.Namespace, device: torch.device) -> Tensor:
 
 def build(given: argparse.Namespace, triples: Tensor) -> LinkTrainer:
     device = triples.device
-    model = LinkModelConfig(
-        **({"name": "rgcn", "layers": given.layers} if given.model == "rgcn" else {"name": "distmult"}),
-        embedding=given.width,
-    )
+    how: dict[str, Any] = {"name": given.model}
+    if given.model == "rgcn":
+        how |= {"layers": given.layers, "decomposition": given.decomposition}
+        how |= {"basis": {"bases": given.bases}, "block": {"blocks": given.bases}}.get(given.decomposition, {})
+    model = LinkModelConfig(**how, embedding=given.width)
     training = LinkTrainingConfig(
         epochs=1_000_000,
         batch_edges=given.batch,
@@ -179,8 +182,10 @@ def measured(trainer: LinkTrainer, given: argparse.Namespace) -> dict[str, Any]:
                 for _ in range(5):
                     trainer.step()
                 wait(device)
-            key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
-            print(profile.key_averages().table(sort_by=key, row_limit=30, max_name_column_width=60))
+            spent = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+            rows = sorted(profile.key_averages(), key=lambda row: getattr(row, spent), reverse=True)
+            for row in rows[:20]:
+                print(f"{getattr(row, spent) / 5e3:10.3f} ms a step  {row.count:6}  {row.key[:60]}")
         recorded = trainer.recording is not None and trainer.recording.graph is not None
         return {
             "seconds_a_step": statistics.median(seconds),

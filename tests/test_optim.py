@@ -180,7 +180,7 @@ def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, 
         parts = (
             [slice(0, 1), slice(1, None)] if how == "twice" else [slice(None)]
         )  # a table may be used twice in a step
-        with optimizer.taking():
+        with optimizer.factoring():
             taken = []
             for part in parts:
                 ids = torch.tensor(touched[part], dtype=torch.int64)
@@ -208,9 +208,9 @@ def test_compiled_row_updates_equal_their_reference(width, dtype):
     sums = {module: (torch.ones(12, width, dtype=dtype), torch.zeros(12, dtype=dtype)) for module in tables}
     for _ in range(3):
         gradient = torch.randn(6, width, generator=generator, dtype=dtype)
-        for module, (table, *moments) in tables.items():
-            module.lazy_adam_rows(table, *moments, counts[module], rows, gradient, settings)
-            module.adagrad_rows(*sums[module], rows, gradient, 0.1, 1e-8, 0.01)
+        for module in tables:
+            module.lazy_adam_rows((*tables[module], counts[module]), rows, gradient, settings)
+            module.adagrad_rows(sums[module], rows, gradient, settings)
     tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
     for ours, theirs in ((tables[cpu], tables[reference]), (sums[cpu], sums[reference])):
         for one, other in zip(ours, theirs, strict=True):
@@ -221,7 +221,7 @@ def test_compiled_row_updates_equal_their_reference(width, dtype):
 def test_a_table_used_as_a_whole_moves_in_every_row():
     table = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = RowAdagrad([table], lr=0.5, node_tables=[table])
-    with optimizer.taking():
+    with optimizer.factoring():
         loss = (table * torch.tensor([[1.0], [2.0], [0.0]])).sum() + take_table_rows(table, torch.tensor([1])).sum()
     loss.backward()
     optimizer.step()

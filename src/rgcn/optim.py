@@ -14,6 +14,7 @@ the tables too.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import unwrap
@@ -132,25 +133,14 @@ class Adam(torch.optim.Optimizer):
 
 
 class RowOptimizer(Adam):
-    """Moves, of node tables, the rows that a step took within `with optimizer.taking():`, and no others.
+    """Moves, of node tables, the rows that a step took within `factoring`, and no others; other parameters by Adam."""
 
-    node_tables  those of `params`; other parameters move by `_move_dense`: by Adam
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float | Tensor = 1e-3,
-        weight_decay: float = 0.0,
-        node_tables: Sequence[nn.Parameter] = (),
-        eps: float = 1e-8,
-    ) -> None:
-        super().__init__(params, lr, weight_decay=weight_decay, eps=eps)
+    def __init__(self, params: Iterable[Any], *, node_tables: Sequence[nn.Parameter] = (), **settings: Any) -> None:
+        super().__init__(params, **settings)
         self.taken: dict[nn.Parameter, list[TakenRows]] = {table: [] for table in node_tables}
 
     @contextmanager
-    def taking(self) -> Iterator[None]:
-        """Within, rows of the tables are taken as leaves, whose gradients this optimizer reads."""
+    def factoring(self) -> Iterator[None]:
         for table, taken in self.taken.items():
             table.taken = taken  # type: ignore[attr-defined]
         try:
@@ -169,39 +159,40 @@ class RowOptimizer(Adam):
         for table, taken in self.taken.items():
             if table.grad is not None:  # somebody used all of it
                 taken.append(TakenRows(torch.arange(len(table), device=table.device), table))
-            if len(taken) > 1:
-                taken[:] = [_added([TakenRows(rows, leaf.grad) for rows, leaf in taken if leaf.grad is not None])]
+            if len(taken) > 1:  # in a fixed order
+                rows, place = torch.unique(torch.cat([rows for rows, _ in taken]), return_inverse=True)
+                adding = SparsePattern.picking(place, len(rows), transient=True).transpose
+                parts = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for _, leaf in taken]
+                taken[:] = [TakenRows(rows, torch.empty_like(gradient := gather_sum(adding, None, torch.cat(parts))))]
+                taken[0].leaf.grad = gradient
         return [leaf for taken in self.taken.values() for _, leaf in taken]
 
     def _step(self, group: dict[str, Any]) -> None:
         self.leaves()
-        dense = []
-        for parameter in group["params"]:
-            if parameter not in self.taken:
-                dense.append(parameter)
-            for rows, leaf in self.taken.get(parameter, ()):
+        for table in group["params"]:
+            for rows, leaf in self.taken.get(table, ()):
                 if leaf.grad is not None:
-                    self._move(parameter, rows, leaf.grad, group)
-        self._move_dense({**group, "params": dense})
+                    settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
+                    self._move_rows(table, rows, leaf.grad, settings)
+        self._move({**group, "params": [parameter for parameter in group["params"] if parameter not in self.taken]})
 
-    def _move_dense(self, group: dict[str, Any]) -> None:
+    def _move(self, group: dict[str, Any]) -> None:
         super()._step(group)
 
-    def _move(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _move_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+        """In place, given the gradient of these rows."""
 
 
 class LazyAdam(RowOptimizer):
     """Adam; of a node table, a row's moments and its own count of steps move where a step touched it, and stay else."""
 
-    def _move(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _move_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
         state = self.state[table]
         if not state:
-            state |= {name: zeros_beside(table) for name in ("exp_avg", "exp_avg_sq")}
+            state |= {"exp_avg": zeros_beside(table), "exp_avg_sq": zeros_beside(table)}
             state["step"] = table.new_zeros(len(table), dtype=torch.float32)
-        moments = state["exp_avg"], state["exp_avg_sq"], state["step"]
-        settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-        kernels_for(table).lazy_adam_rows(table, *moments, rows, gradient, settings)
+        kernels_for(table).lazy_adam_rows((table, *state.values()), rows, gradient, settings)
 
 
 class RowAdagrad(RowOptimizer):
@@ -209,31 +200,19 @@ class RowAdagrad(RowOptimizer):
     which the mean of g² over the row is added: a table of any width costs one number a row beside itself.
     """
 
-    def _move_dense(self, group: dict[str, Any]) -> None:
+    def _move(self, group: dict[str, Any]) -> None:
         for parameter in group["params"]:
             if parameter.grad is not None:
                 gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
-                total = self._total(parameter, parameter.shape)
-                total.addcmul_(gradient, gradient)
+                total = self._total(parameter, parameter.shape).addcmul_(gradient, gradient)
                 parameter.sub_(group["lr"] * gradient / (total.sqrt() + group["eps"]))
 
-    def _move(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        total, settings = self._total(table, (len(table),)), (group["lr"], group["eps"], group["weight_decay"])
-        kernels_for(table).adagrad_rows(table, total, rows, gradient, *settings)
+    def _move_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+        tables = table, self._total(table, table.shape[:1])
+        kernels_for(table).adagrad_rows(tables, rows, gradient, settings)
 
     def _total(self, parameter: Tensor, shape: Sequence[int]) -> Tensor:
-        state = self.state[parameter]
-        if "sum" not in state:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
             state["sum"] = parameter.new_zeros(*shape)
-        total: Tensor = state["sum"]
-        return total
-
-
-def _added(parts: list[TakenRows]) -> TakenRows:
-    """Gradients of rows that were taken several times, each row's added up in a fixed order: (rows, a leaf)."""
-    rows, place = torch.unique(torch.cat([rows for rows, _ in parts]), return_inverse=True)
-    adding = SparsePattern.picking(place, len(rows), transient=True).transpose
-    gradient = gather_sum(adding, None, torch.cat([gradient for _, gradient in parts]))
-    leaf = gradient.detach()
-    leaf.grad = gradient
-    return TakenRows(rows, leaf)
+        return state["sum"]

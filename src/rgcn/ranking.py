@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -35,7 +35,7 @@ HITS_AT = (1, 3, 10)
 AMONG_DRAWN = 10  # hits at this place among drawn answers, as Teru et al. (2020) report it among 50
 
 # On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
-# many nodes a block should still have rows enough to be worth reading all node vectors for.
+# many nodes a block should still have rows enough to be worth reading all node vectors for, on any device.
 CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS = 24 << 20, 256 << 20, 1 << 30, 64
 
 
@@ -235,7 +235,7 @@ class _Ranker:
         budget = self.memory_budget
         if budget is None:
             rows = min(ENOUGH_ROWS * self.scorer.num_nodes * 4, LARGEST_BLOCK)
-            budget = max(CPU_BLOCK, rows) if on_cpu else ACCELERATOR_BLOCK
+            budget = max(CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK, rows)
         if kernels_for(begin.new_empty(0, dtype=torch.float32)) is not reference:  # one pass, and no copy of the scores
             cost = torch.full_like(begin, 4 * self.scorer.num_nodes)
         else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
@@ -257,6 +257,7 @@ class RankMetrics:
     hits       {k: share of ranks ≤ k}
     mean_rank  mean of rank
     hits_of    {n: mean chance to be among the best 10 of itself and n drawn answers (`RankCounts.hits_of`)}
+    errors     {figure: its standard error}, where the triples are a sample of more
     """
 
     count: int
@@ -264,12 +265,14 @@ class RankMetrics:
     hits: dict[int, float]
     mean_rank: float
     hits_of: dict[int, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, float]:
-        """Flat, ready for JSON: mrr, hits@1, ..., hits@10_of_50 where it was asked for, mean_rank, count."""
+        """Flat, ready for JSON: mrr, hits@1, ..., hits@10_of_50 where it was asked for, mean_rank, count, mrr_error."""
         hits = {f"hits@{k}": value for k, value in self.hits.items()}
         hits |= {f"hits@{AMONG_DRAWN}_of_{drawn}": value for drawn, value in self.hits_of.items()}
-        return {"mrr": self.mrr, **hits, "mean_rank": self.mean_rank, "count": self.count}
+        errors = {f"{name}_error": value for name, value in self.errors.items()}
+        return {"mrr": self.mrr, **hits, "mean_rank": self.mean_rank, "count": self.count, **errors}
 
 
 @dataclass(frozen=True)
@@ -308,8 +311,14 @@ def summarize(
     filtered: bool = True,
     hits_at: Sequence[int] = HITS_AT,
     of: int | None = None,
+    drawn_from: int | None = None,
 ) -> RankingReport:
-    """The metrics of ranks under one treatment of ties, raw or filtered; `of`: also hits among so many drawn."""
+    """The metrics of ranks under one treatment of ties, raw or filtered.
+
+    of          also hits among so many drawn
+    drawn_from  of how many triples these are a sample: figures of both directions come with their standard errors, the
+                two ranks of a triple taken together, less as more of all were drawn
+    """
     sides = ranks.object, ranks.subject
     every = torch.cat([side.rank(ties, filtered) for side in sides])
     drawn = {} if of is None else {of: torch.cat([side.hits_of(of, ties, filtered) for side in sides])}
@@ -320,6 +329,11 @@ def summarize(
 
     by_side = means(torch.arange(2).repeat_interleave(len(ranks)))
     both = means(torch.zeros(len(every), dtype=torch.int64))[0]
+    if drawn_from is not None and 1 < len(ranks) < drawn_from:
+        figures = {"mrr": 1.0 / every, **{f"hits@{k}": (every <= k).double() for k in hits_at}, "mean_rank": every}
+        scale = math.sqrt((1.0 - len(ranks) / drawn_from) / len(ranks))
+        errors = {name: scale * float(each.view(2, -1).mean(0).std()) for name, each in figures.items()}
+        both = replace(both, errors=errors)
     return RankingReport(both, by_side[0], by_side[1], means(torch.cat([relation, relation])))
 
 

@@ -18,7 +18,7 @@ from rgcn.kernels import dispatch
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import DistMult
 from rgcn.nn.link_network import VectorScorer
-from rgcn.ranking import Ranks, rank_metrics, rank_triples, summarize
+from rgcn.ranking import RankCounts, Ranks, rank_metrics, rank_triples, summarize
 from rgcn.scoring import Questions
 from tabled import TableScorer
 
@@ -329,3 +329,23 @@ def test_ranks_on_a_gpu_are_those_on_the_cpu() -> None:
     there = rank_table(table.cuda(), triples.cuda(), filter)
     assert torch.equal(here.rank("object"), there.rank("object"))
     assert torch.equal(here.rank("subject"), there.rank("subject"))
+
+
+def test_figures_of_a_sample_come_with_their_standard_errors() -> None:
+    """Over many samples, figures scatter by as much as each of them says of itself."""
+    generator, total, size = torch.Generator().manual_seed(0), 60, 20
+    place = torch.randint(1, 30, (2, total), generator=generator)
+    one = torch.ones(total, dtype=torch.int64)
+
+    def report(which: Tensor, drawn_from: int | None) -> dict[str, float]:
+        sides = [RankCounts(100, place[side][which] - 1, one[which]) for side in (0, 1)]
+        triples = torch.zeros(len(which), 3, dtype=torch.int64)
+        return summarize(Ranks(triples, *sides), filtered=False, drawn_from=drawn_from).both.as_dict()
+
+    found = [report(torch.randperm(total, generator=generator)[:size], total) for _ in range(400)]
+    for name in ("mrr", "hits@1", "hits@10", "mean_rank"):
+        spread = torch.tensor([each[name] for each in found]).std().item()
+        said = torch.tensor([each[f"{name}_error"] for each in found]).mean().item()
+        assert said == pytest.approx(spread, rel=0.15)
+    assert "mrr_error" not in report(torch.arange(total), total)
+    assert "mrr_error" not in report(torch.arange(total), None)

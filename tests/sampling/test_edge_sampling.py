@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.sampling import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, _walk
-from rgcn.sampling.edges import ScatteredEdges
+from rgcn.sampling import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges, _walk
 
 Ends = list[tuple[int, int]]
 # Probability of each edge as the next one, given the edges picked so far and the nodes seen.
@@ -332,7 +331,7 @@ def test_a_seed_means_these_edges_on_every_platform() -> None:
     assert uniform.sample(2024).tolist() == [41, 17, 19, 33, 22, 11, 44, 42]
     assert neighborhood.sample(2024).tolist() == [40, 41, 42, 39, 43, 44, 45, 46]
     assert shuffled.sample(2024).tolist() == [48, 3, 35, 32, 19, 16, 47, 7]
-    assert scattered.sample(2024).tolist() == [0]
+    assert scattered.sample(2024).tolist() == [15, 30, 3, 44, 37, 46, 2, 21]
 
 
 def test_the_generator_is_splitmix64() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+import rgcn.nn.decoders
 import rgcn.objectives
 from naive import SmallGraph, naive_adjacency
 from rgcn.adjacency import RelationalAdjacency
@@ -50,7 +51,9 @@ def naive_scores(decoder, vectors, triples):
 
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize(("count", "rate", "heads"), [(5, 3, 0.5), (1, 1, 0.5), (4, 2, 0.0), (4, 2, 1.0)])
-def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count, rate, heads):
+@pytest.mark.parametrize("large", [0, 1 << 25])
+def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count, rate, heads, large, monkeypatch):
+    monkeypatch.setattr(rgcn.nn.decoders, "LARGE", large)
     decoder, vectors = decoder_and_nodes(biases)
     positives = random_triples(count)
     generator = torch.Generator().manual_seed(2)

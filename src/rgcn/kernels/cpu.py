@@ -154,27 +154,15 @@ def adam_bases(
     _in_pieces(loops.adam_bases, _even(pairs.num_nodes), 10 * table.numel(), *arguments)
 
 
-def lazy_adam_rows(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    steps: Tensor,
-    rows: Tensor,
-    gradient: Tensor,
-    settings: AdamSettings,
-) -> None:
-    lr, betas, eps, weight_decay = settings
-    kind = _array(table).dtype.type
-    numbers = (*map(np.float64, (lr, *betas)), *map(kind, (1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay)))
-    arguments = (rows, gradient, table, first, second, steps, numbers)
-    _in_pieces(loops.lazy_adam_rows, _even(len(rows)), 10 * gradient.numel(), *arguments)
+def lazy_adam_rows(tables: Sequence[Tensor], rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+    (lr, betas, eps, decay), kind = settings, _array(tables[0]).dtype.type
+    numbers = *map(np.float64, (lr, *betas)), *map(kind, (1 - betas[0], betas[1], 1 - betas[1], eps, decay))
+    _in_pieces(loops.lazy_adam_rows, _even(len(rows)), 10 * gradient.numel(), rows, gradient, *tables, numbers)
 
 
-def adagrad_rows(
-    table: Tensor, total: Tensor, rows: Tensor, gradient: Tensor, lr: float | Tensor, eps: float, weight_decay: float
-) -> None:
-    numbers = tuple(map(_array(table).dtype.type, (float(lr), eps, weight_decay)))
-    _in_pieces(loops.adagrad_rows, _even(len(rows)), 6 * gradient.numel(), rows, gradient, table, total, numbers)
+def adagrad_rows(tables: Sequence[Tensor], rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+    numbers = tuple(map(_array(tables[0]).dtype.type, (float(settings.lr), settings.eps, settings.weight_decay)))
+    _in_pieces(loops.adagrad_rows, _even(len(rows)), 6 * gradient.numel(), rows, gradient, *tables, numbers)
 
 
 def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:

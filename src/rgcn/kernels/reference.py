@@ -10,6 +10,7 @@ entries.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
@@ -186,47 +187,37 @@ def adam_bases(
     table.detach().sub_(first / root * size)
 
 
-def lazy_adam_rows(
-    table: Tensor,
-    first: Tensor,
-    second: Tensor,
-    steps: Tensor,
-    rows: Tensor,
-    gradient: Tensor,
-    settings: AdamSettings,
-) -> None:
-    """`adam_bases`' equations for some rows [m] of table [n, width], in place; t, steps [n], is a row's own count.
+def lazy_adam_rows(tables: Sequence[Tensor], rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+    """`adam_bases`' equations for some rows [m] of tables w, m, v [n, width] and t [n], a row's own count, in place.
 
     rows are sorted and distinct, but for the last, which may stand again until the end: there nothing is done.
     """
     lr, betas, eps, weight_decay = settings
-    old, m, v, t = (tensor.detach().index_select(0, rows) for tensor in (table, first, second, steps))
+    old, m, v, t = (table.detach().index_select(0, rows) for table in tables)
     written = gradient.add(old, alpha=weight_decay)
     m, v, t = m.lerp(written, 1 - betas[0]), v * betas[1] + (1 - betas[1]) * written.square(), t + 1
     taken = t.double()[:, None]
     size, correction = lr / (1 - betas[0] ** taken), (1 - betas[1] ** taken).sqrt()
     new = old - size.to(old.dtype) * m / (v.sqrt() / correction.to(old.dtype) + eps)
-    _put_rows(rows, (table, new), (first, m), (second, v), (steps, t))
+    _put_rows(tables, rows, (new, m, v, t))
 
 
-def adagrad_rows(
-    table: Tensor, total: Tensor, rows: Tensor, gradient: Tensor, lr: float | Tensor, eps: float, weight_decay: float
-) -> None:
-    """Row-wise Adagrad on some rows of table [n, width], as `lazy_adam_rows` takes them; total [n]: a number a row.
+def adagrad_rows(tables: Sequence[Tensor], rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+    """Row-wise Adagrad on rows, as above, of tables w [n, width] and a [n], one number a row; betas mean nothing.
 
     g = gradient + weight_decay · w;  a ← a + mean g²;  w ← w − lr · g / (√a + eps)
     """
-    old = table.detach().index_select(0, rows)
-    written = gradient.add(old, alpha=weight_decay)
-    sums = total.index_select(0, rows) + written.square().mean(1)
-    _put_rows(rows, (table, old - lr * written / (sums.sqrt() + eps)[:, None]), (total, sums))
+    old, total = (table.detach().index_select(0, rows) for table in tables)
+    written = gradient.add(old, alpha=settings.weight_decay)
+    total = total + written.square().mean(1)
+    _put_rows(tables, rows, (old - settings.lr * written / (total.sqrt() + settings.eps)[:, None], total))
 
 
-def _put_rows(rows: Tensor, *written: tuple[Tensor, Tensor]) -> None:
+def _put_rows(tables: Sequence[Tensor], rows: Tensor, values: Sequence[Tensor]) -> None:
     """table[rows] = values, for each; where a row stands again, its first values are written again."""
     first = torch.cumsum(torch.cat([rows[:1] == rows[:1], rows[1:] != rows[:-1]]), 0) - 1
-    for table, values in written:
-        table.detach().index_copy_(0, rows, values.index_select(0, first))
+    for table, new in zip(tables, values, strict=True):
+        table.detach().index_copy_(0, rows, new.index_select(0, first))
 
 
 def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:

@@ -16,15 +16,15 @@ MOVED_AT_ONCE = 1 << 16  # rows
 
 
 class TakenRows(NamedTuple):
-    """Rows int64 [m] of a table that a step has taken, sorted, each once (on a GPU the last may stand again until the
-    end), and the leaf [m, width] that holds their values and gets their gradient."""
+    """Rows int64 [m] of a table that a step took, sorted, each once (but for padding: `distinct`), and the leaf
+    [m, width] that holds their values and gets their gradient."""
 
     rows: Tensor
     leaf: Tensor
 
 
 def take_table_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table[rows]; where an optimizer that moves rows listens (`RowOptimizer.taking`), as a leaf of its own, so that
+    """table[rows]; where an optimizer that moves rows listens (`RowOptimizer.factoring`), as a leaf of its own, so that
     no gradient of the whole table is ever made."""
     taken: list[TakenRows] | None = getattr(table, "taken", None)
     if taken is None:

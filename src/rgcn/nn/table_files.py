@@ -22,17 +22,8 @@ from rgcn.words import memory
 
 PREFIX = "rgcn-table-"
 PIECE = 1 << 24  # numbers that are written at once
-KINDS = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+KINDS = {getattr(torch, name): word for word, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
 
 
 def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
@@ -64,7 +55,7 @@ def zeros_beside(table: Tensor) -> Tensor:
     """Zeros like the table, where it is: in memory, on a GPU, on disk."""
     if not is_on_disk(table):
         return torch.zeros_like(table, memory_format=torch.preserve_format)
-    return empty_on_disk(table.shape, Path(table.untyped_storage().filename).parent)
+    return empty_on_disk(table.shape, Path(str(table.untyped_storage().filename)).parent)
 
 
 def copy_beside(table: Tensor, values: Tensor) -> Tensor:
@@ -87,5 +78,5 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for tensor in ordered.values():
-            for part in tensor.detach().reshape(-1).split(PIECE):
+            for part in torch.split(tensor.detach().reshape(-1), PIECE):
                 file.write(part.cpu().view(torch.uint8).numpy())

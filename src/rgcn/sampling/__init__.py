@@ -1,6 +1,6 @@
 """What a training step sees: sampled positive edges, corrupted triples, receptive fields of a batch; drawn ahead."""
 
-from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ShuffledEdges, UniformEdges, prefetched
+from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges, prefetched
 from rgcn.sampling.fields import FieldSampler
 from rgcn.sampling.hidden import HiddenTriples
 from rgcn.sampling.negatives import Negatives, SharedNegatives, corrupt, share
@@ -11,6 +11,7 @@ __all__ = [
     "HiddenTriples",
     "Negatives",
     "NeighborhoodEdges",
+    "ScatteredEdges",
     "SharedNegatives",
     "ShuffledEdges",
     "UniformEdges",

@@ -150,28 +150,3 @@ def fan_out(state, pointer, relation, targets, most, edges, factor, ends):  # ty
             begin = high
         ends[i] = filled
     return filled
-
-
-@_jit
-def scattered(word, first, size, out):  # type: ignore[no-untyped-def]
-    """out[i] = π(first + i), π a permutation of 0 .. size - 1 that follows from the word: nothing is kept in order.
-
-    A Feistel network over the next even number of bits, walked on until it lands inside (Black and Rogaway 2002).
-    """
-    half = np.uint64(1)
-    while np.uint64(1) << (half + half) < np.uint64(size):
-        half += np.uint64(1)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    for i in range(len(out)):
-        x = np.uint64(first + i)
-        while True:
-            left, right = x >> half, x & mask
-            for turn in range(6):
-                z = (right + word) * _GOLDEN + np.uint64(turn) * _MIX_2
-                z = (z ^ (z >> _30)) * _MIX_1
-                z = (z ^ (z >> _27)) * _MIX_2
-                left, right = right, left ^ ((z >> _31) & mask)
-            x = (left << half) | right
-            if x < np.uint64(size):
-                break
-        out[i] = np.int64(x)

@@ -3,6 +3,7 @@ ahead."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +21,8 @@ T = TypeVar("T")
 Seed = int | Sequence[int] | np.random.Generator
 # Half-edges are counted in 32 bits.
 MAX_TRIPLES = 2**30
+# To mix numbers with: odd, so that no product loses anything; and what makes them positive.
+_ODD, _POSITIVE = (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9), 2**62 - 1
 
 
 class EdgeSampler(ABC):
@@ -156,9 +160,8 @@ class ShuffledEdges(EdgeSampler):
 
 
 class ScatteredEdges(ShuffledEdges):
-    """As `ShuffledEdges`, and no list of the triples is kept: their order is computed, a batch at a time.
-
-    A batch never spans two rounds: what is left of a round, less than a batch, is left out of it.
+    """As `ShuffledEdges`, and no list of the triples is kept: their order is computed, on whatever device, for a batch
+    at a time. A batch never spans two rounds: what is left of a round, less than a batch, is left out of it.
 
     >>> import numpy as np
     >>> sampler = ScatteredEdges(np.zeros((5, 3), dtype=np.int64), num_nodes=1, size=2, seed=1)
@@ -171,11 +174,27 @@ class ScatteredEdges(ShuffledEdges):
         self._batches = 0
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-        from rgcn.sampling import _walk
+        out[:] = self.on(torch.device("cpu")).numpy()
 
+    def on(self, device: torch.device) -> Tensor:
+        """`sample`, made on the device, which is not waited for.
+
+        A Feistel network over rows and columns of a table: a row is moved by what its column says, then a column by
+        what its row says, and so on. It has less than a row too few places for all triples: those left stay last.
+        """
         round_, place = divmod(self._batches, max(1, self.num_triples // max(1, self.size)))
         self._batches += 1
-        _walk.scattered(seed_word((int(state[0]), round_))[0], place * self.size, self.num_triples, out)
+        shift, *keys = np.random.SeedSequence([int(self._state[0]), round_]).generate_state(7, np.uint64).tolist()
+        number = torch.arange(place * self.size, (place + 1) * self.size, device=device)
+        sizes = (rows := max(1, math.isqrt(self.num_triples))), self.num_triples // rows
+        parts = [number // sizes[1], number % sizes[1]]
+        for turn, key in enumerate(keys):
+            z = (parts[1 - turn % 2] + key // 4) * _ODD[0]
+            z = (z ^ (z >> 29)) * _ODD[1]
+            parts[turn % 2] = (parts[turn % 2] + ((z ^ (z >> 32)) & _POSITIVE) % sizes[turn % 2]) % sizes[turn % 2]
+        moved = torch.where(number < rows * sizes[1], parts[0] * sizes[1] + parts[1], number)
+        found: Tensor = (moved + shift % max(1, self.num_triples)) % max(1, self.num_triples)
+        return found
 
 
 class NeighborhoodEdges(EdgeSampler):

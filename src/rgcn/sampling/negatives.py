@@ -47,8 +47,7 @@ class Negatives:
         return replace(self, node=drawn)
 
     def by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the positives [n] and of these, as those of questions: of the answer [q], and of the wrong ones
-        [q, rate]."""
+        """Scores of the positives [n] and of these, as those of questions: of answers [q], of wrong ones [q, rate]."""
         return positive, negative.view(len(positive), -1)
 
     def by_query(self, num_positives: int, num_nodes: int) -> SparsePattern:
@@ -103,19 +102,16 @@ class SharedNegatives(Negatives):
         return 2 * self.num_positives * self.shared.shape[2]
 
     @cached_property
-    def positive(self) -> Tensor:  # type: ignore[override]
-        return (
-            torch.arange(self.num_positives, device=self.shared.device)
-            .repeat_interleave(self.shared.shape[2])
-            .repeat(2)
-        )
+    def positive(self) -> Tensor:
+        numbers = torch.arange(2 * self.num_positives, device=self.shared.device) % self.num_positives
+        return numbers.repeat_interleave(self.shared.shape[2])
 
     @cached_property
-    def node(self) -> Tensor:  # type: ignore[override]
+    def node(self) -> Tensor:
         return self.shared.repeat_interleave(self.chunk, dim=1)[:, : self.num_positives].flatten()
 
     @cached_property
-    def is_head(self) -> Tensor:  # type: ignore[override]
+    def is_head(self) -> Tensor:
         return torch.arange(len(self), device=self.shared.device) >= len(self) // 2
 
     @property
@@ -127,10 +123,6 @@ class SharedNegatives(Negatives):
 
     def by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
         return positive.repeat(2), negative.view(2 * len(positive), -1)
-
-    def by_query(self, num_positives: int, num_nodes: int) -> SparsePattern:
-        pointer = torch.arange(2 * num_positives + 1, device=self.shared.device) * self.shared.shape[2]
-        return SparsePattern(pointer, narrow(self.node, num_nodes), num_nodes, transient=True)
 
     def in_chunks(self, rows: Tensor) -> Tensor:
         """Rows [n, d] → [chunks, chunk, d], zeros behind the last."""

@@ -279,7 +279,7 @@ class LinkPredictor(LinkEstimator):
     ) -> dict[str, Any]:
         """Rank a split's triples against all nodes: mrr, hits@1/3/10, mean_rank; `by_direction`, `by_relation`.
 
-        at_most        rank so many of them, drawn with the seed
+        at_most        rank so many of them, drawn with the seed; figures then come with standard errors, mrr_error
         of             also hits@10 among so many answers drawn at random (`RankCounts.hits_of`): hits@10_of_50
         show_progress  draw a bar; None: where stderr is a terminal
 
@@ -311,7 +311,7 @@ class LinkPredictor(LinkEstimator):
             ranks = self.ranks(
                 kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=advance
             )
-        return summarize(ranks, ties=ties, filtered=filtered, of=of)
+        return summarize(ranks, ties=ties, filtered=filtered, of=of, drawn_from=there)
 
     def ranks(
         self,

@@ -30,7 +30,7 @@ from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
 from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.optim import Adam, RowOptimizer
-from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, prefetched
+from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.sampling.edges import seed_word
 from rgcn.tasks.estimator import choose_device
 from rgcn.tasks.fitting import StepRecording, Trainer
@@ -199,21 +199,11 @@ class Stepping:
         # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
         on_gpu = device.type == "cuda"
         self.rate = torch.tensor(training.learning_rate, device=device) if on_gpu else None
-        kind: type[torch.optim.Optimizer] = OPTIMIZERS.find(training.optimizer or "adam")
+        kind: type[Any] = OPTIMIZERS.find(training.optimizer or "adam")
         how: dict[str, Any] = {"lr": training.learning_rate if self.rate is None else self.rate}
-        self.by_rows = issubclass(kind, RowOptimizer)
-        if self.by_rows:
+        if issubclass(kind, RowOptimizer):
             how["node_tables"] = network.node_tables()
         self.optimizer = kind(network.parameters(), weight_decay=training.weight_decay, **how)
-
-    def taking(self) -> AbstractContextManager[None]:
-        """Within, a step takes the rows it needs of node tables, where only these are to move."""
-        return self.optimizer.taking() if isinstance(self.optimizer, RowOptimizer) else nullcontext()
-
-    def with_gradients(self, network: LinkNetwork) -> list[Tensor]:
-        """What holds a step's gradients."""
-        leaves = self.optimizer.leaves() if isinstance(self.optimizer, RowOptimizer) else []
-        return [*network.parameters(), *leaves]
 
     def set_rate(self, rate: float) -> None:
         if self.rate is not None:
@@ -248,7 +238,7 @@ class LinkTrainer(Trainer):
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.stepping = stepping or Stepping(network, training, triples.device, seed)
         self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
-        network.only_asked = self.stepping.by_rows
+        network.only_asked = isinstance(self.optimizer, RowOptimizer)
         plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
@@ -321,16 +311,18 @@ class LinkTrainer(Trainer):
         if self.sampler is None:
             while True:
                 yield self.asked
-        sampler, on_gpu = self.sampler, self.asked.is_cuda
+        sampler, device = self.sampler, self.asked.device
+        # What a device draws by itself need not be made ahead. Else its numbers travel: the triples are there.
+        at_hand = sampler if device.type != "cpu" and isinstance(sampler, ScatteredEdges) else None
 
         def draw() -> tuple[Tensor, dict[str, int]]:
+            if at_hand is not None:
+                return at_hand.on(device), sampler.state()
             numbers = torch.from_numpy(sampler.sample())
-            return numbers.pin_memory() if on_gpu else self.asked.index_select(0, numbers), sampler.state()
+            return self.asked[numbers] if device.type == "cpu" else numbers.pin_memory(), sampler.state()
 
-        for batch, state in prefetched(draw):
-            self.sampler_state = state
-            # A GPU has the triples at hand: only their numbers travel.
-            yield self.asked.index_select(0, batch.to(self.asked.device, non_blocking=True)) if on_gpu else batch
+        for batch, self.sampler_state in prefetched(draw) if at_hand is None else iter(draw, None):
+            yield batch if batch.ndim == 2 else self.asked[batch.to(device, non_blocking=True)]
 
     def step_on(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""
@@ -343,11 +335,13 @@ class LinkTrainer(Trainer):
     def _step(self, positives: Tensor) -> Tensor:
         drawn = self.objective.draw(positives, self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        with self.stepping.taking():
+        by_rows = self.optimizer if isinstance(self.optimizer, RowOptimizer) else None
+        with by_rows.factoring() if by_rows else nullcontext():
             loss = self.objective.loss(self.network, self.message_graph(positives), positives, drawn)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.training.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.stepping.with_gradients(self.network), self.training.clip)
+            leaves = by_rows.leaves() if by_rows else []
+            torch.nn.utils.clip_grad_norm_([*self.network.parameters(), *leaves], self.training.clip)
         self.optimizer.step()
         return loss.detach()
 
