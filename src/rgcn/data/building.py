@@ -4,7 +4,7 @@ A stage writes its files, and only then building.json, which says how far the bu
 stage that was not finished. graph.json comes last, and a folder without it is no graph.
 
 numbered   the files are read: names.*, building.rows int32 [T, 3], building.columns (splits, weights, times)
-distinct   triples.npy and building.columns without what repeats
+distinct   triples.npy and building.kept: the same without what repeats
 indexed    incidence.*
 """
 
@@ -42,7 +42,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.progress import progress
 from rgcn.words import memory
 
-STATE, ROWS, COLUMNS = "building.json", "building.rows", "building.columns"
+STATE, ROWS, COLUMNS, KEPT_COLUMNS = "building.json", "building.rows", "building.columns", "building.kept"
 ROW_BYTES = 12
 COPIED_AT_ONCE = 1 << 20  # rows
 # Compressed text of triples grows about so much; Parquet is packed too.
@@ -124,7 +124,7 @@ class Building:
                 rows.flush()
                 write_names(folder, "nodes", nodes.table)
                 write_names(folder, "relations", relations.table)
-                self._write_columns(collector.columns())
+                self._write_columns(COLUMNS, collector.columns())
             sync(folder / ROWS)
             self._reached("numbered", {**told, "rows": collector.count})
             del collector, nodes, relations
@@ -141,29 +141,29 @@ class Building:
                 write_incidence(folder, triples, len(nodes))
             self._reached("indexed", self._told)
         kinds = node_kinds(nodes) if self._told["is_rdf"] else None
-        known: Any = {key: self._told[key] for key in ("name", "metadata")} | self._columns()
+        known: Any = {key: self._told[key] for key in ("name", "metadata")} | self._columns(KEPT_COLUMNS)
         return KnowledgeGraph(triples, nodes, relations, node_kinds=kinds, **known)
 
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""
-        for name in (ROWS, COLUMNS, STATE):
+        for name in (ROWS, COLUMNS, KEPT_COLUMNS, STATE):
             (self.folder / name).unlink(missing_ok=True)
 
-    def _write_columns(self, columns: dict[str, NDArray[Any] | None]) -> None:
+    def _write_columns(self, name: str, columns: dict[str, NDArray[Any] | None]) -> None:
         from safetensors.numpy import save_file
 
-        there = {name: array for name, array in columns.items() if array is not None}
-        replace_atomically(self.folder / COLUMNS, lambda at: save_file(there, at))
+        there = {role: array for role, array in columns.items() if array is not None}
+        replace_atomically(self.folder / name, lambda at: save_file(there, at))
 
-    def _columns(self) -> dict[str, NDArray[Any]]:
+    def _columns(self, name: str) -> dict[str, NDArray[Any]]:
         from safetensors.numpy import load_file
 
-        return dict(load_file(self.folder / COLUMNS))
+        return dict(load_file(self.folder / name))
 
     def _write_distinct(self, count: int, num_nodes: int, num_relations: int) -> int:
         """Write the triples and what stands beside them without what repeats; how many did."""
         rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(count, 3))
-        columns = self._columns()
+        columns = self._columns(COLUMNS)
         splits, times = columns.get("triple_splits"), columns.get("triple_times")
         if "edge_weights" in columns:  # with weights, a triple that stands twice is two edges
             kept = np.ones(count, dtype=bool)
@@ -173,8 +173,7 @@ class Building:
         starts = range(0, count, COPIED_AT_ONCE)
         pieces = (rows[i : i + COPIED_AT_ONCE][kept[i : i + COPIED_AT_ONCE]] for i in starts)
         write_array(self.folder / TRIPLES, np.int32, (left, 3), pieces)
-        if columns and left < count:
-            self._write_columns({name: array[kept] for name, array in columns.items()})
+        self._write_columns(KEPT_COLUMNS, {role: array[kept] for role, array in columns.items()})
         return count - left
 
 

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.data.line_grammar import statement, table_row
 from rgcn.threads import available_cores
 
 Block = TypeVar("Block")
 Found = TypeVar("Found")
+Names = list[tuple[str, str, str]]
 
 
 class Spans(NamedTuple):
@@ -58,20 +60,10 @@ def in_order(blocks: Iterable[Block], work: Callable[[Block], Found]) -> Iterato
             yield done, found.result()
 
 
-def table_triples(
-    data: bytes, separator: str, quoted: bool, width: int, columns: tuple[int, int, int]
-) -> FoundTriples | None:
+def table_triples(data: bytes, separator: bytes, quoted: bool, width: int, columns: list[int]) -> FoundTriples | None:
     """The triples of plain rows; None where there is any other."""
-    from rgcn.data import line_loops
-
-    text, lines = np.frombuffer(data, dtype=np.uint8), data.count(b"\n") + 1
-    ends, relations = Spans.room_for(2 * lines), Spans.room_for(lines)
-    at = np.array(columns, dtype=np.int64)
-    rows = line_loops.table_rows(text, np.uint8(ord(separator)), quoted, width, at, tuple(ends), tuple(relations))
-    return None if rows < 0 else FoundTriples(text, ends.at(slice(2 * rows)), relations.at(slice(rows)))
-
-
-Names = list[tuple[str, str, str]]
+    found, odd = _found(data, table_row(separator, quoted, width), columns, False, True)
+    return None if len(odd) else found
 
 
 def line_triples(
@@ -82,29 +74,40 @@ def line_triples(
     blanks  whether the names of blank nodes are their labels
     parse   from such lines to the triple of each
     """
-    from rgcn.data import line_loops, name_loops
+    from rgcn.data import name_loops
 
-    text, lines = np.frombuffer(data, dtype=np.uint8), data.count(b"\n") + 1
-    ends, relations, odd = Spans.room_for(2 * lines), Spans.room_for(lines), np.empty((lines, 3), dtype=np.int64)
-    rows, odds = line_loops.statements(text, quads, blanks, keep_literals, tuple(ends), tuple(relations), odd)
-    ends, relations = ends.at(slice(2 * rows)), relations.at(slice(rows))
-    if not odds:
-        return FoundTriples(text, ends, relations)
-    triples = parse([data[start:end] for _, start, end in odd[:odds].tolist()])
+    found, odd = _found(data, statement(quads, blanks), [0, 1, 2], True, keep_literals)
+    if not len(odd):
+        return found
+    triples = parse([data[start:end] for _, start, end in odd.tolist()])
     if triples is None:
         return None
     encoded = [name.encode() for triple in triples for name in triple]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    starts = len(data) + np.cumsum(lengths) - lengths
+    starts = len(found.text) + np.cumsum(lengths) - lengths
+    text, places = np.concatenate([found.text, np.frombuffer(b"".join(encoded), dtype=np.uint8)]), odd[:, 0]
+    text.setflags(write=False)
     hashes = np.empty(len(lengths), dtype=np.uint32)
-    text, places = np.concatenate([text, np.frombuffer(b"".join(encoded), dtype=np.uint8)]), odd[:odds, 0]
     name_loops.hash_all(text, starts, lengths, hashes)
-    parsed = Spans(starts, lengths, hashes)
-    for whole, part in zip(ends, parsed, strict=True):
-        whole[2 * places], whole[2 * places + 1] = part[0::3], part[2::3]
-    for whole, part in zip(relations, parsed, strict=True):
-        whole[places] = part[1::3]
-    kept = np.ones(rows, dtype=bool)
+    parsed: Spans = Spans(starts, lengths, hashes)
+    part: NDArray[Any]
+    for ends, relations, part in zip(found.ends, found.relations, parsed, strict=True):
+        ends[2 * places], ends[2 * places + 1], relations[places] = part[0::3], part[2::3], part[1::3]
+    kept = np.ones(len(found.relations.starts), dtype=bool)
     if not keep_literals:
         kept[places] = [not triple[2].startswith('"') for triple in triples]
-    return FoundTriples(text, ends.at(np.repeat(kept, 2)), relations.at(kept))
+    return FoundTriples(text, found.ends.at(np.repeat(kept, 2)), found.relations.at(kept))
+
+
+def _found(
+    data: bytes, automaton: tuple[Any, Any], columns: list[int], rdf: bool, keep_literals: bool
+) -> tuple[FoundTriples, NDArray[np.int64]]:
+    """The triples of plain lines, and the others: the row that waits for each, and where it starts and ends."""
+    from rgcn.data import line_loops
+
+    whole = data if data.endswith(b"\n") else data + b"\n"
+    text, lines = np.frombuffer(whole, dtype=np.uint8), whole.count(b"\n")
+    ends, relations, odd = Spans.room_for(2 * lines), Spans.room_for(lines), np.empty((lines, 3), dtype=np.int64)
+    given = *automaton, np.array(columns, dtype=np.int64), rdf, keep_literals, tuple(ends), tuple(relations), odd
+    rows, odds = line_loops.find_triples(text, *given)
+    return FoundTriples(text, ends.at(slice(2 * rows)), relations.at(slice(rows))), odd[:odds]

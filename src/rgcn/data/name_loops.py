@@ -10,7 +10,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
@@ -21,11 +21,9 @@ _HALF, _EIGHT, _FULL = np.uint64(32), np.uint64(8), np.uint64(0xFFFFFFFF)
 AT_ONCE = 64  # names whose places in memory are asked for together, so that they are waited for together
 
 loop: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
-inline: Any = numba.njit(inline="always")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def word_at(typing_context, array, index):  # type: ignore[no-untyped-def]
+def _word_at(typing_context, array, index):  # type: ignore[no-untyped-def]
     """Eight bytes of an array as one number, wherever they begin."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -34,6 +32,9 @@ def word_at(typing_context, array, index):  # type: ignore[no-untyped-def]
         return builder.load(place, align=1, typ=ir.IntType(64))
 
     return types.uint64(array, types.int64), generate
+
+
+word_at: Any = intrinsic(_word_at)
 
 
 @loop
@@ -145,3 +146,15 @@ def spread(slots, wider):  # type: ignore[no-untyped-def]
                     return False
             wider[at] = slots[i]
     return True
+
+
+@loop
+def sort_by_counting(keys, places, order):  # type: ignore[no-untyped-def]
+    """Write the order of the keys, equal ones as they come; `places` is zero, and one longer than there are keys."""
+    for key in keys:
+        places[key + 1] += 1
+    for k in range(len(places) - 1):
+        places[k + 1] += places[k]
+    for i in range(len(keys)):
+        order[places[keys[i]]] = i
+        places[keys[i]] += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -108,11 +107,11 @@ class TableFile:
         self.blocks = chain([first], self.blocks)
         return first
 
-    def found_or_blocks(self, columns: tuple[int, int, int]) -> Iterator[FoundTriples | pl.DataFrame]:
+    def found_or_blocks(self, columns: list[int]) -> Iterator[FoundTriples | pl.DataFrame]:
         """The rows as triples in these columns, found by compiled loops, or as blocks where they are not plain."""
         yield from islice(self.blocks, 1)
-        find = partial(table_triples, separator=self._separator, quoted=self._quotes, width=self.width, columns=columns)
-        for lines, found in in_order(self._lines, lambda block: find(block.data)):
+        plain = (self._separator.encode(), self._quotes, self.width, columns)
+        for lines, found in in_order(self._lines, lambda block: table_triples(block.data, *plain)):
             yield self._block(self._text_part(lines)) if found is None else found
 
     def position(self, column: Column) -> int:
@@ -278,10 +277,9 @@ class _TableReader(TripleReader):
         if reading.file.split is not None:
             columns.pop("split", None)
         positions = {role: table.position(column) for role, column in columns.items()}
-        subject, relation, object_ = (positions[role] for role in TRIPLE)
-        only_names = len(positions) == len({subject, relation, object_})
-        plain = reading.collector.large and reading.file.format != "parquet" and only_names
-        for block in table.found_or_blocks((subject, relation, object_)) if plain else table.blocks:
+        triple = [positions[role] for role in TRIPLE]
+        plain = reading.collector.large and reading.file.format != "parquet" and len(positions) == len(set(triple))
+        for block in table.found_or_blocks(triple) if plain else table.blocks:
             if isinstance(block, FoundTriples):
                 reading.collector.add_found(block, reading.file.split)
                 continue

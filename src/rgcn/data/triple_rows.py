@@ -1,37 +1,21 @@
-"""Triples of ids, as many as there are: which of them repeat, and which touch a node; in pieces that fit in memory."""
+"""Triples of ids, as many as there are: which of them repeat, and which touch a node; in pieces that fit in memory.
+
+They are sorted by counting, a column after the other, equal ones in their order. Nothing is compared, so no input makes
+it slow, and a hub of any size is sorted like the rest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.graph.stored_names import MOST_NAMES
-
 Array = NDArray[Any]
-PIECE = 1 << 24  # rows, or ends of rows, that are sorted at a time
+PIECE = 1 << 23  # rows, or ends of rows, that are sorted at a time
 FEW = 200_000  # rows that are sorted before a loop would be compiled
-
-
-class Degrees(NamedTuple):
-    """int64 [N]: how many ends of triples each node is, and how many subjects."""
-
-    ends: NDArray[np.int64]
-    subjects: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: Array, num_nodes: int) -> Degrees:
-        found = cls(np.zeros(num_nodes, dtype=np.int64), np.zeros(num_nodes, dtype=np.int64))
-        if len(rows) <= FEW:
-            found.subjects[:] = np.bincount(rows[:, 0], minlength=num_nodes)
-            found.ends[:] = found.subjects + np.bincount(rows[:, 2], minlength=num_nodes)
-        else:
-            from rgcn.data import row_loops
-
-            row_loops.count_ends(rows, *found)
-        return found
+COUNTED_AT_ONCE = 1 << 22
 
 
 def distinct(
@@ -39,62 +23,64 @@ def distinct(
 ) -> NDArray[np.bool_]:
     """bool [T]: which triples are the first of their kind, in their split; `times` become the earliest of the kind."""
     kept = np.ones(len(rows), dtype=bool)
-    if len(rows) <= FEW:
-        keys = [rows[:, 2], rows[:, 1], rows[:, 0]] if splits is None else [splits, rows[:, 2], rows[:, 1], rows[:, 0]]
-        order = np.lexsort(keys)
-        same = np.all([key[order[1:]] == key[order[:-1]] for key in keys], axis=0)
-        kept[order[1:][same]] = False
+    for low, high in _pieces(_counts(rows, 0, num_nodes)):
+        place = np.flatnonzero((rows[:, 0] >= low) & (rows[:, 0] < high))
+        subject, relation, object_ = rows[place].T.copy()
+        if splits is not None:
+            relation = relation * 3 + splits[place]
+        order = _sorted(object_, num_nodes)
+        order = order[_sorted(relation[order], 3 * num_relations)]
+        order = order[_sorted(subject[order] - low, high - low)]
+        sorted_columns = [column[order] for column in (subject, relation, object_)]
+        same = np.all([column[1:] == column[:-1] for column in sorted_columns], axis=0)
+        place = place[order]
+        kept[place[1:][same]] = False
         if times is not None and same.any():
-            group = np.cumsum(np.concatenate([[True], ~same])) - 1
-            earliest = np.full(group[-1] + 1, np.inf)
-            np.minimum.at(earliest, group, times[order])
-            times[order] = earliest[group]
-        return kept
-    from rgcn.data import row_loops
-
-    subjects = Degrees.of(rows, num_nodes).subjects
-    of_each = np.zeros(0, dtype=np.int8) if splits is None else splits
-    when = np.zeros(0) if times is None else times
-    numbers = np.int32 if len(rows) <= MOST_NAMES else np.int64
-    for low, high, size in _pieces(subjects):
-        order, other = np.empty((2, size), dtype=numbers)
-        row_loops.rows_between(rows, low, high, order)
-        for column, start, keys in ((2, 0, num_nodes), (1, 0, 3 * num_relations), (0, low, high - low)):
-            row_loops.sort_by(rows, of_each, column, start, order, np.empty(keys + 1, dtype=np.int64), other)
-            order, other = other, order
-        row_loops.mark_repeated(rows, of_each, when, order, kept)
+            first = np.flatnonzero(np.concatenate([[True], ~same]))
+            times[place[first]] = np.minimum.reduceat(times[place], first)
     return kept
 
 
 def incidence(rows: Array, num_nodes: int) -> tuple[NDArray[np.int64], Iterator[Array]]:
-    """Triples touching each node: int64 [N+1] where those of each begin, and int32 [2T] which they are, in pieces."""
-    ends = Degrees.of(rows, num_nodes).ends
-    pointer = np.zeros(num_nodes + 1, dtype=np.int64)
-    np.cumsum(ends, out=pointer[1:])
-    return pointer, _touching(rows, pointer)
+    """Triples touching each node: int64 [N+1] where those of each begin, and which they are, in pieces.
+
+    Those that a node is the subject of come first.
+    """
+    sizes = _counts(rows, 0, num_nodes) + _counts(rows, 2, num_nodes)
+    return np.concatenate([[0], np.cumsum(sizes)]), _touching(rows, sizes)
 
 
-def _touching(rows: Array, pointer: NDArray[np.int64]) -> Iterator[Array]:
-    numbers = np.int32 if len(rows) <= MOST_NAMES else np.int64
-    if len(rows) <= FEW:
-        order = np.argsort(np.concatenate([rows[:, 0], rows[:, 2]]), kind="stable")
-        yield (order % max(len(rows), 1)).astype(numbers)
-        return
-    from rgcn.data import row_loops
-
-    for low, high, size in _pieces(np.diff(pointer)):
-        touching = np.empty(size, dtype=numbers)
-        row_loops.fill_incidence(rows, low, high, pointer[low:high] - pointer[low], touching)
-        yield touching
+def _touching(rows: Array, sizes: NDArray[np.int64]) -> Iterator[Array]:
+    for low, high in _pieces(sizes):
+        place = [np.flatnonzero((rows[:, column] >= low) & (rows[:, column] < high)) for column in (0, 2)]
+        ends = np.concatenate([rows[place[0], 0], rows[place[1], 2]])
+        yield np.concatenate(place)[_sorted(ends - low, high - low)]
 
 
-def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """(first node, node after the last, rows): as many nodes at a time as have a piece of rows; a hub may have more."""
+def _counts(rows: Array, column: int, num_nodes: int) -> NDArray[np.int64]:
+    """int64 [N]: how often each node stands in a column."""
+    counts = np.zeros(num_nodes, dtype=np.int64)
+    for first in range(0, len(rows), COUNTED_AT_ONCE):
+        counts += np.bincount(rows[first : first + COUNTED_AT_ONCE, column], minlength=num_nodes)
+    return counts
+
+
+def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """(first node, node after the last): as many nodes at a time as have a piece of rows; a hub may have more."""
     ends = np.cumsum(sizes)
     low, done = 0, 0
     while low < len(sizes) and done < ends[-1]:
         high = max(low + 1, int(np.searchsorted(ends, done + PIECE, side="right")))
-        size = int(ends[high - 1]) - done
-        if size:
-            yield low, high, size
+        yield low, high
         low, done = high, int(ends[high - 1])
+
+
+def _sorted(keys: Array, size: int) -> Array:
+    """The order in which keys below `size` are sorted, equal ones as they come."""
+    if len(keys) <= FEW:
+        return np.argsort(keys, kind="stable")
+    from rgcn.data.name_loops import sort_by_counting
+
+    order = np.empty(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
+    sort_by_counting(keys, np.zeros(size + 1, dtype=np.int64), order)
+    return order

@@ -1,0 +1,125 @@
+"""Building a graph on disk: time and peak memory from N-Triples and TSV, beside pyoxigraph's parser and polars.
+
+python benchmarks/building.py --rows 1e7 --out results/building.json
+python benchmarks/building.py --rows 1e8 --only tsv     # about 20 GB of disk; no peers, which need more memory
+
+Each figure is of a process of its own: seconds by the clock and of computing, and the most memory it held (mapped files count). The
+peers: pyoxigraph parses the file and counts its triples, which is not yet a graph; polars reads the table and numbers
+its names, without removing duplicates. A quarter as many nodes as rows; degrees fall off as a power.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from _about import write_result
+
+ROWS_AT_ONCE = 1_000_000
+LINES = {
+    "nt": "<http://example.org/resource/Entity_{}> <http://example.org/ontology/relation{}> "
+    "<http://example.org/resource/Entity_{}> .",
+    "tsv": "Q{}\tP{}\tQ{}",
+}
+# VmHWM rather than getrusage, whose peak a process inherits from the one that started it.
+MEASURED = """
+import json, pathlib, sys, time
+path, out = sys.argv[1:]
+start, cpu = time.perf_counter(), time.process_time()
+{work}
+seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+lines = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+peak = int(lines["VmHWM"].split()[0]) / 2**20
+print(json.dumps({{"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), "peak_gib": round(peak, 3),
+                  "result": str(result)}}))
+"""
+WORK = {
+    "build": "import rgcn; result = rgcn.read(path, out=out)",
+    "open": """
+import rgcn.data.reading
+start, cpu = time.perf_counter(), time.process_time()
+graph = rgcn.read(out)
+result = graph.nodes[graph.num_nodes // 2]
+""",
+    "read": "import rgcn; result = rgcn.read(path)",
+    "pyoxigraph": "import pyoxigraph; result = sum(1 for _ in pyoxigraph.parse(path=path))",
+    "polars": """
+import polars as pl
+table = pl.read_csv(path, separator="\\t", has_header=False, quote_char=None, new_columns=["s", "r", "o"])
+names = pl.concat([table["s"].rename("name"), table["o"].rename("name")]).unique(maintain_order=True)
+nodes = names.to_frame().with_row_index("id")
+relations = table.select(name=pl.col("r").unique(maintain_order=True)).with_row_index("id")
+for column, known in (("s", nodes), ("r", relations), ("o", nodes)):
+    table = table.join(known, left_on=column, right_on="name", maintain_order="left").drop(column)
+    table = table.rename({"id": column})
+result = table.shape
+""",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=float, default=1e7)
+    parser.add_argument("--only", choices=sorted(LINES), help="one format instead of both")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=None, help="default: up to 2e7 rows")
+    parser.add_argument("--folder", type=Path, help="where to draw and build; default: a temporary one")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    asked = parser.parse_args()
+    rows = int(asked.rows)
+    peers = rows <= 2e7 if asked.peers is None else asked.peers
+    figures: dict[str, dict[str, object]] = {}
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        warm = drawn(Path(folder, "warm"), "nt", 700_000), drawn(Path(folder, "warm"), "tsv", 4_000_000)
+        for path in warm:  # loops are compiled once on a machine
+            measured("build", path, Path(f"{path}.graph"))
+        for kind in [asked.only] if asked.only else LINES:
+            path, out = drawn(Path(folder), kind, rows), Path(folder, f"{kind}.graph")
+            turns = ["build", "open", *(["pyoxigraph" if kind == "nt" else "polars", "read"] if peers else [])]
+            for what in turns:
+                figures[f"{kind}: {what}"] = measured(what, path, out)
+                print(f"{kind:<4} {what:<11}", figures[f"{kind}: {what}"], flush=True)
+            size = sum(part.stat().st_size for part in out.iterdir())
+            figures[f"{kind}: build"] |= {"input_bytes": path.stat().st_size, "graph_bytes": size}
+            path.unlink()
+    if asked.out:
+        write_result(asked.out, {"rows": rows, "figures": figures})
+
+
+def drawn(folder: Path, kind: str, rows: int) -> Path:
+    """A file of so many triples, the same for the same number."""
+    import polars as pl
+
+    folder.mkdir(exist_ok=True)
+    path, rng, nodes = folder / f"drawn.{kind}", np.random.default_rng(0), max(rows // 4, 1)
+    start = time.perf_counter()
+    with path.open("wb") as file:
+        for first in range(0, rows, ROWS_AT_ONCE):
+            size = min(ROWS_AT_ONCE, rows - first)
+            powers = {"s": (nodes, 2), "r": (min(1000, nodes), 3), "o": (nodes, 3)}
+            ids = {
+                name: (number * rng.random(size) ** power).astype(np.int64) for name, (number, power) in powers.items()
+            }
+            lines = pl.DataFrame(ids).select(pl.format(LINES[kind], "s", "r", "o")).to_series()
+            file.write(lines.str.join("\n").item().encode() + b"\n")
+    print(f"drawn: {path.stat().st_size / 1e9:.2f} GB of {kind} in {time.perf_counter() - start:.0f} s", flush=True)
+    return path
+
+
+def measured(what: str, path: Path, out: Path) -> dict[str, object]:
+    """One thing done in a process of its own."""
+    import json
+
+    command = [sys.executable, "-c", MEASURED.format(work=WORK[what]), str(path), str(out)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise SystemExit(f"{what} of {path.name} failed:\n{found.stderr}")
+    return dict(json.loads(found.stdout.splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    main()
