@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -141,10 +141,10 @@ class RelationalAdjacency:
         raw = torch.ones(structure.num_edges, device=triples.device)
         if edge_weights is not None:
             raw = torch.cat([edge_weights, edge_weights.new_ones(num_nodes)])[structure.origin]
-        return cls._normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
+        return cls.normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
 
     @classmethod
-    def _normalized(
+    def normalized(
         cls,
         structure: EdgeStructure,
         raw: Tensor,
@@ -152,6 +152,7 @@ class RelationalAdjacency:
         aggregation: Aggregation,
         unweighted: bool = False,
     ) -> RelationalAdjacency:
+        """The operator of sorted edges with these weights [E]; unweighted: all of them are one."""
         weight = raw
         if normalization != "none":
             groups = structure.groups(normalization)
@@ -212,7 +213,7 @@ class RelationalAdjacency:
         """The same edges with other raw weights [E], normalized again. Differentiable in `raw`."""
         if raw.shape != (self.num_edges,):
             raise DataError(f"{self.num_edges} weights are needed, one an edge, not {list(raw.shape)}")
-        return self._normalized(self.structure, raw, self.normalization, self.aggregation)
+        return self.normalized(self.structure, raw, self.normalization, self.aggregation)
 
     def masked(self, keep: Tensor) -> RelationalAdjacency:
         """Drop edges: `keep` [num_triples + num_nodes] holds 0 or 1 for each triple, then for each self-loop.
@@ -278,6 +279,12 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
+class HasRows(Protocol):
+    """Something of whose rows an operator can be made: the operator of a graph, or the edges of a stored one."""
+
+    def restricted(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class ReceptiveField:
     """What L layers must compute for some nodes, and nothing else.
@@ -292,7 +299,7 @@ class ReceptiveField:
     outputs: Tensor
 
     @classmethod
-    def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
+    def of(cls, adjacency: HasRows, nodes: Tensor, num_layers: int) -> ReceptiveField:
         """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
         layers: list[RelationalAdjacency] = []
         wanted = nodes

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
 from rgcn.nn.initialization import Initializer
@@ -72,6 +73,22 @@ class RelationalEncoder(nn.Module):
             if number + 1 < len(self.layers) or self.activated:
                 x = self.dropout(torch.relu(x))
             states.append(x)
+        return states
+
+    @torch.no_grad()
+    def states_in_pieces(self, edges: StoredEdges, nodes: Tensor, depth: int) -> Tensor:
+        """[n, width]: the output of a layer for these nodes, layer by layer over all nodes, some of them at a time."""
+        every, states = torch.arange(edges.graph.num_nodes), None
+        for number in range(depth):
+            parts: list[Tensor] = []
+            for targets in edges.pieces(nodes if number + 1 == depth else every):
+                adjacency, sources = edges.restricted(targets)
+                read: Any = self.source if states is None else states.__getitem__
+                x = self.layers[number](None if read is None else read(sources), adjacency, sources)
+                is_last = number + 1 == len(self.layers) and not self.activated
+                parts.append(x if is_last else torch.relu(x))
+            states = torch.cat(parts)
+        assert states is not None
         return states
 
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:

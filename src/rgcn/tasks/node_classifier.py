@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
+from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
@@ -24,6 +25,9 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer
 from rgcn.words import Rows
+
+IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
+FEW_NODES = 2000  # that are computed by what they hear; of more, layer by layer over all nodes
 
 
 class NodePrediction(NamedTuple):
@@ -199,6 +203,12 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
+        if len(graph) >= IN_PLACE and choose_device(self.training.device).type == "cpu":
+            _, generator = self._begin(graph, hears=False)
+            plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
+            self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
+            self._adjacency, self._in_place = None, StoredEdges(graph, **self._rule())
+            return self
         pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
         self.prepare(graph)
         self.prune = pruned
@@ -213,6 +223,8 @@ class NodeClassifier(ClassEstimator):
 
     def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
         """What the first `depth` layers must compute for these nodes."""
+        if self._in_place is not None and len(nodes) <= FEW_NODES:
+            return ReceptiveField.of(self._in_place, torch.from_numpy(nodes), depth)
         return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
@@ -241,7 +253,10 @@ class NodeClassifier(ClassEstimator):
         depth = layer % len(network.layers) + 1
         network.eval()
         with torch.no_grad():
-            states = network.states(self._field(distinct, depth), depth)[-1]
+            if self._in_place is None or len(distinct) <= FEW_NODES:
+                states = network.states(self._field(distinct, depth), depth)[-1]
+            else:
+                states = network.states_in_pieces(self._in_place, torch.from_numpy(distinct), depth)
         return states[torch.from_numpy(back).to(states.device)]
 
     def vector_layer(self, layer: int | None) -> int:
