@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,13 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from rgcn.cli.printing import output, print_json, report_skipped, table
-from rgcn.cli.study_commands import DataGetCommand, DataListCommand, DataStatsCommand
+from rgcn.cli.study_commands import DataBuildCommand, DataGetCommand, DataListCommand, DataStatsCommand
 from rgcn.config import DataConfig, validated
-from rgcn.data import load
+from rgcn.data import load, read
+from rgcn.data.building import STATE
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
-from rgcn.data.registry import datasets, get, named_or_read, sources
+from rgcn.data.registry import datasets, get, named_or_read, path_or_dataset, sources
+from rgcn.errors import ConfigError
 from rgcn.graph import GraphStatistics, KnowledgeGraph
 from rgcn.graph.titles import local_name
+from rgcn.words import count, memory
 
 if TYPE_CHECKING:
     from rgcn.answers.relation_rules import RelationProfile
@@ -65,6 +69,25 @@ def get_datasets(asked: DataGetCommand) -> None:
         typer.echo(f"{located.name}: {located.folder}\n  {done} and verified; source: {located.source}")
 
 
+def build(asked: DataBuildCommand) -> None:
+    place = path_or_dataset(asked.source)
+    if not isinstance(place, Path):
+        raise ConfigError(f"{asked.source!r} is a data set's name, and needs no building: name a file or folder")
+    given = _reading(asked)
+    begun = (asked.out / STATE).exists()
+    if begun and not asked.as_json:
+        typer.echo(f"going on in {asked.out}, where a building was begun", err=True)
+    graph = read(place, out=asked.out, **given)
+    size = sum(part.stat().st_size for part in asked.out.iterdir())
+    report_skipped(graph)
+    if asked.as_json:
+        counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
+        print_json({"folder": str(asked.out), **counts, "duplicates": graph.metadata["duplicates"], "bytes": size})
+        return
+    typer.echo(f"{graph}\n  {count(graph.metadata['duplicates'], 'duplicate')} left out; {memory(size)} in {asked.out}")
+    typer.echo(f"`rgcn data stats {asked.out}` shows it in numbers, `rgcn train {asked.out}` learns from it.")
+
+
 def show_statistics(asked: DataStatsCommand) -> None:
     graph = _graph(asked)
     report_skipped(graph)
@@ -109,11 +132,16 @@ def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[Rela
 
 
 def _graph(asked: DataStatsCommand) -> KnowledgeGraph:
+    return named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **_reading(asked))
+
+
+def _reading(asked: DataStatsCommand | DataBuildCommand) -> dict[str, Any]:
+    """How files are read, as arguments of `rgcn.read`."""
     options = {"format": asked.file_format, "skip_bad_lines": asked.skip_bad_lines or None}
     given = {**asked.reading(), **{key: value for key, value in options.items() if value is not None}}
     if given:
         validated(DataConfig, {"path": asked.source, **given}, f"how {asked.source} is read")
-    return named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **given)
+    return given
 
 
 def _counts(dataset: Dataset) -> DatasetCounts:

@@ -5,13 +5,23 @@ The first sentence of a class is the command's line in the help.
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from types import new_class
 
 from rgcn.cli import options
 from rgcn.cli.model_commands import GraphOptions
-from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+from rgcn.cli.options import (
+    Command,
+    ComputingOptions,
+    Options,
+    ReadingOptions,
+    TellingOptions,
+    argument,
+    flag,
+    option,
+)
 from rgcn.paper import TASKS
 
 ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, the folder of a run, or a graph."
@@ -185,6 +195,22 @@ class DataGetCommand(Command, name="data get", calls="data:get_datasets"):
     names: list[str] = argument("Data sets to fetch, for example: mutag aifb", metavar="NAME")
     mirror: Path | None = DATA_MIRROR
     offline: bool = OFFLINE
+
+
+class DataBuildCommand(Command, GraphOptions, name="data build", calls="data:build"):
+    """Build a graph of any size in a folder, out of memory; later it opens at once, wherever a graph is named.
+
+    rgcn data build dump.nt.gz --out graph/, then: rgcn train graph/ or rgcn data stats graph/
+
+    Nodes and relations are numbered by first appearance and duplicates left out, as always. Stopped or killed, the same
+    command goes on where it was; until all is there, the folder is not taken for a graph.
+    """
+
+    source: str = argument("A file or folder of triples.", metavar="PATH")
+    out: Path = option("Folder to write, new or empty.", default=MISSING)
+    file_format: str | None = option("Format of the file, if its name lies.", "--format")
+    skip_bad_lines: bool = flag("--skip-bad-lines", "Leave out lines that do not parse.")
+    as_json: bool = options.AS_JSON
 
 
 class DataStatsCommand(Command, GraphOptions, name="data stats", calls="data:show_statistics"):

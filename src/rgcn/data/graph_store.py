@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import replace_atomically, write_atomically
+from rgcn.atomic import replace_atomically, write_array, write_atomically, write_pieces
+from rgcn.data.triple_rows import incidence
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
 from rgcn.graph.name_search import SEARCH_FILES
-from rgcn.graph.name_search import save_array as write_array
-from rgcn.graph.stored_names import StoredNames
+from rgcn.graph.stored_names import MOST_NAMES, StoredNames
 from rgcn.graph.titles import TITLES, write_search
 from rgcn.words import shortened
 
@@ -47,6 +47,7 @@ TRIPLES, POINTER, TOUCHING, ARRAYS_FILE = (
 )
 # Of what is known about the files: what questions and answers need, and what a user asks about a graph.
 KEPT = ("prefixes", "labels_from", "split", "source", "format", "duplicates", "skipped_lines", "skipped_examples")
+ROWS_AT_ONCE = 1 << 18
 IN_MEMORY = 1 << 20  # bytes: smaller parts are read at once
 VERIFIED = 8 << 20  # bytes: of a smaller graph all is read and compared with the fingerprint
 
@@ -56,13 +57,18 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)  # until all is there, there is no graph
     for stem, vocabulary in {"nodes": graph.nodes, "relations": graph.relations}.items():
         write_names(folder, stem, vocabulary.table)
-    write_array(
-        folder / TRIPLES, graph.triples.astype(narrowest(max(graph.num_nodes, graph.num_relations)), copy=False)
-    )
-    pointer, touching = graph._incidence
-    write_array(folder / POINTER, pointer)
-    write_array(folder / TOUCHING, touching.astype(narrowest(len(graph)), copy=False))
+    rows = graph._rows
+    ids = np.int32 if max(graph.num_nodes, graph.num_relations) <= MOST_NAMES else np.int64
+    pieces = (rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE))
+    write_array(folder / TRIPLES, ids, rows.shape, pieces)
+    write_incidence(folder, rows, graph.num_nodes)
     write_rest(graph, folder)
+
+
+def write_incidence(folder: Path, rows: NDArray[Any], num_nodes: int) -> None:
+    pointer, touching = incidence(rows, num_nodes)
+    write_array(folder / POINTER, np.int64, pointer.shape, [pointer])
+    write_array(folder / TOUCHING, np.int32 if len(rows) <= MOST_NAMES else np.int64, (2 * len(rows),), touching)
 
 
 def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
@@ -132,15 +138,10 @@ def load_graph(folder: Path) -> KnowledgeGraph:
     return graph
 
 
-def narrowest(numbers: int) -> type[np.signedinteger[Any]]:
-    """The type that ids below this number are written as."""
-    return np.int32 if numbers <= np.iinfo(np.int32).max else np.int64
-
-
 def write_names(folder: Path, stem: str, names: StoredNames) -> None:
-    replace_atomically(folder / f"{stem}.text", names.text.tofile)
-    write_array(folder / f"{stem}.ends.npy", names.ends)
-    write_array(folder / f"{stem}.slots.npy", names.slots)
+    replace_atomically(folder / f"{stem}.text", lambda at: write_pieces(at, b"", [names.text]))
+    write_array(folder / f"{stem}.ends.npy", np.int64, names.ends.shape, [names.ends])
+    write_array(folder / f"{stem}.slots.npy", np.int32, names.slots.shape, [names.slots])
 
 
 def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:

@@ -79,7 +79,11 @@ class LabelFiles:
         if unknown:
             if self.missing == "add":
                 names = [row.node for row in unknown]
-                kinds = None if graph.node_kinds is None else np.concatenate([graph.node_kinds, node_kinds(names)])
+                kinds = (
+                    None
+                    if graph.node_kinds is None
+                    else np.concatenate([graph.node_kinds, node_kinds(Vocabulary(names))])
+                )
                 graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
             graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
         by_split: dict[str, dict[str, str]] = {}

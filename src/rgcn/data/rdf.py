@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -16,9 +17,10 @@ from pyoxigraph import RdfFormat, parse, serialize
 
 from rgcn.data.document_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
+from rgcn.data.line_scanning import FoundTriples, in_order, line_triples
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError
-from rgcn.graph import NodeKind
+from rgcn.graph import NodeKind, Vocabulary
 from rgcn.graph.interop.rdf_terms import RDF_ENDINGS
 
 LINE_FORMATS = ("nt", "nq")
@@ -54,7 +56,10 @@ class _RdfReader(TripleReader):
         file, by_line = reading.file, reading.file.format in LINE_FORMATS
         serialized = _from_lines if by_line else _from_document
         name_of = _term_names(reading.blank_prefix, relabel=not by_line)
-        for quads in serialized(reading):
+        for quads in _found_or_parsed(reading, name_of) if by_line and reading.collector.large else serialized(reading):
+            if isinstance(quads, FoundTriples):
+                reading.collector.add_found(quads, file.split)
+                continue
             terms = _terms(quads, file)
             if not reading.keep_literals:
                 terms = terms.filter(~terms["object"].str.starts_with('"'))
@@ -86,14 +91,16 @@ class JsonLdReader(_RdfReader):
     endings = RDF_ENDINGS["jsonld"]
 
 
-def node_kinds(names: list[str]) -> NDArray[np.uint8]:
+def node_kinds(names: Vocabulary) -> NDArray[np.uint8]:
     """uint8 [N]: what each name is, told by how it begins (no IRI begins like a literal or a blank node).
 
-    >>> node_kinds(["http://example.org/a", '"42"', "_:b0"]).tolist()
+    >>> node_kinds(Vocabulary(["http://example.org/a", '"42"', "_:b0"])).tolist()
     [0, 1, 2]
     """
-    kinds = {'"': int(NodeKind.LITERAL), "_": int(NodeKind.BLANK)}
-    return np.array([kinds.get(name[:1], 0) for name in names], dtype=np.uint8)  # 0: an IRI
+    kinds = np.zeros(256, dtype=np.uint8)  # 0: an IRI
+    kinds[list(b'"_')] = int(NodeKind.LITERAL), int(NodeKind.BLANK)
+    beginnings = b"".join(b"".join([name[:1] for name in block]) for block in names.encoded_blocks())
+    return np.asarray(kinds[np.frombuffer(beginnings, dtype=np.uint8)])
 
 
 def _term_names(blank_prefix: str, relabel: bool) -> Callable[[str], str]:
@@ -128,15 +135,38 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
 
 
 def _from_lines(reading: Reading) -> Iterator[bytes]:
-    file = reading.file
-    for block in line_blocks(reading.source):
-        data, quads = block.data, None
-        if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
-            data = _BLANK_LINES.sub(b"\n", data)
-        if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
-            with suppress(SyntaxError):
-                quads = _normalized(data, file.format)
-        yield _line_by_line(file, block, reading.bad_lines) if quads is None else quads
+    return (_from_block(reading, block) for block in line_blocks(reading.source))
+
+
+def _from_block(reading: Reading, block: LineBlock) -> bytes:
+    data, quads = block.data, None
+    if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
+        data = _BLANK_LINES.sub(b"\n", data)
+    if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
+        with suppress(SyntaxError):
+            quads = _normalized(data, reading.file.format)
+    return _line_by_line(reading.file, block, reading.bad_lines) if quads is None else quads
+
+
+def _found_or_parsed(reading: Reading, name_of: Callable[[str], str]) -> Iterator[FoundTriples | bytes]:
+    """Triples that compiled loops found in plain lines, and the parser in others; where it finds fault, all it says."""
+
+    def names(lines: list[bytes]) -> list[tuple[str, str, str]] | None:
+        joined = b"\n".join(lines)
+        # What may be several statements, or none, is told apart in the block as a whole.
+        if any(mark in joined for mark in (b"\r", b"\0", b"<<")) or any(line.lstrip()[:1] == b"#" for line in lines):
+            return None
+        try:
+            terms = _terms(_normalized(joined, reading.file.format), reading.file)
+        except SyntaxError:
+            return None
+        triples = [(name_of(s), name_of(p), name_of(o)) for s, p, o in terms.iter_rows()]
+        return triples if len(triples) == len(lines) else None
+
+    quads, blanks = reading.file.format in QUAD_FORMATS, not reading.blank_prefix
+    find = partial(line_triples, quads=quads, blanks=blanks, keep_literals=reading.keep_literals, parse=names)
+    for block, found in in_order(line_blocks(reading.source), lambda block: find(block.data)):
+        yield _from_block(reading, block) if found is None else found
 
 
 def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> bytes:

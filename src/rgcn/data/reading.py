@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.axis_tables import READERS
+from rgcn.data.building import Building, expected_bytes
+from rgcn.data.collecting import TripleCollector
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
+from rgcn.data.graph_store import is_stored_graph, load_graph, save_graph, write_rest
 from rgcn.data.node_tables import LabelFiles, LabelRelation, with_feature_file
 from rgcn.data.rdf import node_kinds
-from rgcn.data.readers import Reading, TripleCollector, TripleReader
+from rgcn.data.readers import Reading, TripleReader
 from rgcn.data.tables import Column, TripleColumns
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.progress import progress
+
+LARGE = 64 << 20  # bytes of text: more are worth loops that take a while to load, and seconds to compile once
 
 
 def read(
@@ -36,12 +41,14 @@ def read(
     label_columns: Sequence[Column] | None = None,
     label_header: bool | None = None,
     multiple: str | None = None,
+    out: PathLike | None = None,
     show_progress: bool | None = None,
 ) -> KnowledgeGraph:
     """Read a knowledge graph: RDF or a table of triples, one file or a folder, plain or compressed.
 
     path            a file; a folder, of which all readable files are taken in the order of their names, or, if one is
-                    called train, the splits train, valid (or dev) and test; or {"train": file, "valid": file, ...}
+                    called train, the splits train, valid (or dev) and test; or {"train": file, "valid": file, ...};
+                    or a folder that `out` or `rgcn data build` made, which opens at once
     labels          table of classes (`LabelFiles` for more say), or {"train": file, "test": file}
     labels_from     relation whose objects become the classes (`LabelRelation` for more say); it leaves the graph,
     inverse         and so do relations that say the same, its inverse above all: they would give the answer away
@@ -61,6 +68,8 @@ def read(
     label_columns   node, class and perhaps split in a table of classes, by name or by position
     label_header    whether that table's first line names its columns; None: if it reads so
     multiple        a node with several classes by `labels_from`: "error", or take the "first"
+    out             a new folder to build the graph in, out of memory: for graphs of any size. Stopped, the same call
+                    goes on where it was
     show_progress   None: if stderr is a terminal
 
     Nodes and relations are numbered by first appearance, so the same files always give the same ids. `metadata` says
@@ -99,51 +108,72 @@ def read(
         raise DataError("columns= takes three: subject, relation and object")
     triple_columns = TripleColumns(None if columns is None else tuple(columns), weight, header, time)
     beside = [] if label_files is None else list(label_files.paths().values())
+    labelled = label_files or label_relation
+
+    def described(graph: KnowledgeGraph) -> KnowledgeGraph:
+        graph = graph if labelled is None else labelled.added_to(graph)
+        return graph if features is None else with_feature_file(graph, features)
+
+    if not isinstance(path, Mapping) and is_stored_graph(Path(path)):
+        if triple_columns != TripleColumns() or format or literals != "keep" or skip_bad_lines or out:
+            raise DataError(f"{path} is a built graph: how its files are read was said when it was built")
+        return described(load_graph(Path(path)))
     if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
         format = READERS.find(format, trusted=True)
     format = format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
     files = find_files(path, format, leave_out=beside if features is None else [*beside, Path(features)])
-    collector, bad_lines = TripleCollector(), BadLines(skip_bad_lines)
-    with progress("reading", sum(file.path.stat().st_size for file in files), "bytes", show=show_progress) as meter:
-        for number, file in enumerate(files):
-            meter.describe(f"reading {file.path.name}")
-            prefix = f"f{number}_" if len(files) > 1 else ""
-            with ByteSource(file.path, meter.advance) as source:
-                reading = Reading(file, source, collector, bad_lines, triple_columns, literals == "keep", prefix)
-                READERS.find(file.format)().read(reading)
     place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
-    graph = _assembled(collector, bad_lines, files, name=place.name if place.is_dir() else bare_name(place))
-    if (labelled := label_files or label_relation) is not None:
-        graph = labelled.added_to(graph)
-    return graph if features is None else with_feature_file(graph, features)
+    name = place.name if place.is_dir() else bare_name(place)
+    large = expected_bytes(files) >= LARGE
+
+    def collect(collector: TripleCollector) -> dict[str, Any]:
+        bad_lines = BadLines(skip_bad_lines)
+        size = sum(file.path.stat().st_size for file in files)
+        with progress("reading", size, "bytes", show=show_progress) as meter:
+            for number, file in enumerate(files):
+                meter.describe(f"reading {file.path.name}")
+                prefix = f"f{number}_" if len(files) > 1 else ""
+                with ByteSource(file.path, meter.advance) as source:
+                    reading = Reading(file, source, collector, bad_lines, triple_columns, literals == "keep", prefix)
+                    READERS.find(file.format)().read(reading)
+        return {"name": name, **_known(collector, bad_lines, files)}
+
+    if out is not None:
+        stamps = [(str(file.path), file.format, file.split, file.path.stat().st_mtime_ns) for file in files]
+        building = Building(Path(out), repr((stamps, triple_columns, literals, skip_bad_lines)))
+        with building.writing(files):
+            graph = building.built(collect, large, show_progress)
+            finished = described(graph)
+            same = finished.nodes is graph.nodes and len(finished) == len(graph)
+            (write_rest if same else save_graph)(finished, Path(out))
+        building.finish()
+        return load_graph(Path(out))
+    collector = TripleCollector(large)
+    known = collect(collector)
+    graph, duplicates = collector.graph()
+    metadata = {**known["metadata"], "duplicates": duplicates}
+    kinds = node_kinds(graph.nodes) if known["is_rdf"] else None
+    return described(replace(graph, node_kinds=kinds, name=name, metadata=metadata))
 
 
 def _given(**options: Any) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _assembled(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile], name: str) -> KnowledgeGraph:
+def _known(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFile]) -> dict[str, Any]:
+    """What is told of the files, once they are read."""
     if not collector.count:
         words = f"no triples in {', '.join(str(file.path) for file in files)}"
         bad = f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
         raise DataError(words + bad)
-    graph, duplicates = collector.graph()
     formats = list(dict.fromkeys(file.format for file in files))
     metadata: dict[str, Any] = {
         "source": [file.path.name for file in files],
         "format": formats[0] if len(formats) == 1 else formats,
-        "duplicates": duplicates,
         "skipped_lines": bad_lines.count,
     }
     if bad_lines.count:
         metadata["skipped_examples"] = bad_lines.examples
     if collector.prefixes:
         metadata["prefixes"] = collector.prefixes
-    is_rdf = any(READERS.find(format).is_rdf for format in formats)
-    return replace(
-        graph,
-        node_kinds=node_kinds(list(graph.nodes)) if is_rdf else None,
-        triple_splits=graph.triple_splits if collector.has_splits else None,
-        name=name,
-        metadata=metadata,
-    )
+    return {"metadata": metadata, "is_rdf": any(READERS.find(format).is_rdf for format in formats)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from rgcn.data.files import (
     said,
 )
 from rgcn.data.headers import TRIPLE, is_header, named_columns, names_a_triple
+from rgcn.data.line_scanning import FoundTriples, in_order, table_triples
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
 from rgcn.graph import SPLITS
@@ -86,7 +88,8 @@ class TableFile:
             self.blocks = iter([frame.with_columns(line=pl.int_range(1, pl.len() + 1))])
             return
         self._separator, self._quotes = SEPARATORS[file.format], file.format == "csv"
-        parts = (part for part in map(self._text_part, line_blocks(source, quoted=self._quotes)) if len(part))
+        self._lines = line_blocks(source, quoted=self._quotes)
+        parts = (part for part in map(self._text_part, self._lines) if len(part))
         first = list(islice(parts, 1))
         self.width = width or 0
         if first:
@@ -104,6 +107,13 @@ class TableFile:
         first = next(self.blocks)
         self.blocks = chain([first], self.blocks)
         return first
+
+    def found_or_blocks(self, columns: tuple[int, int, int]) -> Iterator[FoundTriples | pl.DataFrame]:
+        """The rows as triples in these columns, found by compiled loops, or as blocks where they are not plain."""
+        yield from islice(self.blocks, 1)
+        find = partial(table_triples, separator=self._separator, quoted=self._quotes, width=self.width, columns=columns)
+        for lines, found in in_order(self._lines, lambda block: find(block.data)):
+            yield self._block(self._text_part(lines)) if found is None else found
 
     def position(self, column: Column) -> int:
         """The position of a column given by name or by position."""
@@ -268,7 +278,13 @@ class _TableReader(TripleReader):
         if reading.file.split is not None:
             columns.pop("split", None)
         positions = {role: table.position(column) for role, column in columns.items()}
-        for block in table.blocks:
+        subject, relation, object_ = (positions[role] for role in TRIPLE)
+        only_names = len(positions) == len({subject, relation, object_})
+        plain = reading.collector.large and reading.file.format != "parquet" and only_names
+        for block in table.found_or_blocks((subject, relation, object_)) if plain else table.blocks:
+            if isinstance(block, FoundTriples):
+                reading.collector.add_found(block, reading.file.split)
+                continue
             for position in positions.values():
                 block = table.without_empty(block, position)
             weights, split = None, reading.file.split
@@ -287,8 +303,8 @@ class _TableReader(TripleReader):
                 weights = None if weights is None else weights[numbers.is_not_null().to_numpy()]
                 split = numbers.drop_nulls().to_numpy()
             times = _as_times(block[str(positions["time"])]).to_numpy() if "time" in positions else None
-            subject, relation, object_ = (block[str(positions[role])] for role in TRIPLE)
-            reading.collector.add(subject, relation, object_, split=split, weights=weights, times=times)
+            names = (block[str(positions[role])] for role in TRIPLE)
+            reading.collector.add(*names, split=split, weights=weights, times=times)
 
 
 def _has_header(table: TableFile, told: TripleColumns) -> bool:

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import replace_atomically
+from rgcn.atomic import replace_atomically, write_array
 from rgcn.graph.stored_names import name_hash, name_hashes
 
 EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
@@ -110,16 +110,9 @@ class NameSearch:
         text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
         arrays["grams"], arrays["common"], parts = _postings(text, arrays["bounds"])
 
-        def write_holding(path: Path) -> None:
-            about = {"descr": "<i4", "fortran_order": False, "shape": (int(arrays["grams"][-1]),)}
-            with path.open("wb") as file:
-                np.lib.format.write_array_header_1_0(file, about)
-                for part in parts:
-                    part.tofile(file)
-
-        replace_atomically(_path(folder, "holding"), write_holding)
+        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), parts)
         for name, array in arrays.items():
-            save_array(_path(folder, name), array)
+            write_array(_path(folder, name), array.dtype.type, array.shape, [array])
 
     @classmethod
     def opened(cls, folder: Path) -> NameSearch:
@@ -253,14 +246,6 @@ def _encoded(text: str) -> bytes:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / f"search.{name}.npy"
-
-
-def save_array(path: Path, array: NDArray[Any]) -> None:
-    def write(at: Path) -> None:
-        with at.open("wb") as file:  # np.save, given a path, would add an ending of its own
-            np.save(file, array, allow_pickle=False)
-
-    replace_atomically(path, write)
 
 
 # -- making it ---------------------------------------------------------------------------------------------------

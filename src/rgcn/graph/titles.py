@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.atomic import write_array
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, folded, save_array
+from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, folded
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import shortened
@@ -323,6 +324,6 @@ def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
         return []
     titles = Titles(graph)
     if graph.node_kinds is not None:
-        save_array(folder / TITLES, titles._by_literal)
+        write_array(folder / TITLES, np.int32, (graph.num_nodes,), [titles._by_literal])
     NameSearch.write(NameLookup(titles)._nodes.spelled(), folder)
     return [*([TITLES] if graph.node_kinds is not None else []), *SEARCH_FILES]
