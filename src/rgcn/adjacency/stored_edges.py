@@ -65,8 +65,8 @@ class StoredEdges:
         )
         raw, weights = torch.ones(len(order)), graph.edge_weights
         if weights is not None:
-            own = structure.origin.clamp(max=len(graph) - 1)
-            raw = torch.where(structure.origin < len(graph), torch.from_numpy(weights[own.numpy()]), raw)
+            said = structure.origin < len(graph)
+            raw[said] = torch.from_numpy(weights[structure.origin[said].numpy()])
         rule = self.normalization, self.aggregation
         return RelationalAdjacency.normalized(structure, raw, *rule, unweighted=weights is None), sources
 
