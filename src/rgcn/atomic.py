@@ -5,8 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Temporary files begin with this: what a killed process left behind can be told from what someone put there.
 TEMPORARY_PREFIX = ".writing-"
@@ -43,6 +49,25 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def write_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
+    """Write an array as .npy, piece by piece."""
+    import numpy as np
+
+    header = BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    contiguous = (np.ascontiguousarray(piece, dtype=dtype) for piece in pieces)
+    replace_atomically(path, lambda at: write_pieces(at, header.getvalue(), contiguous))
+
+
+def write_pieces(path: Path, header: bytes, pieces: Iterable[NDArray[Any]]) -> None:
+    """A header, then arrays back to back."""
+    with path.open("wb") as file:  # not np.save, whose error does not tell a full disk
+        file.write(header)
+        for piece in pieces:
+            file.write(piece.data if piece.size else b"")
 
 
 def remove_temporaries(folder: Path) -> None:

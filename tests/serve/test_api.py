@@ -322,7 +322,7 @@ def test_facts_of_a_graph_with_loops_and_repeats():
 
     kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "a"), ("a", "r", "b"), ("a", "r", "b")])
     facts = Facts(kg)
-    assert (facts.total(0), facts.degree.tolist()) == (4, [3, 2])
+    assert (facts.total(0), facts.degree([0, 1])) == (4, [3, 2])
     assert [(node, outgoing) for _, node, outgoing, _ in facts.page(0, 10, 0)] == [
         (0, True),
         (1, True),

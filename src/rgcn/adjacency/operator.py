@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -137,10 +137,10 @@ class RelationalAdjacency:
         raw = torch.ones(1, device=triples.device).expand(structure.num_edges)
         if edge_weights is not None:
             raw = torch.cat([edge_weights, edge_weights.new_ones(num_nodes)])[structure.origin]
-        return cls._normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
+        return cls.normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
 
     @classmethod
-    def _normalized(
+    def normalized(
         cls,
         structure: EdgeStructure,
         raw: Tensor,
@@ -148,6 +148,7 @@ class RelationalAdjacency:
         aggregation: Aggregation,
         unweighted: bool = False,
     ) -> RelationalAdjacency:
+        """The operator of sorted edges with these weights [E]; unweighted: all of them are one."""
         weight = raw
         if normalization != "none":
             groups = structure.groups(normalization)
@@ -208,7 +209,7 @@ class RelationalAdjacency:
         """The same edges with other raw weights [E], normalized again. Differentiable in `raw`."""
         if raw.shape != (self.num_edges,):
             raise DataError(f"{self.num_edges} weights are needed, one an edge, not {list(raw.shape)}")
-        return self._normalized(self.structure, raw, self.normalization, self.aggregation)
+        return self.normalized(self.structure, raw, self.normalization, self.aggregation)
 
     def masked(self, keep: Tensor) -> RelationalAdjacency:
         """Drop edges: `keep` [num_triples + num_nodes] holds 0 or 1 for each triple, then for each self-loop.
@@ -231,6 +232,11 @@ class RelationalAdjacency:
         draws[: self.structure.num_triples] -= rate
         draws[self.structure.num_triples :] -= self_loop_rate
         return (draws >= 0).to(self.raw.dtype)
+
+    def edges_into(self, nodes: Tensor) -> Tensor:
+        """[n]: how many edges lead into each of these nodes."""
+        pointer = self.structure.pointer
+        return (pointer[nodes + 1] - pointer[nodes]).long()
 
     def restricted(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
         """The rows of the given targets only, and the sources they read.
@@ -279,6 +285,19 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
+class HasRows(Protocol):
+    """Something of whose rows an operator can be made: the operator of a graph, or the edges of a stored one."""
+
+    @property
+    def num_targets(self) -> int: ...
+
+    def edges_into(self, nodes: Tensor) -> Tensor:
+        """[n]: how many edges lead into each of these nodes, at most."""
+        ...
+
+    def restricted(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class ReceptiveField:
     """What L layers must compute for some nodes, and nothing else.
@@ -293,7 +312,7 @@ class ReceptiveField:
     outputs: Tensor
 
     @classmethod
-    def of(cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int) -> ReceptiveField:
+    def of(cls, adjacency: HasRows, nodes: Tensor, num_layers: int) -> ReceptiveField:
         """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
         field = cls.within(adjacency, nodes, num_layers)
         assert field is not None
@@ -301,15 +320,14 @@ class ReceptiveField:
 
     @classmethod
     def within(
-        cls, adjacency: RelationalAdjacency, nodes: Tensor, num_layers: int, most_edges: int | None = None
+        cls, adjacency: HasRows, nodes: Tensor, num_layers: int, most_edges: int | None = None
     ) -> ReceptiveField | None:
         """The same, None where it would have more edges than that in all its layers; known before they are made."""
         layers: list[RelationalAdjacency] = []
         wanted, left = nodes, most_edges
         for _ in range(num_layers):
             if left is not None:
-                pointer = adjacency.structure.pointer
-                left -= int((pointer[wanted + 1] - pointer[wanted]).sum())
+                left -= int(adjacency.edges_into(wanted).sum())
                 if left < 0:
                     return None
             smaller, wanted = adjacency.restricted(wanted)

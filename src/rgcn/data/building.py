@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import full_disk, remove_temporaries, replace_atomically, sync, write_atomically
+from rgcn.atomic import full_disk, remove_temporaries, replace_atomically, sync, write_array, write_atomically
 from rgcn.compression import compression_of
 from rgcn.data.collecting import TripleCollector
 from rgcn.data.files import ByteSource, SourceFile, line_blocks
@@ -31,7 +31,6 @@ from rgcn.data.graph_store import (
     open_array,
     open_names,
     read_json,
-    write_array,
     write_incidence,
     write_names,
 )

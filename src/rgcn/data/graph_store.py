@@ -20,14 +20,13 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import replace_atomically, write_atomically
+from rgcn.atomic import replace_atomically, write_array, write_atomically, write_pieces
 from rgcn.data.triple_rows import incidence
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
@@ -140,7 +139,7 @@ def load_graph(folder: Path) -> KnowledgeGraph:
 
 
 def write_names(folder: Path, stem: str, names: StoredNames) -> None:
-    replace_atomically(folder / f"{stem}.text", lambda at: _write(at, b"", [names.text]))
+    replace_atomically(folder / f"{stem}.text", lambda at: write_pieces(at, b"", [names.text]))
     write_array(folder / f"{stem}.ends.npy", np.int64, names.ends.shape, [names.ends])
     write_array(folder / f"{stem}.slots.npy", np.int32, names.slots.shape, [names.slots])
 
@@ -148,22 +147,6 @@ def write_names(folder: Path, stem: str, names: StoredNames) -> None:
 def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:
     ends, slots = open_array(folder / f"{stem}.ends.npy", 1), open_array(folder / f"{stem}.slots.npy", 1)
     return Vocabulary(StoredNames(_mapped_text(folder / f"{stem}.text"), ends, slots), kind=kind)
-
-
-def write_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
-    """Write an array as .npy, piece by piece."""
-    header = BytesIO()
-    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, described)
-    contiguous = (np.ascontiguousarray(piece, dtype=dtype) for piece in pieces)
-    replace_atomically(path, lambda at: _write(at, header.getvalue(), contiguous))
-
-
-def _write(path: Path, header: bytes, pieces: Iterable[NDArray[Any]]) -> None:
-    with path.open("wb") as file:  # not np.save, whose error does not tell a full disk
-        file.write(header)
-        for piece in pieces:
-            file.write(piece.data if piece.size else b"")
 
 
 def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:

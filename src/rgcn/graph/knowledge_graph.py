@@ -309,13 +309,14 @@ class KnowledgeGraph:
             found += np.bincount(rows[:, 1], minlength=self.num_relations)
         return found
 
-    def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(place in nodes [f], triple [f, 3]) of every triple that touches one of them; of a loop, twice."""
+    def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(place in nodes [f], number [f], columns [3, f]) of triples that touch one of them; of a loop, twice."""
         pointer, triple_ids = self._incidence
         begin, count = pointer[nodes], pointer[nodes + 1] - pointer[nodes]
         which = np.repeat(np.arange(len(nodes)), count)
         place = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + begin[which]
-        return which, self.triples_at(triple_ids[place])
+        number = triple_ids[place].astype(np.int64, copy=False)
+        return which, number, self.triples_at(number).T
 
     @cached_property
     def _incidence(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -21,13 +21,14 @@ import mmap
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import replace_atomically
+from rgcn.atomic import replace_atomically, write_array
 from rgcn.graph.stored_names import name_hash, name_hashes
 
 EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
@@ -61,6 +62,7 @@ def _kinds_of_bytes() -> NDArray[np.uint8]:
 
 
 KINDS, BITS = _kinds_of_bytes(), 6
+KINDS_TABLE = KINDS.tobytes()
 GRAMS = 1 << 3 * BITS
 
 
@@ -110,33 +112,26 @@ class NameSearch:
         text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
         arrays["grams"], arrays["common"], parts = _postings(text, arrays["bounds"])
 
-        def write_holding(path: Path) -> None:
-            about = {"descr": "<i4", "fortran_order": False, "shape": (int(arrays["grams"][-1]),)}
-            with path.open("wb") as file:
-                np.lib.format.write_array_header_1_0(file, about)
-                for part in parts:
-                    part.tofile(file)
-
-        replace_atomically(_path(folder, "holding"), write_holding)
+        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), parts)
         for name, array in arrays.items():
-            save_array(_path(folder, name), array)
+            write_array(_path(folder, name), array.dtype.type, array.shape, [array])
 
     @classmethod
     def opened(cls, folder: Path) -> NameSearch:
         """What `write` wrote, mapped."""
         with (folder / "search.text").open("rb") as file:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(text, *(np.load(_path(folder, name), mmap_mode="r", allow_pickle=False) for name in ARRAYS))
+        return cls(text, *(np.load(_path(folder, name), mmap_mode="r").view(np.ndarray) for name in ARRAYS))
 
     def find(self, query: str, limit: int = 10) -> list[int]:
         """Those that match best, at most `limit` of them."""
         words = folded(query[:LONGEST_QUERY])
-        found: dict[int, None] = {}
+        found, ids = dict[int, None](), self._places[2]
         if not words or limit < 1:
             return []
         for pattern in (EDGE + words + EDGE, EDGE + words, " " + words, words):
             for entry in self._holding(_encoded(pattern)):
-                found[int(self.ids[entry])] = None
+                found[ids[entry]] = None
                 if len(found) >= limit:
                     return list(found)
         return list(found)
@@ -147,25 +142,26 @@ class NameSearch:
         begin, end = (np.searchsorted(self.hashes, key, side) for side in ("left", "right"))  # type: ignore[call-overload]
         return sorted(set(self.called[begin:end].tolist()))
 
+    @cached_property
+    def _places(self) -> tuple[Any, Any, Any, frozenset[int]]:
+        """(grams, bounds, ids, common) as Python reads single numbers of them soonest."""
+        return *map(memoryview, (self.grams, self.bounds, self.ids)), frozenset(self.common.tolist())  # type: ignore[arg-type]
+
     def _holding(self, pattern: bytes) -> Iterator[int]:
         """The entries that hold a pattern, ascending."""
-        candidates = self._candidates(pattern)
-        if candidates is None:
+        lists = self._lists(pattern) if len(pattern) >= 3 else self._beginning(pattern)
+        if not lists:
             yield from self._read_through(pattern)
             return
-        rarest, others = candidates[0], candidates[1:]
+        text, bounds, rarest = self.text, self._places[1], lists[0]
         # The first entries are mostly enough; the rest is looked at where they are not.
         begin, size = 0, FIRST_LOOK
         while begin < len(rarest):
             entries = rarest[begin : begin + size]
-            for other in others:
-                if len(entries):
-                    entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
-            places = zip(
-                entries.tolist(), self.bounds[entries].tolist(), self.bounds[entries + 1].tolist(), strict=True
-            )
-            for entry, first, last in places:
-                if self.text.find(pattern, first, last) >= 0:
+            for other in lists[1:4] if begin else ():
+                entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
+            for entry in entries.tolist():
+                if text.find(pattern, bounds[entry], bounds[entry + 1]) >= 0:
                     yield entry
             begin, size = begin + size, size * 8
 
@@ -176,27 +172,26 @@ class NameSearch:
             yield entry
             at = self.text.find(pattern, int(self.bounds[entry + 1]))  # one hit an entry is enough
 
-    def _candidates(self, pattern: bytes) -> list[NDArray[np.int32]] | None:
-        """Entries that may hold a pattern: those of each of its sequences; None where these are very many."""
-        if len(pattern) >= 3:
-            return self._lists(pattern) or None
-        # An edge follows wherever the text of an entry ends: what is shorter is the beginning of some sequences.
-        width, first = 1 << BITS * (3 - len(pattern)), 0
-        for letter in pattern:
-            first = first << BITS | int(KINDS[letter])
-        first, last = first * width, (first + 1) * width
-        begin, end = int(self.grams[first]), int(self.grams[last])
-        if end - begin > FEW or np.searchsorted(self.common, first) < np.searchsorted(self.common, last):
-            return None
-        return [np.unique(self.holding[begin:end])]
-
     def _lists(self, pattern: bytes) -> list[NDArray[np.int32]]:
         """The entries of each sequence of three in the pattern that is not too common, shortest first."""
-        grams = np.unique(_grams(np.frombuffer(pattern, dtype=np.uint8)))
-        grams = grams[~np.isin(grams, self.common)]
-        begins, ends = self.grams[grams], self.grams[grams + 1]
-        order = np.argsort(ends - begins, kind="stable").tolist()
-        return [self.holding[begins[number] : ends[number]] for number in order]
+        (grams, _, _, common), kinds = self._places, pattern.translate(KINDS_TABLE)
+        found = {kinds[at] << 2 * BITS | kinds[at + 1] << BITS | kinds[at + 2] for at in range(len(kinds) - 2)}
+        spans = sorted((grams[gram + 1] - grams[gram], gram) for gram in found if gram not in common)
+        return [self.holding[grams[gram] : grams[gram + 1]] for _, gram in spans]
+
+    def _beginning(self, pattern: bytes) -> list[NDArray[np.int32]]:
+        """The entries of the sequences that begin with one or two letters; none where they are very many.
+
+        An edge follows wherever the text of an entry ends, so that every letter begins a sequence.
+        """
+        (grams, _, _, common), width, first = self._places, 1 << BITS * (3 - len(pattern)), 0
+        for kind in pattern.translate(KINDS_TABLE):
+            first = first << BITS | kind
+        span = range(first * width, (first + 1) * width)
+        begin, end = grams[span.start], grams[span.stop]
+        if end - begin > FEW or any(gram in span for gram in common):
+            return []
+        return [np.unique(self.holding[begin:end])]
 
     def similar(self, name: str, limit: int = 3) -> list[int]:
         """Those with a name most like this one, else those of which it is a part: dog for domestic_dog.n.01.
@@ -253,14 +248,6 @@ def _encoded(text: str) -> bytes:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / f"search.{name}.npy"
-
-
-def save_array(path: Path, array: NDArray[Any]) -> None:
-    def write(at: Path) -> None:
-        with at.open("wb") as file:  # np.save, given a path, would add an ending of its own
-            np.save(file, array, allow_pickle=False)
-
-    replace_atomically(path, write)
 
 
 # -- making it ---------------------------------------------------------------------------------------------------

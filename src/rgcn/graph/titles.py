@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rgcn.atomic import write_array
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, folded, save_array
+from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, folded
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.words import shortened
@@ -53,20 +54,22 @@ class Titles:
         return Titles(graph, self._given, self._descriptions)
 
     def of(self, node: int) -> str:
-        return self.many(np.array([node]), [self.graph.nodes[node]])[0]
+        return self._title(node, self.graph.nodes[node])
 
     def many(self, nodes: NDArray[np.int64], names: list[str]) -> list[str]:
         """The titles of some nodes, whose names are these."""
-        kinds = None if self.graph.node_kinds is None else self.graph.node_kinds[nodes].tolist()
-        found = [local_name(name) for name in names]
-        if kinds is not None:
-            for place, (kind, literal) in enumerate(zip(kinds, self._by_literal[nodes].tolist(), strict=True)):
-                if literal >= 0 or kind == NodeKind.LITERAL:
-                    text = names[place] if literal < 0 else self.graph.nodes[literal]
-                    found[place] = shortened(literal_text(text), LONGEST)
-        if self._given:
-            found = [self._given.get(node) or title for node, title in zip(nodes.tolist(), found, strict=True)]
-        return found
+        if self.graph.node_kinds is None and not self._given:
+            return list(map(local_name, names))
+        return list(map(self._title, nodes.tolist(), names))
+
+    def _title(self, node: int, name: str) -> str:
+        found, kinds = self._given.get(node), self.graph.node_kinds
+        if found or kinds is None:
+            return found or local_name(name)
+        literal = int(self._by_literal[node])
+        if literal >= 0 or kinds[node] == NodeKind.LITERAL:
+            return shortened(literal_text(name if literal < 0 else self.graph.nodes[literal]), LONGEST)
+        return local_name(name)
 
     @property
     def from_outside(self) -> bool:
@@ -95,7 +98,7 @@ class Titles:
         """int32 [N]: the literal of the graph that is a node's title, or -1."""
         folder = self.graph.search_folder
         if folder is not None and (folder / TITLES).is_file():
-            return np.load(folder / TITLES, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+            return np.load(folder / TITLES, mmap_mode="r").view(np.ndarray)  # type: ignore[no-any-return]
         graph, found = self.graph, np.full(self.graph.num_nodes, -1, dtype=np.int32)
         relations = [local_name(name) for name in graph.relations]
         naming = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
@@ -323,6 +326,6 @@ def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
         return []
     titles = Titles(graph)
     if graph.node_kinds is not None:
-        save_array(folder / TITLES, titles._by_literal)
+        write_array(folder / TITLES, np.int32, (graph.num_nodes,), [titles._by_literal])
     NameSearch.write(NameLookup(titles)._nodes.spelled(), folder)
     return [*([TITLES] if graph.node_kinds is not None else []), *SEARCH_FILES]

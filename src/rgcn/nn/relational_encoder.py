@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.structure import rows_of
+from rgcn.adjacency.operator import HasRows
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
 from rgcn.nn.initialization import Initializer
@@ -79,7 +80,7 @@ class RelationalEncoder(nn.Module):
         return states
 
     @torch.no_grad()
-    def states_of(self, adjacency: RelationalAdjacency, nodes: Tensor, depth: int | None = None) -> Tensor:
+    def states_of(self, adjacency: HasRows, nodes: Tensor, depth: int | None = None) -> Tensor:
         """[n, width]: the output of layer `depth`, or of the last, for these nodes, distinct; to look at.
 
         Over their receptive field where that is small; else layer by layer over all nodes, each layer once, in pieces:
@@ -89,13 +90,13 @@ class RelationalEncoder(nn.Module):
         field = ReceptiveField.within(adjacency, nodes, depth, FIELD_EDGES)
         if field is not None:
             return self.states(field, depth)[-1]
-        pointer, states = adjacency.structure.pointer, nodes
-        read: Callable[..., Tensor] | None = self.source
+        states, read = nodes, cast("Callable[..., Tensor] | None", self.source)
         every = torch.arange(adjacency.num_targets, device=nodes.device)
         for number, layer in enumerate(self.layers[:depth]):
             parts: list[Tensor] = []
-            for targets in pieces(pointer, nodes if number + 1 == depth else every, PIECE_EDGES):
-                operator, sources = adjacency.rows_chosen(*rows_of(pointer, targets), batch=True)
+            for targets in pieces(adjacency, nodes if number + 1 == depth else every, PIECE_EDGES):
+                operator, sources = adjacency.restricted(targets)
+                operator = replace(operator, structure=replace(operator.structure, batch=True))
                 x = layer(None if read is None else read(sources), operator, None if number else sources)
                 parts.append(torch.relu(x) if number + 1 < len(self.layers) or self.activated else x)
             states = torch.cat(parts)
@@ -107,15 +108,11 @@ class RelationalEncoder(nn.Module):
         return vectors
 
 
-def pieces(pointer: Tensor, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
-    """Nodes cut, in their order, where so many edges into them are full; a hub may have more.
-
-    >>> [part.tolist() for part in pieces(torch.tensor([0, 2, 3, 9, 10]), torch.arange(4), 3)]
-    [[0, 1], [2], [3]]
-    """
-    degree = (pointer[nodes + 1] - pointer[nodes]).long()
+def pieces(adjacency: HasRows, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
+    """Nodes cut, in their order, where so many edges into them are full; a hub may have more."""
+    degree = adjacency.edges_into(nodes)
     _, sizes = torch.unique_consecutive((torch.cumsum(degree, 0) - degree) // num_edges, return_counts=True)
-    return nodes.split(sizes.tolist())  # type: ignore[no-any-return,no-untyped-call]
+    return torch.split(nodes, sizes.tolist())
 
 
 class Layer(NamedTuple):

@@ -19,8 +19,6 @@ from rgcn.serve.limits import Many, NodeName
 from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint, in_background
 from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
 
-NODES_AT_ONCE = 1 << 16
-
 
 class ClassQuery(QuestionShape):
     node: NodeName
@@ -115,9 +113,8 @@ class ClassEndpoints(Endpoints):
 
 
 def _scores(opened: OpenModel, nodes: Sequence[int]) -> NDArray[np.float32]:
-    """[n, C]: of many together, since one by one each may cost a pass through the network."""
-    parts = (nodes[begin : begin + NODES_AT_ONCE] for begin in range(0, len(nodes), NODES_AT_ONCE))
-    table = np.concatenate([opened.logits(part).float().numpy() for part in parts])
+    """[n, C]: all together, since one by one each may cost a pass through the network."""
+    table = opened.logits(nodes).float().numpy()
     if not np.isfinite(table).all():
         raise DataError(f"{opened.path}: the model's numbers are not finite; its training has diverged")
     return table

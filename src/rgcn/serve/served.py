@@ -172,7 +172,7 @@ class Shown:
     def __init__(self, served: Served) -> None:
         graph, labels = served.graph, served.graph.labels
         pool, places = self._pool(served), 2 * graph.num_relations
-        which, (subject, relation, object_) = (lambda found: (found[0], found[1].T))(graph.touching(pool))
+        which, _, (subject, relation, object_) = graph.touching(pool)
         is_subject, is_object = subject == pool[which], object_ == pool[which]
         seen = [(which * places + relation)[is_subject], (which * places + relation + places // 2)[is_object]]
         variety = np.bincount(np.unique(np.concatenate(seen)) // max(1, places), minlength=len(pool))

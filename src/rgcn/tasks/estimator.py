@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
@@ -106,6 +107,7 @@ class Estimator(ABC):
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
+        self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
 
@@ -146,7 +148,9 @@ class Estimator(ABC):
 
     @property
     def adjacency_(self) -> RelationalAdjacency:
-        """The operator of the edges that carry messages."""
+        """The operator of the edges that carry messages; of a large graph in place, made when first asked for."""
+        if self._adjacency is None and self._in_place is not None:
+            self._adjacency = self._operator(self.graph_, "all")
         return self._fitted(self._adjacency)
 
     @property
@@ -225,23 +229,22 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        device = choose_device(self.training.device)
-        if not hears:
-            nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
-            self._adjacency = RelationalAdjacency.from_triples(
-                nothing, graph.num_nodes, graph.num_relations, self_loops=False
-            )
-            return self._adjacency, torch.Generator().manual_seed(self.seed)
-        self._adjacency = RelationalAdjacency.from_graph(
-            graph,
-            split=split,
-            inverse=self.model.inverse,
-            self_loops=self.model.self_loops,
-            normalization=self.model.normalization,
-            aggregation=self.model.aggregation,
-            device=device,
-        )
+        self._in_place = None
+        self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
+
+    def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
+        """Of the triples of a split; None: of no triples. changes: of which edges there are."""
+        device, rule = choose_device(self.training.device), self._rule() | changes
+        if split is not None:
+            return RelationalAdjacency.from_graph(graph, split=split, device=device, **rule)
+        nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
+        return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
+
+    def _rule(self) -> dict[str, Any]:
+        """Which edges there are, and how they are normalized."""
+        names = ("inverse", "self_loops", "normalization", "aggregation")
+        return {name: getattr(self.model, name) for name in names}
 
     # -- measuring ---------------------------------------------------------------------------------------
 

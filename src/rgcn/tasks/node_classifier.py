@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
+from rgcn.adjacency.operator import HasRows
+from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
@@ -24,6 +26,8 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer, default_batches
 from rgcn.words import Rows
+
+IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
 
 
 class NodePrediction(NamedTuple):
@@ -208,6 +212,12 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
+        if len(graph) >= IN_PLACE and choose_device(self.training.device).type == "cpu":
+            _, generator = self._begin(graph, hears=False)
+            plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
+            self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
+            self._adjacency, self._in_place = None, StoredEdges(graph, **self._rule())
+            return self
         pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
         self._build(graph)
         self.prune = pruned
@@ -222,7 +232,12 @@ class NodeClassifier(ClassEstimator):
 
     def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
         """What the first `depth` layers must compute for these nodes."""
-        return ReceptiveField.of(self.adjacency_, on_device(nodes, self.adjacency_.device), depth)
+        return ReceptiveField.of(self._rows, on_device(nodes, choose_device(self.training.device)), depth)
+
+    @property
+    def _rows(self) -> HasRows:
+        """What fields are made of: the operator, or the edges where they lie."""
+        return self.adjacency_ if self._in_place is None else self._in_place
 
     def logits(self, nodes: Nodes) -> Tensor:
         states = self._states(self.graph_.names.node_ids(nodes), -1)
@@ -249,7 +264,7 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
-        states = network.states_of(self.adjacency_, on_device(distinct, self.adjacency_.device), depth)
+        states = network.states_of(self._rows, on_device(distinct, choose_device(self.training.device)), depth)
         return states[torch.from_numpy(back).to(states.device)]
 
     def vector_layer(self, layer: int | None) -> int:

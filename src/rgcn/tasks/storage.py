@@ -64,6 +64,7 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
     from safetensors.torch import load_file
 
+    from rgcn.tasks.estimator import choose_device
     from rgcn.tasks.within_bounds import WithinBounds
 
     source = Path(folder)
@@ -77,9 +78,11 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
         model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        device_of = model.adjacency_.device
         # Mapped: on the CPU they stay where they lie, and what no answer reads is never loaded.
-        kept = {name: tensor.to(device_of) for name, tensor in load_file(weights).items()}
+        place = choose_device(model.training.device)
+        kept = {name: tensor.to(place) for name, tensor in load_file(weights).items()}
+        if model._in_place is not None:
+            take_tables(model.network_, kept)
         model.network_.load_state_dict(kept, assign=True)
     model.network_.eval()
     try:
@@ -87,6 +90,30 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{source / 'model.json'}: damaged, what belongs beside the weights ({error})") from error
     return model
+
+
+def take_tables(network: Any, kept: dict[str, Any]) -> None:
+    """Give tables the sizes that they have in a file: which rows were trained, nobody computed again.
+
+    ValueError where a table's parts do not fit each other, or the module that looks rows up in it.
+    """
+    from torch.nn import Parameter
+
+    from rgcn.nn.decompositions.matrices import PairRows
+    from rgcn.nn.inputs import RowTable
+
+    for path, module in list(network.named_modules()):
+        if isinstance(module, PairRows):
+            module.key = kept[f"{path}.key"]
+        if not isinstance(module, RowTable):
+            continue
+        trained, still, position = (kept[f"{path}.{part}"] for part in ("trained", "still", "position"))
+        owner = network.get_submodule(path.rpartition(".")[0])
+        rows = len(owner.key) if isinstance(owner, PairRows) else len(module)
+        widths = {tuple(part.shape[1:]) for part in (trained, still, module.trained)}
+        if not len(trained) + len(still) == len(position) == rows or len(widths) > 1:
+            raise ValueError(f"the parts of {path} do not fit each other")
+        module.trained, module.still, module.position = Parameter(trained), still, position
 
 
 def _about(source: Path) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""Rows of the operator of a graph that stays where it lies: those of the operator that is made of the whole graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rgcn
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency.stored_edges import StoredEdges
+from rgcn.graph import KnowledgeGraph, Vocabulary
+from rgcn.tasks import node_classifier
+
+NODES, RELATIONS = 5, 2
+triples = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 1), st.integers(0, NODES - 1)), max_size=12)
+OF_EDGES = ("target", "relation", "source", "origin")
+
+
+@given(
+    triples,
+    st.sets(st.integers(0, NODES - 1), min_size=1),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["relation", "node", "direction", "none"]),
+    st.sampled_from(["sum", "mean"]),
+    st.booleans(),
+)
+def test_rows_are_those_of_the_whole_operator(rows, targets, inverse, self_loops, normalization, aggregation, weighted):
+    names = Vocabulary(map(str, range(NODES)), kind="node"), Vocabulary("ab", kind="relation")
+    weights = np.arange(1, len(rows) + 1) / 7 if weighted else None
+    graph = KnowledgeGraph(np.array(rows, dtype=np.int64).reshape(-1, 3), *names, edge_weights=weights)
+    rule = {"inverse": inverse, "self_loops": self_loops, "normalization": normalization, "aggregation": aggregation}
+    asked = torch.tensor(sorted(targets))
+    expected, read = RelationalAdjacency.from_graph(graph, **rule).restricted(asked)
+    found, sources = StoredEdges(graph, **rule).restricted(asked)
+    assert torch.equal(sources, read)
+    assert all(torch.equal(getattr(found.structure, of), getattr(expected.structure, of)) for of in OF_EDGES)
+    assert torch.equal(found.raw, expected.raw)
+    assert torch.allclose(found.weight, expected.weight, rtol=1e-6, atol=0)
+    sizes = ("num_targets", "num_sources", "num_relations", "num_triples", "num_nodes", "has_inverse")
+    assert all(getattr(found.structure, of) == getattr(expected.structure, of) for of in sizes)
+
+
+@pytest.mark.parametrize("settings", [{}, {"decomposition": "basis", "bases": 2}, {"model": "e-rgcn"}, {"layers": 3}])
+def test_a_classifier_in_place_answers_as_one_in_memory(monkeypatch, tmp_path, settings):
+    kg = rgcn.load("world")
+    model = rgcn.NodeClassifier(**{"model": "rgcn", "epochs": 2, **settings}).fit(kg)
+    model.save(tmp_path)
+    expected = model.logits(range(kg.num_nodes))
+    monkeypatch.setattr(node_classifier, "IN_PLACE", 0)
+    opened = rgcn.NodeClassifier.load(tmp_path)
+    few = opened.logits(range(5))
+    assert opened._adjacency is None
+    monkeypatch.setattr(node_classifier, "FEW_NODES", 0)
+    monkeypatch.setattr("rgcn.adjacency.stored_edges.PIECE_EDGES", 3000)
+    assert torch.allclose(opened.logits(range(kg.num_nodes)), expected, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(few, expected[:5], rtol=1e-5, atol=1e-5)
+    assert opened._adjacency is None
+    assert opened.fingerprint_ == model.fingerprint_
