@@ -169,10 +169,7 @@ class Explanation:
         return "\n\n".join(["\n".join([self.title, *_answer(self)]), *written]) + "\n"
 
     def as_svg(self, alone: bool = False) -> Markup:
-        """The triples, or the ways of a network that walks, as a drawing to be set into a page whose colors it takes.
-
-        `alone`: its own colors, on white.
-        """
+        """The triples, or a walking network's ways, in the colors of the page around; `alone`: its own, on white."""
         from rgcn.explain.picture import drawing
 
         return drawing(self, alone)
