@@ -12,7 +12,6 @@ from rgcn.extras import import_extra
 from rgcn.look.neighborhoods import Floats
 from rgcn.look.tsne import EARLY_STEPS, LATE_STEPS, tsne
 
-METHODS = ("tsne", "umap", "pca")
 METHOD_NAMES = {"tsne": "t\u2011SNE", "umap": "UMAP", "pca": "PCA"}
 UMAP_NEIGHBORS = 15
 # With fewer points there are no neighborhoods to keep: their main directions say all.
@@ -48,8 +47,8 @@ def two_dimensional(
 
 def check_method(method: str) -> None:
     """Refuse, before anything is computed, a map that cannot be made here."""
-    if method not in METHODS:
-        raise ConfigError(f"unknown map {method!r}; there are {', '.join(METHODS)}")
+    if method not in METHOD_NAMES:
+        raise ConfigError(f"unknown map {method!r}; there are {', '.join(METHOD_NAMES)}")
     if method == "umap":
         _umap_package()
 

@@ -35,14 +35,10 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class NodeVectors:
-    """The vectors of a model's nodes.
-
-    layer  of a model with states layer by layer, the layer after which they are taken: -2 the last hidden one, -1 the
-           last
-    """
+    """The vectors of a model's nodes."""
 
     opened: OpenModel
-    layer: int | None = None
+    layer: int | None = None  # of a model with states layer by layer, after which: -2 the last hidden one, -1 the last
 
     @classmethod
     def of(cls, opened: OpenModel, layer: int | None = None) -> NodeVectors:
@@ -75,16 +71,11 @@ def in_parts(nodes: Integers) -> Iterator[Integers]:
 
 
 class RelationVectors(NamedTuple):
-    """What a model has learned of each relation.
+    """What a model has learned of each relation."""
 
-    forward  float32 [R, width]
-    inverse  float32 [R, width] where the inverse has weights of its own, as in a classifier's layers; else None
-    words    what the numbers are
-    """
-
-    forward: Floats
-    inverse: Floats | None
-    words: str
+    forward: Floats  # [R, width]
+    inverse: Floats | None  # [R, width] where the inverse has weights of its own, as in a classifier's layers
+    words: str  # what the numbers are
 
     @property
     def whole(self) -> Floats:
@@ -103,7 +94,6 @@ def node_table(
 ) -> Iterator[pl.DataFrame]:
     """A table of nodes, a part at a time: name, title, class and split where labelled, what a classifier says, vector.
 
-    nodes     ids, in the order the table shall have
     on_nodes  called with how many nodes a part had, once that is written
     """
     opened = vectors.opened
