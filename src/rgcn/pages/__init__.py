@@ -2,7 +2,7 @@
 
 from rgcn.pages.layout import PageParts, PageSection, Tile, page, save_page
 from rgcn.pages.run_comparison import Comparison, compare_runs, comparison_page
-from rgcn.pages.run_report import RunReport, make_report, write_report
+from rgcn.pages.run_report import RunReport, make_report
 
 __all__ = [
     "Comparison",
@@ -15,5 +15,4 @@ __all__ = [
     "make_report",
     "page",
     "save_page",
-    "write_report",
 ]

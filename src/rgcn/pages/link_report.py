@@ -43,40 +43,30 @@ class RankingModel(AnsweringModel, Protocol):
 
 
 class RankedTriple(NamedTuple):
-    """A held-out triple, its score, and its place among all objects and all subjects.
-
-    probability  calibrated on validation triples; None where there were too few
-    """
+    """A held-out triple, its score, and its place among all objects and all subjects."""
 
     subject: str
     relation: str
     object: str
     score: float
-    probability: float | None
+    probability: float | None  # calibrated on validation triples; None where there were too few
     object_rank: float
     subject_rank: float
 
 
 @dataclass(frozen=True, eq=False)
 class LinkEvaluation:
-    """A link predictor on one split.
-
-    known      splits whose other triples were left out of the ranks
-    bins       [(label, ranks of objects in it, ranks of subjects in it)]
-    reversed   share of the triples whose two nodes a training triple links the other way around
-    repeated   how many triples of the graph stand in more than one split
-    highest    triples with the highest scores, best first; lowest: likewise
-    """
+    """A link predictor on one split."""
 
     split: str
-    known: tuple[str, ...]
+    known: tuple[str, ...]  # splits whose other triples were left out of the ranks
     report: RankingReport
     relations: list[str]
     candidates: int
-    bins: list[tuple[str, int, int]]
-    reversed: float
-    repeated: int
-    highest: list[RankedTriple]
+    bins: list[tuple[str, int, int]]  # [(label, ranks of objects in it, ranks of subjects in it)]
+    reversed: float  # share of the triples whose two nodes a training triple links the other way around
+    repeated: int  # how many triples of the graph stand in more than one split
+    highest: list[RankedTriple]  # triples with the highest scores, best first
     lowest: list[RankedTriple]
 
     def as_dict(self) -> dict[str, Any]:

@@ -27,15 +27,12 @@ MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 
 
 class ClassifiedNode(NamedTuple):
-    """A held-out node, the class the model gives it with its score, and the true one.
-
-    probability  calibrated on validation nodes; None where there were too few
-    """
+    """A held-out node, the class the model gives it with its score, and the true one."""
 
     node: str
     predicted: str
     score: float
-    probability: float | None
+    probability: float | None  # calibrated on validation nodes; None where there were too few
     truth: str
 
     @property
@@ -44,34 +41,25 @@ class ClassifiedNode(NamedTuple):
 
 
 class ClassFigures(NamedTuple):
-    """How one class fares; None where nothing is divided by nothing.
-
-    precision  of the nodes said to be of this class, the share that is
-    recall     of the nodes of this class, the share that is found
-    """
+    """How one class fares; None where nothing is divided by nothing."""
 
     name: str
-    precision: float | None
-    recall: float | None
+    precision: float | None  # of the nodes said to be of this class, the share that is
+    recall: float | None  # of the nodes of this class, the share that is found
     nodes: int
     predicted: int
 
 
 @dataclass(frozen=True, eq=False)
 class NodeEvaluation:
-    """Classes on one split.
-
-    confusion     int64 [classes, classes]: rows are true classes, columns predicted ones
-    majority      the most frequent training class, and the accuracy of always answering it
-    most_certain  nodes whose answer stands out most from the other classes; least_certain, surest_mistakes: likewise
-    """
+    """Classes on one split."""
 
     split: str
     classes: list[str]
-    confusion: NDArray[np.int64]
-    majority: str
+    confusion: NDArray[np.int64]  # [classes, classes]: rows are true classes, columns predicted ones
+    majority: str  # the most frequent training class, and the accuracy of always answering it
     majority_accuracy: float
-    most_certain: list[ClassifiedNode]
+    most_certain: list[ClassifiedNode]  # whose answer stands out most from the other classes
     least_certain: list[ClassifiedNode]
     surest_mistakes: list[ClassifiedNode]
 

@@ -14,7 +14,7 @@ from rgcn.config import Section as ConfigSection
 from rgcn.errors import DataError, RgcnError
 from rgcn.pages.charts import Bar, Mark, Series
 from rgcn.pages.escaping import named
-from rgcn.pages.layout import page, parts, save_page
+from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained
 from rgcn.runs.configuration import without_folders
@@ -98,20 +98,6 @@ def make_report(
         "measured": None if isinstance(measured, str) else dict(measured.values),
     }
     return RunReport(text, values)
-
-
-def write_report(
-    folder: Path,
-    out: Path | None = None,
-    split: str | None = None,
-    on_progress: OnProgress | None = None,
-    mirror: Path | None = None,
-) -> tuple[Path, RunReport]:
-    """Make a report and write it, by default as report.html into the run's folder."""
-    report = make_report(folder, split, on_progress, mirror)
-    target = folder / "report.html" if out is None else out
-    save_page(target, report.html)
-    return target, report
 
 
 def one_seed(run: RunRecord) -> str:
