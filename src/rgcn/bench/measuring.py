@@ -44,25 +44,17 @@ WARM_STEPS = {"cpu": 3, "cuda": 10}
 
 @dataclass(frozen=True)
 class StepJob:
-    """One measurement.
+    """One measurement."""
 
-    graph        an .npz file (see `graph_to_npz`)
-    side         "ours", or a peer: "fast", "plain"
-    budget       seconds that timed steps may take together; slow steps are taken fewer times, but three at least
-    max_seconds  give up where a step takes longer
-    max_bytes    give up where more memory is needed, counted from the process at rest
-    floor        also count the least a step must do (ours only)
-    """
-
-    graph: str
-    side: str
+    graph: str  # an .npz file (see `graph_to_npz`)
+    side: str  # "ours", or a peer: "fast", "plain"
     workload: Workload
     device: str = "cpu"
     steps: int = 20
-    budget: float = 20.0
-    max_seconds: float | None = None
-    max_bytes: int | None = None
-    floor: bool = False
+    budget: float = 20.0  # seconds that timed steps may take together; slow ones are taken fewer times, at least three
+    max_seconds: float | None = None  # give up where a step takes longer
+    max_bytes: int | None = None  # give up where more memory is needed, counted from the process at rest
+    floor: bool = False  # also count the least a step must do (ours only)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -41,29 +41,18 @@ class Judged:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Something the paper states figures of.
+    """Something the paper states figures of."""
 
-    subject       what it is about: "AIFB, RGCN"
-    quantity      what was measured: "MRR"
-    published     the figures it is held against
-    ours          None: we have no figure, and `note` says why
-    error         standard error of ours
-    seconds       a run took (the median)
-    extrapolated  ours was computed from a shorter measurement, which `note` describes
-    note          what a reader must know of this row
-    detail        what else to say of the subject, where it has more than one row
-    """
-
-    subject: str
-    quantity: str
-    published: tuple[Judged, ...] = ()
-    ours: float | None = None
-    error: float | None = None
+    subject: str  # what it is about: "AIFB, RGCN"
+    quantity: str  # what was measured: "MRR"
+    published: tuple[Judged, ...] = ()  # the figures it is held against
+    ours: float | None = None  # None: we have no figure, and `note` says why
+    error: float | None = None  # standard error of ours
     runs: int | None = None
-    seconds: float | None = None
-    extrapolated: bool = False
-    note: str = ""
-    detail: str = ""
+    seconds: float | None = None  # a run took (the median)
+    extrapolated: bool = False  # ours was computed from a shorter measurement, which `note` describes
+    note: str = ""  # what a reader must know of this row
+    detail: str = ""  # what else to say of the subject, where it has more than one row
     kind: Kind = "number"
     digits: int = 3
 
@@ -74,17 +63,14 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Rows judged by one rule.
-
-    changed: settings that differ from the shipped configurations, for a trial; such a table reproduces nothing.
-    """
+    """Rows judged by one rule."""
 
     name: str
     title: str
     rows: Sequence[PaperRow]
     rule: str
     notes: Sequence[str] = ()
-    changed: Sequence[str] = ()
+    changed: Sequence[str] = ()  # settings unlike the shipped configurations, for a trial that reproduces nothing
 
     def as_dict(self) -> dict[str, Any]:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}

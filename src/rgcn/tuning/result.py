@@ -28,14 +28,11 @@ SHOWN = 10  # of the best trials, on the page
 
 @dataclass(frozen=True)
 class TuneResult:
-    """A study as it stands.
-
-    importance  share of each setting in the differences between trials; empty where there are too few to tell
-    """
+    """A study as it stands."""
 
     plan: StudyPlan
     trials: list[TrialRecord]
-    importance: dict[str, float]
+    importance: dict[str, float]  # share of each setting in the differences between trials; empty where they are few
     interrupted: bool = False
 
     @property

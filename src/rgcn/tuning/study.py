@@ -78,19 +78,15 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A trial as people want to see it.
-
-    state   finished; stopped (early, being no better than others); failed (its settings cannot be trained)
-    values  the settings that were drawn
-    """
+    """A trial as people want to see it."""
 
     number: int
-    state: str
+    state: str  # finished; stopped (early, being no better than others); failed (its settings cannot be trained)
     value: float | None
     epoch: int | None
     deviation: float | None
     seconds: float | None
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)  # the settings that were drawn
     error: str | None = None
     own: bool = False
 
