@@ -11,7 +11,7 @@ import typer
 from rich import progress as bars
 
 from rgcn.progress import ProgressMeter, progress
-from rgcn.runs.selection import Candidate, Selection, Telling
+from rgcn.runs.selection import Selection
 from rgcn.runs.series import SeriesListener, SeriesRow
 from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.terminal import text_console
@@ -141,32 +141,11 @@ def series_progress(quiet: bool) -> Iterator[SeriesListener]:
         yield SeriesListener() if quiet else _Series(bar)
 
 
-class _Selection(Telling):
-    """A bar over the whole budget, and a line for each model that was tried."""
-
-    def __init__(self, meter: ProgressMeter) -> None:
-        self.meter = meter
-
-    def begins(self, candidate: Candidate) -> None:
-        self.left = candidate.planned
-        self.meter.describe(candidate.name)
-
-    def advances(self, seconds: float) -> None:
-        self.left -= seconds
-        self.meter.advance(seconds)
-
-    def ends(self, candidate: Candidate, selection: Selection) -> None:
-        self.meter.advance(max(0.0, self.left))
-        found = f"validation {selection.metric.title} {selection.words(candidate)}, {duration(candidate.seconds or 0)}"
-        self.meter.say(f"{candidate.name}: {candidate.skipped or found}")
-
-
 @contextmanager
-def selection_progress(selection: Selection, quiet: bool) -> Iterator[Telling]:
-    """What hears of the models that are tried; the bar counts seconds as they were planned."""
-    planned = 60 * selection.minutes
-    with progress("choosing", round(planned), "s", show=False if quiet else None) as meter:
-        yield Telling() if quiet else _Selection(meter)
+def selection_progress(selection: Selection, quiet: bool) -> Iterator[ProgressMeter | None]:
+    """What hears of the models that are tried: a bar over the whole budget, and a line for each; None: nobody."""
+    with progress("choosing", round(60 * selection.minutes), "s", show=False if quiet else None) as meter:
+        yield None if quiet else meter
 
 
 def row_words(row: SeriesRow) -> str:

@@ -128,11 +128,7 @@ def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunCon
 
 
 def dump_configuration(config: RunConfig, *, only_changed: bool = False, explain: bool = False) -> str:
-    """A configuration as YAML, every default written out.
-
-    only_changed  leave out what is as it is by default
-    explain       say above each setting what it is
-    """
+    """A configuration as YAML: all of it, or what is not as by default; `explain`: above each setting what it is."""
     values = changed_settings(config) if only_changed else config.model_dump(mode="json")
     if explain:
         return "".join(_explained(type(config), values, indent=""))

@@ -142,10 +142,7 @@ class RunFolder:
         return read_metrics(self.path / "metrics.jsonl")
 
     def status(self) -> str:
-        """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed.
-
-        incomplete: a session said it was finished, but its result is gone.
-        """
+        """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed."""
         if (self.path / "result.json").exists():
             return "finished"
         if self.is_being_written():
@@ -155,7 +152,7 @@ class RunFolder:
             return "not begun"
         # A session without an outcome was ended by something that gave it no time to say so.
         outcome: str = sessions[-1]["outcome"] or "killed"
-        return "incomplete" if outcome == "finished" else outcome
+        return "incomplete" if outcome == "finished" else outcome  # its result is gone
 
     def is_being_written(self) -> bool:
         if not (self.path / "lock").exists():

@@ -25,17 +25,14 @@ NUMBERS = (int, float)  # and not bool, which is a kind of int
 
 @dataclass(frozen=True)
 class RunLine:
-    """What a list of runs tells of one.
-
-    metric  name of the figure, such as "test accuracy"; of a run that is not finished its best validation figure so far
-    """
+    """What a list of runs tells of one."""
 
     run: str
     task: str
     dataset: str
     model: str
     seed: int
-    metric: str | None
+    metric: str | None  # "test accuracy", ...; of a run that is not finished its best validation figure so far
     value: float | None
     epoch: int
     epochs: int
@@ -134,17 +131,15 @@ class BestEpoch(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as it stands: unfinished ones have no result, and may have no model yet.
-
-    metrics  a dictionary a report, by `number`; of a number that was reported twice (before an interruption and after
-             it) the later one
-    """
+    """A run as it stands: unfinished ones have no result, and may have no model yet."""
 
     folder: Path
     config: RunConfig
     about: dict[str, Any]
     environment: list[dict[str, Any]]
-    metrics: list[dict[str, Any]]
+    metrics: list[
+        dict[str, Any]
+    ]  # one a report, by `number`; of one reported twice (before and after a stop) the later
     result: dict[str, Any] | None
     status: str
 
@@ -183,10 +178,7 @@ class RunRecord:
         return {name for row in self.metrics for name in row}
 
     def best(self) -> BestEpoch | None:
-        """The best of the validation figure that the training goes by, the earliest of equals.
-
-        This is also how a training chooses which weights to keep.
-        """
+        """The best of the validation figure that the training keeps weights by, the earliest of equals."""
         metric = self.task.watch(self.config.training)
         curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
         if not curve:

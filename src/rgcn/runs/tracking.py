@@ -116,8 +116,7 @@ class MetricFiles(RunTracker):
     """Each report as a line of metrics.jsonl and a row of metrics.csv, on disk before the next step begins.
 
     A line is handed to the system in one write: a killed process leaves at most its last line incomplete. There is no
-    fsync for each line, which would cost more than a small step of training; after a power cut the last lines may be
-    missing, and the checkpoint from which the run goes on makes them again.
+    fsync for each line, which would cost more than a small step of training; what a power cut takes is made again.
 
     columns    names of the values, in the order of metrics.csv; the step comes first, as "number"
     from_step  the step of the checkpoint a run goes on from: later lines go, since they will be made again
@@ -167,10 +166,9 @@ def _csv(cells: Sequence[Any]) -> bytes:
 
 
 def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, in order; one that cannot be read is left out with a warning, the rest stays.
+    """The lines of a metrics.jsonl, in order, none of one that is not there; what cannot be read is left out.
 
-    A missing file is an empty one: a run that has not reported yet. keep_damage: where something cannot be read, the
-    file as it was is put aside, for whoever is about to write it anew.
+    keep_damage: then the file as it was is put aside, for whoever is about to write it anew.
     """
     try:
         lines = path.read_bytes().split(b"\n")
