@@ -22,13 +22,10 @@ from rgcn.errors import RgcnError
 
 @dataclass(frozen=True)
 class OnAxis:
-    """The choices a field, or each item of a list, has.
-
-    closed  a name that is not there is refused here; else by whoever uses it, who may know other names for the same
-    """
+    """The choices a field, or each item of a list, has."""
 
     axis: Axis
-    closed: bool = True
+    closed: bool = True  # a name that is not there is refused here; else by whoever uses it, who may know other names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._as_name, handler(source))

@@ -68,10 +68,7 @@ class Archive:
             raise ArchiveError(f"more than {MAX_MEMBERS:,} members")
 
     def find(self, patterns: Sequence[str]) -> list[str]:
-        """Members matching the first pattern that any member matches, by name.
-
-        A pattern with a slash is the whole name of a member; one without is matched against base names.
-        """
+        """Members, by name, of the first pattern that any matches: a whole name with a slash, or one for base names."""
         names = [name for name, member in self._members.items() if not member.is_folder]
         for pattern in patterns:
             if "/" in pattern:

@@ -34,18 +34,12 @@ class DatasetCounts:
 
 
 class DataFile(NamedTuple):
-    """One file of a data set.
+    """One file of a data set."""
 
-    role         "graph" (one RDF file), "train", "valid", "test" (tables of triples) or "labels:train", "labels:test"
-    name         its name in the cache: plain text with LF line ends
-    mirror_name  its name in a mirror, which may be compressed
-    sha256       of the mirror's bytes, where known
-    """
-
-    role: str
-    name: str
-    mirror_name: str
-    sha256: str | None = None
+    role: str  # "graph" (one RDF file), "train", "valid", "test" (tables of triples), "labels:train", "labels:test"
+    name: str  # its name in the cache: plain text with LF line ends
+    mirror_name: str  # its name in a mirror, which may be compressed
+    sha256: str | None = None  # of the mirror's bytes, where known
 
 
 class IndexArchive(NamedTuple):
@@ -79,15 +73,7 @@ class PublicFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set and everything needed to fetch and check it.
-
-    public                   where else it can be had, in the order in which to try
-    target_relations         those that give the labels away
-    published_after_pruning  counts of the graph around the labelled nodes, where those are the published ones; the
-                             files hold more, of which only the labels are checked
-    cut_from                 a data set of which this one is a part
-    mirror_folder            where mirrors may have it beside a folder of its name
-    """
+    """A data set and everything needed to fetch and check it."""
 
     name: str
     title: str
@@ -98,11 +84,12 @@ class Dataset:
     citation: str
     files: tuple[DataFile, ...] = ()
     index_archive: IndexArchive | None = None
-    public: tuple[PublicArchive | PublicFiles, ...] = ()
-    target_relations: tuple[str, ...] = ()
+    public: tuple[PublicArchive | PublicFiles, ...] = ()  # where else it can be had, in the order in which to try
+    target_relations: tuple[str, ...] = ()  # those that give the labels away
+    # Counts around the labelled nodes, where those are published; the files hold more, and only labels are checked.
     published_after_pruning: DatasetCounts | None = None
-    cut_from: str | None = None
-    mirror_folder: str | None = None
+    cut_from: str | None = None  # a data set of which this one is a part
+    mirror_folder: str | None = None  # where mirrors may have it beside a folder of its name
     max_bytes: int = 512_000_000
 
     @property

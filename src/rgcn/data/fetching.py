@@ -69,10 +69,7 @@ def _pip(*arguments: str) -> str:
 
 
 class Client:
-    """Fetches over https, http (loopback and trusted hosts only) and file.
-
-    settings  pip's options by name, without the dashes in front
-    """
+    """Fetches over https, http (loopback and trusted hosts only) and file, with pip's options by name."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = settings
@@ -89,10 +86,7 @@ class Client:
     def download(
         self, url: str, target: Path, *, max_bytes: int, sha256: str | None = None, description: str = ""
     ) -> str:
-        """Fetch into `target` and return the sha256; on any failure `target` is not left behind.
-
-        A wrong checksum is final, a broken connection is tried again.
-        """
+        """Fetch into `target`, which no failure leaves behind: its sha256. Only a broken connection is tried again."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 found = self._download_once(url, target, description or target.name, max_bytes)
