@@ -79,13 +79,10 @@ def speeds_apart(device: str) -> Speeds:
 
 
 def measure_here(job: StepJob) -> dict[str, Any]:
-    """`measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts.
-
-    No limit is set on memory, which would outlast the measurement.
-    """
+    """`measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts."""
     if not job.device.startswith("cuda"):
         raise ConfigError("only a GPU can be measured in one process: a CPU's memory is the process's own")
-    return measure(replace(job, max_bytes=None))
+    return measure(replace(job, max_bytes=None))  # a limit would outlast the measurement
 
 
 def _run(argument: str, patience: float) -> dict[str, Any]:

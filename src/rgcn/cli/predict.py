@@ -52,10 +52,7 @@ Rows = list[dict[str, Any]]
 
 
 def opened_model(run: str, asked: AskingOptions, quiet: bool = True, classes: bool = False) -> OpenModel:
-    """The model of a run or for a graph; with new triples, over these too and the nodes they tell of.
-
-    classes  of a graph: whether the question is about classes
-    """
+    """The model of a run or for a graph (`classes`: asked about these); over new triples and their nodes, too."""
     new = asked.new_nodes()
     opened = open_model(run, **asked.opening(), classes=classes)
     tell_opened(opened, quiet)

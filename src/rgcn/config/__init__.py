@@ -1,9 +1,8 @@
 """Every knob, its default, and what it does: a file a section.
 
-Configurations are layered: a shipped name or a YAML file, then `--set section.key=value`, then flags. All problems are
-reported at once, each with where it was written and how to put it right (`section`). What two settings cannot be
-together stands below the fields of their section; what sections cannot be together, in the run. A field worth tuning
-declares where to search, and one that chooses on an axis, on which (`knobs`).
+All problems are reported at once, each with where it was written and how to put it right (`section`). What settings
+cannot be together stands below the fields of their section, or of the run. A field worth tuning declares where to
+search, and one that chooses on an axis, on which (`knobs`).
 """
 
 from rgcn.config.data_section import DataConfig

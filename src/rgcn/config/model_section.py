@@ -41,10 +41,7 @@ class ModelSection(Section):
         return type(self).__name__
 
     def described(self, features: bool = False) -> Description:
-        """What it is made of, and what it cannot do for that reason, for people; as its classes tell it.
-
-        features  whether the nodes of its graph have any
-        """
+        """What it is made of, and what it cannot do for that reason; `features`: whether its nodes have any."""
         return Description({"Architecture": self.title})
 
 

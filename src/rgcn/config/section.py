@@ -113,10 +113,9 @@ def validated(
     origins: Mapping[Path, Origin] | None = None,
     already: Iterable[Problem] = (),
 ) -> Any:
-    """A section from plain values, or a ConfigError that lists every problem and its likely fix.
+    """A section from plain values, or a ConfigError that lists every problem, those found `already` too, and its fix.
 
     origins  where each key was given, by its path; () is the whole
-    already  problems found on the way here, to be told with the others
     """
     problems = [*already, *find_problems(section, values, origins or {})]
     if problems:

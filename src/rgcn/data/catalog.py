@@ -125,16 +125,6 @@ CATALOG: Mapping[str, Dataset] = {
 }
 
 
-class PathGivenError(UnknownNameError):
-    """A path was given where a data set's name is expected."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__("data set", name, ())
-        there = "is a path" if Path(name).exists() else "looks like a path"
-        words = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
-        self.args = (f"{name!r} {there}, not the name of a data set: {words}",)
-
-
 def find(name: str) -> Dataset:
     """The description of a data set, upper or lower case alike.
 
@@ -147,12 +137,12 @@ def find(name: str) -> Dataset:
     if name.lower() in CATALOG:
         return CATALOG[name.lower()]
     if "/" in name or "\\" in name or Path(name).exists():
-        raise PathGivenError(name)
+        there = "is a path" if Path(name).exists() else "looks like a path"
+        words = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
+        unknown = UnknownNameError("data set", name, ())
+        unknown.args = (f"{name!r} {there}, not the name of a data set: {words}",)
+        raise unknown
     raise UnknownNameError("data set", name, CATALOG)
-
-
-class CountError(DataError):
-    """A data set does not hold what it should."""
 
 
 def counts_of(graph: KnowledgeGraph) -> DatasetCounts:
@@ -172,7 +162,7 @@ def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:
         if value not in (None, {}, found[what])
     ]
     if wrong:
-        raise CountError(f"the files of {dataset.name} do not hold what they should: {'; '.join(wrong)}")
+        raise DataError(f"the files of {dataset.name} do not hold what they should: {'; '.join(wrong)}")
 
 
 def _shown(value: int | Mapping[str, int]) -> str:

@@ -57,7 +57,6 @@ def is_header(row: Sequence[str], others: pl.DataFrame, triple: Sequence[int] | 
 
     Words for all three columns are a header, unless one is also the name of a node below: no triple may get lost.
 
-    row     its cells
     others  rows below it, columns "0", "1", ...
     triple  positions of subject, relation and object, where they are known
     """

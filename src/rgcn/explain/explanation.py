@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from markupsafe import Markup
 
 from rgcn.explain.fidelity import Fidelity
 from rgcn.words import percent
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 Named = dict[str, Any]
 """A node, relation or class as `OpenModel` describes it: at least its name and its title."""

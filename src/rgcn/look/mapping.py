@@ -24,11 +24,9 @@ def two_dimensional(
 ) -> Floats:
     """Places [n, 2] of vectors [n, width] on a map; the same seed gives the same bits on the same machine.
 
-    tsne  neighbors stay neighbors as far as the plane allows
+    tsne  neighbors stay neighbors as far as the plane allows; `on_step` is called `STEPS["tsne"]` times
     umap  likewise, by another loss; needs umap-learn
     pca   the two directions in which the vectors differ most: a shadow, true to large distances
-
-    on_step  called `STEPS[method]` times, where the method has steps
 
     >>> places = two_dimensional(np.array([[0, 0, 0], [2, 0, 0], [4, 0, 0]], np.float32), "pca")
     >>> places[:, 0].tolist()

@@ -1,7 +1,6 @@
 """The vectors a model has learned, of nodes and of relations, as tables with everything that is known of these.
 
-Nodes come a part at a time, so that their vectors never have to be in memory as a whole. So they are written too, as
-Parquet, CSV, JSON Lines or NumPy by the file's ending, under a temporary name until the file is whole.
+Nodes come, and are written, a part at a time, so that their vectors never have to be in memory as a whole.
 """
 
 from __future__ import annotations
@@ -175,11 +174,7 @@ def check_ending(path: Path, option: str = "--out") -> None:
 def write_table(
     path: Path, rows: int, parts: Iterable[pl.DataFrame], option: str = "--out", keep_formulas: bool = False
 ) -> None:
-    """Write a table whose parts come one after the other.
-
-    rows           how many there will be; a .npz file says so at its beginning
-    keep_formulas  CSV: also names that a spreadsheet would compute (`without_formulas`)
-    """
+    """Write a table whose parts come one after the other, `rows` in all, which a .npz file says at its beginning."""
     check_ending(path, option)
     write = WRITERS[path.suffix.lower()]
     if write is _write_csv and not keep_formulas:

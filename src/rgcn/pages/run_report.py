@@ -49,10 +49,8 @@ def make_report(
 ) -> RunReport:
     """Read a run, measure its model, and lay out the page.
 
-    split        test or valid; None takes test where there is one. A run that is not finished is measured on validation
-                 data only, from its newest checkpoint: a test split is read once, at the end
-    on_progress  called with (done, total) while questions about triples are answered
-    mirror       folder to take data sets from; a finished run needs none
+    split  test or valid; None takes test where there is one. A run that is not finished is measured on validation data
+           only, from its newest checkpoint: a test split is read once, at the end
     """
     run = read_run(folder)
     reporting, model, reason = run.task.to(Reporting), None, ""

@@ -34,10 +34,7 @@ class Checkpoints:
         self.folder, self.keep_last = folder, keep_last
 
     def save(self, state: TrainingState) -> None:
-        """Write a state under the number of steps taken, then let the oldest go.
-
-        Where this fails, on a full disk for instance, everything written before is still there.
-        """
+        """Write a state under the number of steps taken; only then the oldest goes, lest a full disk cost us both."""
         step = state.values["steps_taken"]
         files = {}
         try:

@@ -52,16 +52,13 @@ class RunLine:
 
 def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
     """(runs, newest last; complaints about folders that look like runs and cannot be read)."""
-    found = [_line_or_complaint(RunFolder(path)) for path in _run_folders(root, DEEPEST)]
-    lines = [line for line in found if isinstance(line, RunLine)]
-    return sorted(lines, key=lambda line: (line.created, line.run)), [line for line in found if isinstance(line, str)]
-
-
-def _line_or_complaint(run: RunFolder) -> RunLine | str:
-    try:
-        return _line(run)
-    except (DataError, OSError, KeyError, TypeError, ValueError) as error:
-        return f"{run.path}: {error}"
+    lines, complaints = list[RunLine](), list[str]()
+    for path in _run_folders(root, DEEPEST):
+        try:
+            lines.append(_line(RunFolder(path)))
+        except (DataError, OSError, KeyError, TypeError, ValueError) as error:  # noqa: PERF203
+            complaints.append(f"{path}: {error}")
+    return sorted(lines, key=lambda line: (line.created, line.run)), complaints
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:

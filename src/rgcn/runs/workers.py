@@ -45,10 +45,7 @@ class Died:
 
 
 class WorkerProcess:
-    """A process that runs `work(line, *arguments)`, and our end of the line to it.
-
-    `work` must be importable by name. An error that it raises is heard as `Died`, and so is an end it cannot speak of.
-    """
+    """A process that runs `work(line, *arguments)`, importable by name, and our end of the line to it."""
 
     def __init__(self, work: Callable[..., None], *arguments: Any, threads: int) -> None:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
@@ -177,10 +174,7 @@ def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ..
 
 
 def _leave_stopping_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal's group: out of it, so that we are stopped once, by the parent.
-
-    A parent that is killed cannot stop anyone: a thread waits for its end and then ends this process too.
-    """
+    """Ctrl-C reaches every process of a terminal's group: out of it, so that we are stopped once, by the parent."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -188,7 +182,7 @@ def _leave_stopping_to_the_parent() -> None:
     if parent is None:
         return
 
-    def watch() -> None:
+    def watch() -> None:  # a parent that is killed cannot stop anyone
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(SECONDS_TO_STOP)

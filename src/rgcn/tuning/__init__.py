@@ -29,8 +29,6 @@ def tune(
 ) -> TuneResult:
     """Run trials until the study has `trials` of them, and write down what was found.
 
-    A folder that holds this study already is gone on with; one that holds another is refused.
-
     jobs      trials at a time; with more than one, each in a process of its own with its share of the cores
     minutes   begin no more trials after so many; those under way go on to their end, and one there always is
     on_trial  called with each trial that ended, and the study as it then stands

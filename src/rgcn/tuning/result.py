@@ -90,10 +90,9 @@ def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> R
 
 
 def importance(study: Any) -> dict[str, float]:
-    """How much each setting matters among the trials that were drawn, largest first.
+    """How much each setting matters among the trials that were drawn (PED-ANOVA), largest first.
 
-    PED-ANOVA: how far the good trials' values differ from all trials' values. The configuration's own trial is left
-    out, since it may lie outside the spaces.
+    The configuration's own trial is left out, since it may lie outside the spaces.
     """
     package = optuna()
     finished = study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))

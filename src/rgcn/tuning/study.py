@@ -35,11 +35,7 @@ SECONDS_FOR_A_LOCK = 60
 
 @dataclass(frozen=True)
 class StudyObjective:
-    """What a study optimizes: a validation metric, its mean over folds.
-
-    A fold is a training with a seed of its own: it starts from other weights and, where the data has no validation
-    split of its own, holds out other training labels.
-    """
+    """What a study optimizes: a validation metric, its mean over folds, trainings with a seed of their own each."""
 
     metric: Metric
     folds: int
@@ -137,11 +133,7 @@ def begin(study: Study, plan: StudyPlan, data: str) -> None:
 
 
 def ask(study: Study) -> Trial:
-    """A new trial, whose draws are those of the first that no other trial has.
-
-    A trial that was cut short gives its draws back: with one job, a study that was killed draws what it would have
-    drawn, and with several no two trials draw alike.
-    """
+    """A new trial, whose draws are the first that no other trial has: those that were cut short give theirs back."""
     fail = optuna().trial.TrialState.FAIL
     taken = {other.user_attrs.get(DRAWS) for other in study.get_trials(deepcopy=False) if other.state != fail}
     trial = study.ask()

@@ -57,12 +57,7 @@ def rdf_node(graph: KnowledgeGraph, node: int, base: str = BASE) -> Term:
 
 
 def rdf_relation(graph: KnowledgeGraph, relation: int, base: str = BASE) -> NamedNode:
-    """The IRI of a relation.
-
-    >>> kg = KnowledgeGraph.from_triples([("Bern", "capital of", "Switzerland")])
-    >>> str(rdf_relation(kg, 0))
-    '<urn:rgcn:relation:capital%20of>'
-    """
+    """The IRI of a relation."""
     return _iri(graph.relations[relation], base, "relation")
 
 
