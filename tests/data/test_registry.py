@@ -427,7 +427,7 @@ def test_unknown_names_and_paths(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'mutag'"):
         load("mutga")
     (tmp_path / "g.nt").write_text("")
-    with pytest.raises(DataError, match=r"rgcn\.read"):
+    with pytest.raises(UnknownNameError, match=r"rgcn\.read"):
         load(str(tmp_path / "g.nt"))
 
 

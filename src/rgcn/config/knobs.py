@@ -1,7 +1,6 @@
-"""What a knob says beside its type: the axis it chooses on, and where to search when tuning.
+"""What a knob says beside its type: the axis it chooses on, `Annotated[str, OnAxis(TRACKERS)]`, and where to search.
 
-Choices, `list[Annotated[str, OnAxis(TRACKERS)]]`, are names in a file; from Python a class will do, and is kept by its
-dotted name. People are told of what was chosen in its own words (`described`).
+Choices are names in a file; from Python a class will do, and is kept by its dotted name.
 """
 
 from __future__ import annotations

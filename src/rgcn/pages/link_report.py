@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.answers.calibration import AnsweringModel
 from rgcn.answers.relation_rules import rules_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
@@ -20,10 +19,10 @@ from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
-from rgcn.ranking import RankingReport, RankMetrics, Ranks, summarize
+from rgcn.ranking import RankingReport, RankMetrics, summarize
 from rgcn.tasks.built_in_tasks import RANKING
 from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.link_predictor import ScoredTriple
+from rgcn.tasks.link_predictor import LinkPredictor
 from rgcn.words import count
 
 SHOWN_TRIPLES = 10
@@ -32,14 +31,6 @@ ENOUGH_QUERIES = 10
 # Upper ends of the bins of ranks: fine where it matters, then by orders of magnitude.
 RANK_BINS = (1, 3, 10, 100, 1_000, 10_000, 100_000)
 MRR = RANKING[0]
-
-
-class RankingModel(AnsweringModel, Protocol):
-    """A model that ranks the triples of a split, and scores given ones."""
-
-    def ranks(self, *, split: str, on_progress: Callable[[int], None] | None = None) -> Ranks: ...
-
-    def score(self, triples: Iterable[tuple[int, int, int]]) -> list[ScoredTriple]: ...
 
 
 class RankedTriple(NamedTuple):
@@ -84,7 +75,7 @@ class LinkEvaluation:
         }
 
 
-def evaluate_links(predictor: RankingModel, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
+def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
     """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
     graph = predictor.graph_
     triples = graph.split_triples(split)
@@ -144,7 +135,7 @@ class LinkReporting(Reporting):
     """Links: where the true answers come out."""
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
-        found = evaluate_links(cast(RankingModel, model), split, on_progress)
+        found = evaluate_links(cast(LinkPredictor, model), split, on_progress)
         labels, objects, subjects = zip(*found.bins, strict=True)
         content = parts(
             "link_report.html",

@@ -7,19 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from rgcn.data import load
 from rgcn.data.sources import NoSourceError
 from rgcn.errors import RgcnError
+from rgcn.graph import KnowledgeGraph
 from rgcn.paper.published import Figure
 from rgcn.runs.folder import environment
 from rgcn.words import times
-
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
 
 Kind = Literal["number", "count", "percent", "time"]
 

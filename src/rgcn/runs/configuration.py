@@ -46,9 +46,8 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
     A graph, that is a file or folder of triples or a data set's name, stands for link prediction on it, or where labels
-    are given for classes of nodes, with the training that suits `model.name`, which must be given.
-    Everything that is wrong is said at once, each with the line or the argument it comes from. A class that is named by
-    "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
+    are given for classes of nodes, with the training that suits `model.name`, which must be given. A class that is
+    named by "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100

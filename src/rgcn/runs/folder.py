@@ -26,20 +26,18 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
+from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
 from rgcn.version import __version__
-
-if TYPE_CHECKING:
-    from rgcn.config import DataConfig, RunConfig
-    from rgcn.graph import KnowledgeGraph
 
 FORMAT_VERSION = 2
 # Someone who only looks whether a run is being written holds its lock for a moment.

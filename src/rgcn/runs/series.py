@@ -18,26 +18,24 @@ from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rgcn.axis_tables import TASKS
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
+from rgcn.graph import KnowledgeGraph
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
 from rgcn.runs.run_record import Spread, summarize
 from rgcn.runs.workers import TAKEN, Crew, Done, Interruption
 from rgcn.version import __version__
 
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
-
 FORMAT, VERSION = "rgcn-series", 1
 SECONDS_BETWEEN_REPORTS = 0.2
 
-Shelf = dict[tuple[str, Path | None], "KnowledgeGraph"]
+Shelf = dict[tuple[str, Path | None], KnowledgeGraph]
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,8 @@ def _class_of(name: str) -> type[RunTracker]:
 
 
 class SurvivingTracker(RunTracker):
-    """A tracker that may fail without taking the training with it: one warning, then silence.
-
-    A server that is gone after nine hours is no reason to lose the tenth; metrics.jsonl has everything in any case.
-    """
+    """A tracker that may fail without taking the training with it: a server that is gone after nine hours is no reason
+    to lose the tenth. One warning, then silence."""
 
     def __init__(self, name: str, tracker: RunTracker) -> None:
         self.name = name

@@ -188,10 +188,7 @@ def _deliver(requests: list[_Request], failure: Exception | None) -> None:
 
 
 class Desk:
-    """Where questions arrive: the served models and the threads that answer for them; every handler is given it.
-
-    ask  the answers to questions of one `Lane`, from the models' thread (`Batcher.ask`)
-    """
+    """Where questions arrive: the served models and the threads that answer for them; every handler is given it."""
 
     def __init__(self, models: Iterable[Served], quick: Batcher, slow: Batcher, limits: Limits) -> None:
         self.models = {served.name: served for served in models}
@@ -201,10 +198,7 @@ class Desk:
         self._slowly = Lane(("any", "explain"), self._make, most=1)
 
     async def resolved(self, named: Sequence[Named], resolve: Callable[[Named], Resolved]) -> list[Resolved]:
-        """Names of a long request to numbers: a few, then others have their turn, one such request at a time.
-
-        Were all of them under way at once, each turn of the event loop would be a part of every one.
-        """
+        """Names of a long request to numbers: a few, then others have their turn, one such request at a time."""
         self._quick.check_room(len(named))
         found: list[Resolved] = []
         async with self._resolving:

@@ -39,10 +39,7 @@ class Limits:
 
 
 class AtMost:
-    """Marks a field whose upper bound is one of `Limits` (`BOUNDS`), known only once the server starts.
-
-    Validation takes the limits from its context; the OpenAPI document puts the number where `x-limit` stands.
-    """
+    """Marks a field whose upper bound is one of `Limits`: validation finds it in its context, OpenAPI at `x-limit`."""
 
     def __init__(self, limit: str) -> None:
         self.limit = limit

@@ -35,8 +35,7 @@ BY_NODE = ("source.rows.", "source.features")  # what a network holds for each n
 def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
     """The trained model over a larger graph: its own nodes first, in their order, then new ones; the same relations.
 
-    No number that was trained changes. steps: how long what is new in `graph` is fitted, where something is
-    (`Estimator.settle`).
+    No number that was trained changes. steps: how long what is new in `graph` is fitted (`Estimator.settle`).
     """
     known = model.graph_
     same_names = known.relations == graph.relations and graph.nodes[: known.num_nodes] == tuple(known.nodes)
