@@ -18,8 +18,6 @@ What fits into a cache need not come from memory, so a step on a small graph can
 how much is left to gain on large graphs; on small ones the cost of starting each operation rules.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

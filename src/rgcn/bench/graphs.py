@@ -4,8 +4,6 @@ A drawn graph has the size of a published one (or any other) and edges from a ra
 and memory where the real files are not at hand, and for nothing else; accuracies on it mean nothing.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

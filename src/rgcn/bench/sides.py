@@ -3,8 +3,6 @@
 Which network takes it: the published settings, and a sensible guess for other graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """All measurements in turns, and the figures side by side."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tempfile

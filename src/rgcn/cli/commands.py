@@ -1,7 +1,5 @@
 """`rgcn`: its commands in the order of the help, and what becomes of a mistake."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import warnings

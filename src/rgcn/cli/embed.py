@@ -1,7 +1,5 @@
 """`rgcn embed` and `rgcn export`: what a model has learned, as vectors, as a map, and for programs without rgcn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`rgcn predict`, `complete` and `explain`: what a model says of nodes and of triples, and what decided it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """`rgcn report`, `rgcn card`, `rgcn compare`: a run as a page, its model in Markdown, and several runs side by side."""
 
-from __future__ import annotations
-
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console

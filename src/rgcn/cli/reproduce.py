@@ -1,7 +1,5 @@
 """`rgcn reproduce`: the paper's figures beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

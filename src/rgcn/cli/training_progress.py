@@ -1,7 +1,5 @@
 """How far a training, or several with different seeds, has come: bars on a terminal, lines elsewhere; on stderr."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

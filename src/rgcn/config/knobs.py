@@ -3,8 +3,6 @@
 Choices are names in a file; from Python a class will do, and is kept by its dotted name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args

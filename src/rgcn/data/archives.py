@@ -1,7 +1,5 @@
 """Reading what strangers packed: nothing is unpacked by the names they chose, nor beyond the size that is expected."""
 
-from __future__ import annotations
-
 import fnmatch
 import gzip
 import io

@@ -3,8 +3,6 @@
 pip itself is asked for its settings and never for a download, which may run code from the archive.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import hashlib

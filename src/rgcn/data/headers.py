@@ -1,7 +1,5 @@
 """Whether the first row of a table names its columns, and which column is what then."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence

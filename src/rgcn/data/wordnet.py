@@ -4,8 +4,6 @@ A node there is the offset of a synset in one of WordNet's four files, without s
 first word, its part of speech and which sense of the word it is: dog.n.01.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """The paths from an asked node to its answer that made it, of networks that walk along edges: gradients, best first."""
 
-from __future__ import annotations
-
 import heapq
 from functools import cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """From a question by number to an explanation in names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args

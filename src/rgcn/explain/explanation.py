@@ -1,7 +1,5 @@
 """An explanation: plain values, and the same as text, JSON, a picture or a page."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

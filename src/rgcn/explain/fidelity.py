@@ -1,7 +1,5 @@
 """Whether the named triples really decided: ask again without them, and with nothing but them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the points of a map are colored by: their class, what the model says, or what kind of node they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

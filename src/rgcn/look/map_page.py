@@ -1,7 +1,5 @@
 """A trained model as a page to look at: map of its nodes, likeness of its relations, what it takes for what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

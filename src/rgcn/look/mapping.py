@@ -1,7 +1,5 @@
 """Many numbers a node become two, so that it has a place on a map."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

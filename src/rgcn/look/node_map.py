@@ -1,7 +1,5 @@
 """A map of nodes: where they stand, what they are, who is near to them, and how far the map can be believed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Which relations a model treats alike: the cosine between what it has learned of them."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

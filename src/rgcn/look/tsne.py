@@ -11,8 +11,6 @@ A map has some thousands of points, and for these the exact sum over all pairs, 
 that approximates it (docs/looking.md has the figures). P is kept for the nearest neighbors only, as everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple

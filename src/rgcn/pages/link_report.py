@@ -1,7 +1,5 @@
 """What a report shows of link prediction: every rank, exactly, and where the true answers come out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 With the front matter that model hubs read. It names no path of the machine it was made on.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a report shows of models that tell classes: what is taken for what, and which answers to look at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several runs side by side, and as one page: what was set otherwise, what came out, and what cannot be compared."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import string

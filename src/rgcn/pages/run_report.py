@@ -1,7 +1,5 @@
 """A run's report: one HTML file that opens anywhere."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The figures of published.yaml, which is every one the paper states, and where in the paper each stands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources

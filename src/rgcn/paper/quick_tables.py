@@ -1,7 +1,5 @@
 """All tables but those of trainings: data sets, numbers of parameters, intermediate tensors, times."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables as cells of text, and a report of them as Markdown, as HTML and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ step-000000500.json          its plain values, and the sha256 of the tensors; wr
 best-000000400.safetensors   the best weights so far; checkpoints that share them refer to the same file
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

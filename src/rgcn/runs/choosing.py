@@ -1,7 +1,5 @@
 """How a model is chosen for a graph: what each costs is timed, each is tried for a while, the best one for longer."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Mapping

@@ -12,8 +12,6 @@ selection.json      what its model was chosen from, where it was (`rgcn.runs.sel
 lock                held by the process that writes
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

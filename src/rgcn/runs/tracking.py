@@ -1,7 +1,5 @@
 """Who hears of a training while it goes on: files always, others on request (`rgcn.axis_tables.TRACKERS`)."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import io

@@ -1,7 +1,5 @@
 """Services a run reports to on request: TensorBoard, Weights & Biases, MLflow; each is an extra of its own."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Where the server listens, and who may ask. Light, so that a port in use is said before PyTorch is loaded."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,8 +1,6 @@
 """How much one request, one client and all of them together may take, and the fields of questions that keep to it:
 against those who ask for too much."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 

@@ -1,7 +1,5 @@
 """/links and /score: of a model that answers for links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat

@@ -3,8 +3,6 @@
 Reading is strict: unknown and repeated parameters are refused, and a body is counted, whatever its header says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """HTTP as uvicorn reads it, with patience that ends: against clients that are slow, send without end, or have gone."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

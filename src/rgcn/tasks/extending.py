@@ -6,8 +6,6 @@ node keeps (`estimated_rows`). A model whose first layer is a lookup by node (on
 without message passing (DistMult) does not listen to neighbors: these refuse.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

@@ -7,8 +7,6 @@ FOLDER/
   tune.html    history, importance of each setting, the best ten
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 

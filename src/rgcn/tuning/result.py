@@ -1,7 +1,5 @@
 """What a study found: the best configuration as plain YAML, every trial as a table, all of it as a page."""
 
-from __future__ import annotations
-
 import csv
 import io
 import time

@@ -7,8 +7,6 @@ stands for, and the name percent-encoded, so that a node and a relation of the s
     urn:rgcn:node:Switzerland        urn:rgcn:relation:has%20border
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
