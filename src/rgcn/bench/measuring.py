@@ -98,10 +98,6 @@ def _run(argument: str, patience: float) -> dict[str, Any]:
 
 
 def _why(code: int, stderr: str) -> str:
-    """
-    >>> _why(-9, "")
-    'ran out of memory: the system ended the process'
-    """
     if code == -signal.SIGKILL:
         return "ran out of memory: the system ended the process"
     last = stderr.strip().splitlines()[-1] if stderr.strip() else f"exit status {code}"

@@ -1,7 +1,4 @@
-"""The two sides of a comparison: our training step, and the same step written with PyG's layers.
-
-Which network takes it: the published settings, and a sensible guess for other graphs.
-"""
+"""The two sides of a comparison, our training step and the same with PyG's layers, and which network takes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -136,8 +136,6 @@ def tuned(
 
     >>> tuned(0.01, low=0.001, high=0.1, log=True, gt=0).json_schema_extra
     {'search': {'low': 0.001, 'high': 0.1, 'log': True}}
-    >>> tuned(16, [8, 16], when={"model.encoder": "rgcn"}).json_schema_extra
-    {'search': {'choices': [8, 16], 'when': {'model.encoder': 'rgcn'}}}
     """
     if bool(choices) == (low is not None and high is not None):
         raise ValueError("a search space is an interval, low and high, or choices")

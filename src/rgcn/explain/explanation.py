@@ -31,10 +31,7 @@ def arrow(relation: Named, forward: bool) -> str:
 
 
 def sentence(subject: Named, relation: Named, object: Named) -> str:
-    """
-    >>> sentence({"title": "Bern"}, {"title": "capital of"}, {"title": "Switzerland"})
-    'Bern —capital of→ Switzerland'
-    """
+    """'Bern —capital of→ Switzerland'"""
     return f"{subject['title']} {arrow(relation, True)} {object['title']}"
 
 

@@ -159,11 +159,7 @@ def line_chart(
 def column_chart(
     labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], *, title: str, x_label: str, y_label: str
 ) -> Markup:
-    """Columns over labels; several series, each (name, a value for each label), stand side by side.
-
-    >>> "<svg" in column_chart(["1", "2-3"], [("rank", [4, 2])], title="Ranks", x_label="rank", y_label="queries")
-    True
-    """
+    """Columns over labels; several series, each (name, a value for each label), stand side by side."""
     if not labels or not series:
         return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
     ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
@@ -190,11 +186,7 @@ def bar_chart(
     value_format: Callable[[float], str] = decimal,
     sortable: bool = False,
 ) -> Markup:
-    """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value).
-
-    >>> "0.5" in bar_chart([Bar("borders", [0.5], ["12"])], ["MRR"], label="relation", notes=["triples"], maximum=1)
-    True
-    """
+    """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value)."""
     values = [value for bar in bars for value in bar.values if value is not None]
     full = max(values, default=1.0) if maximum is None else maximum
     shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
