@@ -61,8 +61,10 @@ class Checkpoints:
         for _ in range(ATTEMPTS):
             before = self._files()
             for path in before:
-                if (state := self._read_or_warn(path)) is not None:
-                    return state
+                try:
+                    return self._read(path)
+                except (DataError, OSError, SafetensorError) as error:  # noqa: PERF203
+                    warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
             if self._files() == before:
                 break  # else a training that goes on meanwhile has replaced what we were reading
         return None
@@ -97,13 +99,6 @@ class Checkpoints:
 
         replace_atomically(self.folder / name, write)
         return about
-
-    def _read_or_warn(self, path: Path) -> TrainingState | None:
-        try:
-            return self._read(path)
-        except (DataError, OSError, SafetensorError) as error:
-            warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
-            return None
 
     def _read(self, path: Path) -> TrainingState:
         about = read_json(path, "rgcn-checkpoint", FORMAT_VERSION)

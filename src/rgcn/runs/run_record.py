@@ -134,9 +134,7 @@ class RunRecord:
     config: RunConfig
     about: dict[str, Any]
     environment: list[dict[str, Any]]
-    metrics: list[
-        dict[str, Any]
-    ]  # one a report, by `number`; of one reported twice (before and after a stop) the later
+    metrics: list[dict[str, Any]]  # one a report, by `number`; of one that was made twice, around a stop, the later
     result: dict[str, Any] | None
     status: str
 

@@ -43,7 +43,7 @@ class SeriesRow:
     """One seed: its result, or why there is none."""
 
     seed: int
-    outcome: Literal["finished", "reused", "continued", "failed"]  # now; before; now, from an interruption; not at all
+    outcome: Literal["finished", "reused", "continued", "failed"]  # now, before, now after a stop, not at all
     result: dict[str, Any] | None = None
     error: str | None = None
 
