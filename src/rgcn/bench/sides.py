@@ -74,7 +74,6 @@ def workload_for(
 
 
 def peers_installed() -> bool:
-    """Whether PyG can be measured here."""
     return find_spec("torch_geometric") is not None
 
 

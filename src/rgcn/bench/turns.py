@@ -129,7 +129,6 @@ def take_turns(
 
 
 def about(title: str, graph: KnowledgeGraph, workload: Workload, device: str) -> dict[str, Any]:
-    """What every row says about its graph and network."""
     assert graph.labels is not None
     return {
         "graph": title,

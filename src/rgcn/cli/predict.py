@@ -154,7 +154,6 @@ def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
-    """(node ids, how many names were skipped)."""
     path, names = asked.nodes, asked.node or []
     if path is None and not names:
         if opened.new_nodes:
@@ -322,7 +321,6 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
 
 
 def permitted_by(asked: PredictCommand | CompleteCommand) -> Permitted:
-    """Which answers the options let through."""
     if asked.only_seen and asked.any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
     return Permitted("seen" if asked.only_seen else "any" if asked.any_node else "fitting", not asked.any_direction)
@@ -333,7 +331,6 @@ def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:
 
 
 def _best_of_none(found: Completion, min_probability: float | None) -> str:
-    """What to ask for instead."""
     if not math.isfinite(found.best):
         return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
     least = WORTH_ADDING if min_probability is None else min_probability
@@ -398,7 +395,6 @@ def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
 
 
 def _print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
-    """The first of the triples that were found."""
     sure = _sure(calibration)
     drawn = table(("subject", "relation", "object", *sure, ""), sure)
     for row in rows:

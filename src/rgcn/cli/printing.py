@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def print_json(values: Any, **settings: Any) -> None:
-    """One JSON document on standard output."""
     typer.echo(json.dumps(values, **settings))
 
 

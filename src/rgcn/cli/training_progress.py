@@ -32,7 +32,6 @@ class TrainingProgress:
             self.task = bar.add_task("", total=total, speed="")
 
     def step(self, number: int) -> None:
-        """So many steps are done."""
         now = time.monotonic()
         if self.first is None:
             self.first, self.said_at = (now, number), now
@@ -83,7 +82,6 @@ def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress
 
 @contextmanager
 def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    """What one training reports to."""
     words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
     columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
     with _drawn(quiet, *columns, bars.TimeRemainingColumn()) as bar:
@@ -130,7 +128,6 @@ class _Series(SeriesListener):
 
 @contextmanager
 def series_progress(quiet: bool) -> Iterator[SeriesListener]:
-    """What hears of several trainings."""
     name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
     with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
         yield SeriesListener() if quiet else _Series(bar)

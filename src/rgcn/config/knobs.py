@@ -50,7 +50,6 @@ class Choice(NamedTuple):
 
 
 def choices(section: Section, path: Path = ()) -> Iterator[Choice]:
-    """Everything a configuration chooses on an axis."""
     for name, setting in type(section).model_fields.items():
         value, place = getattr(section, name), (*path, name)
         if isinstance(value, Section):

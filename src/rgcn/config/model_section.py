@@ -37,7 +37,6 @@ class ModelSection(Section):
 
     @property
     def title(self) -> str:
-        """What the model is called."""
         return type(self).__name__
 
     def described(self, features: bool = False) -> Description:
@@ -275,7 +274,6 @@ class LinkModelConfig(ModelSection):
 
     @property
     def title(self) -> str:
-        """What the model is called: by its encoder, or by its decoder where there is none."""
         encoder, decoder = _short(self.encoder), _short(self.decoder)
         return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
 

@@ -62,7 +62,6 @@ class Section(BaseModel):
 
     @classmethod
     def sections(cls) -> dict[str, type[Section]]:
-        """The sections inside this one, by name."""
         inner = {name: field.annotation for name, field in cls.model_fields.items()}
         return {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, Section)}
 

@@ -105,7 +105,6 @@ class Dataset:
 
 
 def _dataset(name: str, facts: dict[str, Any]) -> Dataset:
-    """One entry of catalog.json."""
     pruned, archive, places = map(facts.get, ("published_after_pruning", "index_archive", "public"))
     parts = {
         "tasks": tuple(facts["tasks"]),
@@ -154,7 +153,6 @@ def counts_of(graph: KnowledgeGraph) -> DatasetCounts:
 
 
 def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:
-    """Raise where a graph's counts differ from those the catalog knows."""
     wanted, found = asdict(dataset.counts), asdict(counts_of(graph))
     wrong = [
         f"{what.replace('_', ' ')} {_shown(found[what])} instead of {_shown(value)}"

@@ -231,7 +231,6 @@ def locate_archive(project: str, filename: str, sha256: str, client: Client) -> 
 
 
 def _files(index: str, project: str, client: Client) -> list[IndexFile]:
-    """What an index has of a project."""
     url = f"{index.rstrip('/')}/{re.sub('[-_.]+', '-', project).lower()}/"
     if url.startswith("file:"):
         pages = [page for page in sorted(_path_of(url).glob("index.*")) if page.suffix in (".html", ".json")]

@@ -301,7 +301,6 @@ def _files_in(dataset: Dataset, folder: Path) -> dict[str, Path]:
 
 
 def _in_place(dataset: Dataset, files: Mapping[str, Path], source: str, advice: str) -> Located:
-    """Files that are used where they lie."""
     _check_pinned(dataset, files, advice)
     folder = next(iter(files.values())).parent
     return Located(dataset.name, folder, source, files, graph=read_checked(dataset, files))

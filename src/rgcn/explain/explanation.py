@@ -117,7 +117,6 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """The question in a line."""
         asked = self.question
         if asked["kind"] == "class":
             return f"Why {asked['class']['title']} for {asked['node']['title']}?"
@@ -125,14 +124,12 @@ class Explanation:
 
     @property
     def asked(self) -> tuple[Named, ...]:
-        """The nodes the question is about."""
         if self.question["kind"] == "class":
             return (self.question["node"],)
         return self.question["subject"], self.question["object"]
 
     @property
     def sure(self) -> str:
-        """How sure the model is, in a few words."""
         if self.question.get("known"):
             return "in the data"
         if self.probability is None:
@@ -140,7 +137,6 @@ class Explanation:
         return f"probability {percent(self.probability)}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         plain = {key: value for key, value in asdict(self).items() if key not in ("model", "connections")}
         paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
         return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}

@@ -79,7 +79,6 @@ class Reach:
         return self._with(replace(layer, weight=layer.weight * every[place]) for layer, place in self._layers())
 
     def silent(self, loops: float = 1.0) -> ReceptiveField:
-        """No triple's message at all."""
         return self.weighted(self.field.layers[0].weight.new_zeros(len(self)), loops)
 
     def keeping(self, keep: NDArray[np.bool_]) -> ReceptiveField:

@@ -39,7 +39,6 @@ class NodeMap:
     same_class_whole: float | None = None  # the same by vectors: what the map could show at best
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
         counts = {"nodes": len(self.nodes), "candidates": self.candidates}
         rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}

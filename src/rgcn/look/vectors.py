@@ -46,12 +46,10 @@ class NodeVectors:
 
     @property
     def width(self) -> int:
-        """Numbers a node."""
         return int(self.take(np.zeros(1, dtype=np.int64)).shape[1])
 
     @property
     def words(self) -> str:
-        """What the vectors are, in a few words."""
         return self.opened.model.vector_words(self.layer)
 
     def take(self, nodes: Integers) -> Floats:
@@ -64,7 +62,6 @@ class NodeVectors:
 
 
 def in_parts(nodes: Integers) -> Iterator[Integers]:
-    """Node ids, `NODES_AT_ONCE` at a time."""
     for first in range(0, len(nodes), NODES_AT_ONCE):
         yield nodes[first : first + NODES_AT_ONCE]
 
@@ -158,7 +155,6 @@ def relation_counts(opened: OpenModel) -> Integers:
 
 
 def vector_column(vectors: NDArray[np.float32]) -> pl.Series:
-    """Vectors [n, width] as a column of fixed-size lists."""
     return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))
 
 

@@ -116,7 +116,6 @@ def page(
 
 
 def save_page(target: Path, text: str) -> None:
-    """Write a page, whole or not at all."""
     if target.is_dir():
         raise DataError(f"{target} is a folder; --out takes the name of a file")
     try:

@@ -59,7 +59,6 @@ class LinkEvaluation:
     lowest: list[RankedTriple]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         return {
             "split": self.split,
             "known": list(self.known),

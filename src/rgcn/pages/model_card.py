@@ -54,7 +54,6 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
 
 
 def _front_matter(run: RunRecord) -> str:
-    """What model hubs read."""
     source = run.config.data.title
     about: dict[str, Any] = {
         "library_name": "rgcn",

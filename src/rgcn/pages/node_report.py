@@ -88,7 +88,6 @@ class NodeEvaluation:
         return [ClassFigures(name, share(hit, told), share(hit, true), true, told) for name, hit, true, told in every]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         lists = {name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")}
         return {
             "split": self.split,

@@ -105,7 +105,6 @@ def load_or_reason(name: str, mirror: Path | None) -> KnowledgeGraph | str:
 
 
 def reason(error: RgcnError) -> str:
-    """An error about data as a note in a table."""
     if isinstance(error, NoSourceError):
         return "the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)"
     return str(error).splitlines()[0]

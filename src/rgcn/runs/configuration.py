@@ -169,7 +169,6 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
 
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """A configuration with other values for some settings, by dotted key."""
     result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
     return result
 
@@ -441,7 +440,6 @@ def _graph(name: str) -> dict[str, str] | None:
 
 
 def _find(name: str) -> tuple[Path, str]:
-    """The file of a configuration, and what to call it in messages."""
     if not name.strip():
         raise ConfigError("a configuration needs a name: a shipped one (`rgcn configs`), a YAML file or a run's folder")
     path = Path(name)

@@ -41,7 +41,6 @@ class RunLine:
     created: str
 
     def words(self) -> str:
-        """The figure for people: "test MRR 0.382"."""
         if self.metric is None or self.value is None:
             return ""
         split, _, name = self.metric.partition(" ")
@@ -157,7 +156,6 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """Spent training, in all sessions together."""
         return _seconds(self.metrics) if self.result is None else float(self.result["seconds"])
 
     @property
@@ -183,7 +181,6 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read a run's folder; a DataError says so where it holds no run."""
     run = RunFolder(folder)
     run.check()
     metrics = in_order(run.metrics())

@@ -76,7 +76,6 @@ class Selection:
 
     @property
     def best(self) -> Candidate:
-        """The candidate that is chosen."""
         return next(one for one in self.candidates if one.name == self.chosen)
 
     def ranked(self) -> list[Candidate]:
@@ -113,7 +112,6 @@ class Selection:
         return [*rows, *((one.name, "", "", f"skipped: {one.skipped}", "") for one in self.candidates if one.skipped)]
 
     def told(self) -> list[dict[str, Any]]:
-        """Each as plain values, best first."""
         keys, skipped = ("name", "steps", "seconds", "figure", "skipped"), [c for c in self.candidates if c.skipped]
         return [{key: getattr(one, key) for key in keys} for one in (*self.ranked(), *skipped)]
 

@@ -149,7 +149,6 @@ def hear_from(processes: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProces
 
 
 def stop(processes: Iterable[WorkerProcess]) -> None:
-    """Tell processes to stop, and wait until all are gone."""
     leaving = list(processes)
     for each in leaving:
         each.process.terminate()

@@ -47,7 +47,6 @@ class _Request:
     answers: list[Any] = field(default_factory=list)  # so far
 
     def part(self, most: int) -> _Part:
-        """The next of its questions."""
         first, self.taken = self.taken, min(self.taken + most, len(self.questions))
         return self, self.questions[first : self.taken]
 
@@ -146,7 +145,6 @@ class Batcher:
                 self._answer(lane, parts)
 
     def _take(self, lane: Lane) -> list[_Part]:
-        """What the next batch answers."""
         places = lane.most - (lane.most // BULK_SHARE if lane.bulk else 0)
         parts = [lane.single.popleft().part(1) for _ in range(min(places, len(lane.single)))]
         room = lane.most - len(parts)

@@ -164,5 +164,4 @@ class ServerMetrics:
         times.observe(seconds)
 
     def batch(self, lane: Lane, size: int) -> None:
-        """One call of the model; called in its thread."""
         self._batches.labels(*lane.key).observe(size)

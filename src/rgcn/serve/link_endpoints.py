@@ -180,7 +180,6 @@ class LinkEndpoints(Endpoints):
         self.scored([(0, 0, 0)])
 
     def lane(self, known: Known, k: int) -> Lane:
-        """The lane for questions of this size."""
         return self._lanes[known, next(size for size, _ in PARTS if k <= size)]
 
     @endpoint("GET", "links")

@@ -82,7 +82,6 @@ class TuneResult:
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
-    """The configuration of a trial, for a training of its own."""
     reset = {key: space.default for key, space in spaces.items() if space.when and not trial.own}
     return changed(config, {**reset, **trial.values, **task_of(config.task).after_trials(config, trial.epoch)})
 
@@ -110,7 +109,6 @@ def importance(study: Any) -> dict[str, float]:
 
 
 def keep(result: TuneResult) -> None:
-    """Write best.yaml (where a trial finished), trials.csv and tune.html."""
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
     config = result.best_config()
@@ -120,7 +118,6 @@ def keep(result: TuneResult) -> None:
 
 
 def _head(result: TuneResult) -> str:
-    """How a configuration came about, as comments."""
     best, own, objective = result.best, result.own, result.plan.objective
     assert best is not None
     spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""

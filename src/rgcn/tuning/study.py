@@ -91,14 +91,12 @@ class TrialRecord:
 
 
 def optuna() -> Any:
-    """Optuna, silent; or words that say how to get it."""
     package = import_extra("optuna", "tune")
     package.logging.set_verbosity(package.logging.ERROR)
     return package
 
 
 def open_study(plan: StudyPlan) -> Study:
-    """The study of a folder, made if it is not there yet."""
     package = optuna()
     path = (plan.folder / "study.db").absolute()
     _refuse_damaged(path)
