@@ -41,15 +41,8 @@ class OnAxis:
         return self.axis.name_of(given) if isinstance(given, type) else given
 
 
-class Choice(NamedTuple):
-    """What a configuration chose on an axis, and the path of the setting."""
-
-    path: Path
-    axis: Axis
-    name: str
-
-
-def choices(section: Section, path: Path = ()) -> Iterator[Choice]:
+def choices(section: Section, path: Path = ()) -> Iterator[tuple[Path, Axis, str]]:
+    """What a configuration chooses on an axis: (path of the setting, axis, name)."""
     for name, setting in type(section).model_fields.items():
         value, place = getattr(section, name), (*path, name)
         if isinstance(value, Section):
@@ -58,7 +51,7 @@ def choices(section: Section, path: Path = ()) -> Iterator[Choice]:
             named = enumerate(value) if isinstance(value, list) else [(None, value)]
             for number, choice in named:
                 if choice is not None:
-                    yield Choice(place if number is None else (*place, number), mark.axis, choice)
+                    yield place if number is None else (*place, number), mark.axis, choice
 
 
 def _marks(*annotations: Any) -> Iterator[OnAxis]:

@@ -60,10 +60,6 @@ class TuneResult:
     def metric(self) -> str:
         return f"validation {self.plan.objective.metric.title}"
 
-    def best_config(self) -> RunConfig | None:
-        """The configuration to train with: the best trial's settings, and its best epoch."""
-        return None if self.best is None else configuration_of(self.plan.config, self.plan.spaces, self.best)
-
     def as_dict(self) -> dict[str, Any]:
         best, own = self.best, self.own
         return {
@@ -82,6 +78,7 @@ class TuneResult:
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
+    """The configuration to train with: a trial's settings, and its best epoch."""
     reset = {key: space.default for key, space in spaces.items() if space.when and not trial.own}
     return changed(config, {**reset, **trial.values, **task_of(config.task).after_trials(config, trial.epoch)})
 
@@ -111,8 +108,8 @@ def importance(study: Any) -> dict[str, float]:
 def keep(result: TuneResult) -> None:
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
-    config = result.best_config()
-    if config is not None:
+    if result.best is not None:
+        config = configuration_of(result.plan.config, result.plan.spaces, result.best)
         write_atomically(folder / "best.yaml", _head(result) + dump_configuration(config))
     write_atomically(folder / "tune.html", tune_page(result))
 
