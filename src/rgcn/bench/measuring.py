@@ -199,8 +199,7 @@ def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> fl
 class HostMemory:
     """Peaks of this process's memory over what it holds when this is made: the process at rest.
 
-    Linux tells the resident memory now and at its highest, and forgets the latter when asked; elsewhere only the
-    highest since the start is known, so that a peak below an earlier one reads as zero.
+    Only Linux forgets its peak when asked; elsewhere a peak below an earlier one reads as zero.
     """
 
     def __init__(self) -> None:

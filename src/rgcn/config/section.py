@@ -39,14 +39,12 @@ class Section(BaseModel):
     """A part of a configuration: frozen, strict about names, and never in an impossible state.
 
     What a field does is said by the text below it, which `--explain` and the JSON Schema show.
-
-    shorthands  {value of `name`: settings it stands for}; a setting that is given itself comes first
     """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,), use_attribute_docstrings=True
     )
-    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # {value of `name`: settings, unless given themselves}
 
     @model_validator(mode="before")
     @classmethod

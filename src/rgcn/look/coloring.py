@@ -39,10 +39,9 @@ class Coloring:
 def colorings(
     opened: OpenModel, nodes: Integers, predicted: Integers | None = None, split: str | None = None
 ) -> list[Coloring]:
-    """Every way these nodes can be colored, the one that tells most first.
+    """Every way these nodes can be colored, the one that tells most first; by `predicted` [n] classes, too.
 
-    predicted  [n]: the class that a classifier finds likeliest for each; None: not colored by it
-    split      "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
+    split  "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
     """
     made, labels = [by_kind(opened, nodes)], opened.graph.labels
     if labels is not None and len(labels):

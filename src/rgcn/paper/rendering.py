@@ -34,10 +34,7 @@ class Laid:
 
 
 def lay_out(table: PaperTable) -> Laid:
-    """Lines with cells as text; a row with several published figures takes as many lines, ours on the first.
-
-    What all rows have in common is not a column of its own, and a note that several rows share is numbered once.
-    """
+    """Lines with cells as text; a row with several published figures takes as many lines, ours on the first."""
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
     lines: list[Line] = []
     before, shown_detail = None, ""

@@ -77,10 +77,8 @@ class WorkerProcess:
 
 
 class Crew(Generic[Task]):
-    """Up to `jobs` processes that run `work(line, *arguments)`, started when there is something to do for them.
-
-    `work` hears a task, says TAKEN, then what it likes, then `Done`, and hears the next. On leaving, all are stopped.
-    """
+    """Up to `jobs` processes that run `work(line, *arguments)`, started when there is something to do, stopped on
+    leaving. `work` hears a task, says TAKEN, then what it likes, then `Done`, and hears the next."""
 
     def __init__(self, jobs: int, work: Callable[..., None], *arguments: Any) -> None:
         self.jobs, self._work, self._arguments = jobs, work, arguments
@@ -191,12 +189,8 @@ def _leave_stopping_to_the_parent() -> None:
 
 
 class Interruption:
-    """Ctrl-C and SIGTERM within `with`: the first signal is only noted in `received`, a second Ctrl-C stops at once.
-
-    at_once: where nothing is under way that must not be cut short, the first signal raises KeyboardInterrupt too.
-
-    Signals reach only the main thread: elsewhere nothing is heard, and whoever owns the main thread decides.
-    """
+    """Ctrl-C and SIGTERM within `with`, in the main thread, which alone they reach: the first signal is only noted in
+    `received`, a second Ctrl-C stops at once. With `at_once`, for what may be cut short, the first one does."""
 
     def __init__(self, at_once: bool = False) -> None:
         self.received: signal.Signals | None = None

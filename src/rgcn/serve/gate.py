@@ -49,10 +49,7 @@ BATCH_WORDS = "Questions answered together."
 
 
 class Gate:
-    """The outermost ASGI application, in plain ASGI: a layer costs microseconds here, not a task of its own.
-
-    `app` answers requests, `life` is told when the server starts and stops; token and hosts as for `create_app`.
-    """
+    """The outermost ASGI application: `app` answers requests, `life` is told when the server starts and stops."""
 
     def __init__(
         self, app: ASGIApp, life: ASGIApp, metrics: ServerMetrics, token: str | None, hosts: Iterable[str] | None

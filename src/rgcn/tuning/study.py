@@ -163,10 +163,8 @@ def _record(trial: FrozenTrial) -> TrialRecord | None:
 
 
 def _sampler(seed: int) -> Any:
-    """Optuna's tree-structured Parzen estimator, whose random numbers follow from the seed and the trial alone.
-
-    Its own state would be lost with the process: a study that goes on would draw its first trials again.
-    """
+    """Optuna's tree-structured Parzen estimator, whose random numbers follow from the seed and the trial alone: its own
+    state would be lost with the process, and a study that goes on would draw its first trials again."""
     package = optuna()
     from optuna.samplers import RandomSampler
 
