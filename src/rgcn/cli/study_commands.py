@@ -3,6 +3,8 @@
 The first sentence of a class is the command's line in the help.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 from types import new_class

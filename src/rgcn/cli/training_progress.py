@@ -21,7 +21,10 @@ SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost mor
 
 
 class TrainingProgress:
-    """What a training of `total` steps (epochs or batches) reports to; it shows the loss and this metric."""
+    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
+
+    Each step is an epoch or a batch; what is shown of them is the loss and this metric.
+    """
 
     def __init__(self, total: int, metric: Metric, bar: bars.Progress | None = None, quiet: bool = False) -> None:
         self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
@@ -32,6 +35,7 @@ class TrainingProgress:
             self.task = bar.add_task("", total=total, speed="")
 
     def step(self, number: int) -> None:
+        """So many steps are done."""
         now = time.monotonic()
         if self.first is None:
             self.first, self.said_at = (now, number), now
