@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import rgcn
-from rgcn.bench import BenchPlan, compare, find_graph, graph_from_npz, graph_to_npz, shaped, showing, turns
+from rgcn.bench import showing, turns
 from rgcn.bench.floor import Speeds, Work, floor_seconds, layer_work, measure_speeds, step_work
-from rgcn.bench.graphs import SHAPES, Shape, random_shape
+from rgcn.bench.graphs import SHAPES, Shape, find_graph, graph_from_npz, graph_to_npz, random_shape, shaped
 from rgcn.bench.measuring import HostMemory, StepJob, _why, measure
 from rgcn.bench.showing import COLUMNS, cells, plain_table, write_json
 from rgcn.bench.sides import NO_PEERS, Workload, our_step, peer_step, workload_for
-from rgcn.bench.turns import resolve_devices, side_by_side, take_turns
+from rgcn.bench.turns import BenchPlan, compare, resolve_devices, side_by_side, take_turns
 from rgcn.errors import ConfigError, DataError
 from rgcn.memory import available_bytes
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rgcn.data.archives import ArchiveError, open_archive
+from rgcn.data.archives import open_archive
+from rgcn.errors import DataError
 
 
 def tar_with(path: Path, members: dict[str, bytes]) -> Path:
@@ -46,7 +47,7 @@ def test_members_are_found_by_base_name_and_the_first_pattern_wins(tmp_path: Pat
     path = pack(tmp_path / "a.archive", {"x/one.nt": b"", "x/two.n3": b"", "x/three.nt": b""})
     with open_archive(path) as archive:
         assert archive.find(["*.ttl", "*.nt", "*.n3"]) == ["x/one.nt", "x/three.nt"]
-        with pytest.raises(ArchiveError, match="has no member"):
+        with pytest.raises(DataError, match="has no member"):
             archive.find(["*.owl"])
 
 
@@ -54,7 +55,7 @@ def test_members_are_found_by_base_name_and_the_first_pattern_wins(tmp_path: Pat
 @pytest.mark.parametrize("name", ["../evil.txt", "a/../../evil.txt", "/etc/evil.txt", "a/..\\..\\evil.txt"])
 def test_members_that_climb_out_are_refused(tmp_path: Path, pack, name: str) -> None:
     path = pack(tmp_path / "a.archive", {name: b"x"})
-    with pytest.raises(ArchiveError, match="leads out of its folder"):
+    with pytest.raises(DataError, match="leads out of its folder"):
         read(path, name)
 
 
@@ -65,7 +66,7 @@ def test_links_and_devices_in_tar_are_refused(tmp_path: Path, kind: bytes) -> No
         info = tarfile.TarInfo("top/train.txt")
         info.type, info.linkname = kind, "/etc/passwd"
         tar.addfile(info)
-    with pytest.raises(ArchiveError, match="is a link or no plain file"):
+    with pytest.raises(DataError, match="is a link or no plain file"):
         read(path, "top/train.txt")
 
 
@@ -75,14 +76,14 @@ def test_links_in_zip_are_refused(tmp_path: Path) -> None:
         info = zipfile.ZipInfo("train.txt")
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         zipped.writestr(info, "/etc/passwd")
-    with pytest.raises(ArchiveError, match="is a link or no plain file"):
+    with pytest.raises(DataError, match="is a link or no plain file"):
         read(path, "train.txt")
 
 
 @pytest.mark.parametrize("pack", [tar_with, zip_with])
 def test_members_over_the_limit_are_refused(tmp_path: Path, pack) -> None:
     path = pack(tmp_path / "a.archive", {"train.txt": b"0" * 5000})
-    with pytest.raises(ArchiveError, match="more than the limit"):
+    with pytest.raises(DataError, match="more than the limit"):
         read(path, "train.txt", max_bytes=4999)
     assert len(read(path, "train.txt", max_bytes=5000)) == 5000
 
@@ -90,12 +91,12 @@ def test_members_over_the_limit_are_refused(tmp_path: Path, pack) -> None:
 def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
     path = tmp_path / "a.tgz"
     path.write_bytes(b"<html>not found</html>")
-    with pytest.raises(ArchiveError, match="no readable archive"):
+    with pytest.raises(DataError, match="no readable archive"):
         read(path, "x")
 
 
 def test_a_truncated_archive_is_said(tmp_path: Path) -> None:
     whole = tar_with(tmp_path / "a.tgz", {"train.txt": random.Random(0).randbytes(50_000)})
     whole.write_bytes(whole.read_bytes()[:20_000])
-    with pytest.raises(ArchiveError):
+    with pytest.raises(DataError):
         read(whole, "train.txt", max_bytes=10**6)

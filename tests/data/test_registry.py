@@ -23,12 +23,10 @@ from rgcn.atomic import full_disk
 from rgcn.data import catalog, sources
 from rgcn.data.catalog import (
     CATALOG,
-    CountError,
     DataFile,
     Dataset,
     DatasetCounts,
     IndexArchive,
-    PathGivenError,
     PublicArchive,
     PublicFiles,
 )
@@ -429,7 +427,7 @@ def test_unknown_names_and_paths(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'mutag'"):
         load("mutga")
     (tmp_path / "g.nt").write_text("")
-    with pytest.raises(PathGivenError, match=r"rgcn\.read"):
+    with pytest.raises(UnknownNameError, match=r"rgcn\.read"):
         load(str(tmp_path / "g.nt"))
 
 
@@ -438,7 +436,7 @@ def test_load_by_name_checks_counts(tmp_path: Path, mirror: Path, monkeypatch: p
     assert repr(load("Tiny", mirror=mirror)) == "KnowledgeGraph('tiny', 3 nodes, 2 relations, 5 triples)"
     assert load("tiny", offline=True).name == "tiny"
     monkeypatch.setitem(CATALOG, "tiny", tiny(counts=DatasetCounts(9)))  # type: ignore[arg-type]
-    with pytest.raises(CountError, match="entities 3 instead of 9"):
+    with pytest.raises(DataError, match="entities 3 instead of 9"):
         load("tiny", offline=True)
 
 

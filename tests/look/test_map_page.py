@@ -13,7 +13,10 @@ import pytest
 
 import rgcn
 from rgcn.errors import DataError
-from rgcn.look import NodeVectors, coloring, make_map, map_page, node_map, vectors
+from rgcn.look import coloring, node_map, vectors
+from rgcn.look.map_page import map_page
+from rgcn.look.node_map import make_map
+from rgcn.look.vectors import NodeVectors
 from rgcn.predict import open_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

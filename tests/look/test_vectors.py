@@ -6,7 +6,8 @@ import pytest
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import NodeVectors, node_table, relation_table, relation_vectors, vectors
+from rgcn.look import vectors
+from rgcn.look.vectors import NodeVectors, node_table, relation_table, relation_vectors
 from rgcn.predict import open_model
 
 

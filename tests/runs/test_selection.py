@@ -9,11 +9,12 @@ import pytest
 import rgcn
 from rgcn.errors import DataError, StoppedError
 from rgcn.pages.run_report import make_report
+from rgcn.progress import ProgressMeter
 from rgcn.runs import choosing
 from rgcn.runs.choosing import ModelCost, choose, estimate, plan_selection, with_validation
 from rgcn.runs.configuration import candidate_configurations, load_configuration
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.selection import Candidate, Selection, Telling, read_selection
+from rgcn.runs.selection import Candidate, Selection, read_selection
 from rgcn.runs.training import train
 from rgcn.tasks import trainers
 
@@ -69,10 +70,10 @@ def test_the_same_plan_gives_the_same_run_and_the_best_is_the_folders(table, tmp
 
 
 def test_a_selection_that_was_stopped_goes_on_to_the_same_end(table, tmp_path):
-    class Stops(Telling):
+    class Stops(ProgressMeter):
         steps = 0
 
-        def advances(self, seconds: float) -> None:
+        def advance(self, amount: float = 1.0) -> None:
             self.steps += 1
             if self.steps == 5:
                 signal.raise_signal(signal.SIGINT)

@@ -4,8 +4,6 @@ python -m rgcn.bench am-shaped aifb.npz --model rgcn --device cuda --json out.js
 python -m rgcn.bench --write-npz aifb aifb.npz      # on a machine that can read the data set
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

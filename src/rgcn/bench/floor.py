@@ -18,8 +18,6 @@ What fits into a cache need not come from memory, so a step on a small graph can
 how much is left to gain on large graphs; on small ones the cost of starting each operation rules.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial
@@ -79,10 +77,8 @@ def step_work(classifier: Estimator) -> Work:
 
 
 def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first: bool) -> Work:
-    """Forward and backward of one layer, without its parameters' gradients, which the optimizer's count holds.
-
-    first: nothing before the layer but a table of rows; the gradient of its input is that of the table.
-    """
+    """Forward and backward of one layer, without gradients that the optimizer's count holds: of parameters, and of the
+    table of rows that is all there is before the `first` one."""
     if layer.self_loop is not None or layer.self_loop_rows is not None:
         raise ConfigError("no floor is known for a layer that holds its self-loop apart")
     edges, width, weights = adjacency.num_edges, layer.out_features, layer.weights

@@ -4,8 +4,6 @@ A drawn graph has the size of a published one (or any other) and edges from a ra
 and memory where the real files are not at hand, and for nothing else; accuracies on it mean nothing.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile
@@ -172,7 +170,7 @@ def graph_to_npz(graph: KnowledgeGraph, path: Path) -> None:
     write_atomically(path, content.getvalue())
 
 
-def graph_from_npz(path: Path, name: str = "") -> KnowledgeGraph:
+def graph_from_npz(path: Path) -> KnowledgeGraph:
     """Read what `graph_to_npz` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -185,7 +183,7 @@ def graph_from_npz(path: Path, name: str = "") -> KnowledgeGraph:
     if missing:
         raise DataError(f"{path}: no graph in it: {', '.join(missing)} missing of {', '.join(ARRAYS)}")
     _check_arrays(path, arrays)
-    return _labelled(_graph(arrays, name or path.stem), str(path))
+    return _labelled(_graph(arrays, path.stem), str(path))
 
 
 def _check_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

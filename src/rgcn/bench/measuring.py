@@ -44,25 +44,17 @@ WARM_STEPS = {"cpu": 3, "cuda": 10}
 
 @dataclass(frozen=True)
 class StepJob:
-    """One measurement.
+    """One measurement."""
 
-    graph        an .npz file (see `graph_to_npz`)
-    side         "ours", or a peer: "fast", "plain"
-    budget       seconds that timed steps may take together; slow steps are taken fewer times, but three at least
-    max_seconds  give up where a step takes longer
-    max_bytes    give up where more memory is needed, counted from the process at rest
-    floor        also count the least a step must do (ours only)
-    """
-
-    graph: str
-    side: str
+    graph: str  # an .npz file (see `graph_to_npz`)
+    side: str  # "ours", or a peer: "fast", "plain"
     workload: Workload
     device: str = "cpu"
     steps: int = 20
-    budget: float = 20.0
-    max_seconds: float | None = None
-    max_bytes: int | None = None
-    floor: bool = False
+    budget: float = 20.0  # seconds that timed steps may take together; slow ones are taken fewer times, at least three
+    max_seconds: float | None = None  # give up where a step takes longer
+    max_bytes: int | None = None  # give up where more memory is needed, counted from the process at rest
+    floor: bool = False  # also count the least a step must do (ours only)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -87,13 +79,10 @@ def speeds_apart(device: str) -> Speeds:
 
 
 def measure_here(job: StepJob) -> dict[str, Any]:
-    """`measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts.
-
-    No limit is set on memory, which would outlast the measurement.
-    """
+    """`measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts."""
     if not job.device.startswith("cuda"):
         raise ConfigError("only a GPU can be measured in one process: a CPU's memory is the process's own")
-    return measure(replace(job, max_bytes=None))
+    return measure(replace(job, max_bytes=None))  # a limit would outlast the measurement
 
 
 def _run(argument: str, patience: float) -> dict[str, Any]:
@@ -109,10 +98,6 @@ def _run(argument: str, patience: float) -> dict[str, Any]:
 
 
 def _why(code: int, stderr: str) -> str:
-    """
-    >>> _why(-9, "")
-    'ran out of memory: the system ended the process'
-    """
     if code == -signal.SIGKILL:
         return "ran out of memory: the system ended the process"
     last = stderr.strip().splitlines()[-1] if stderr.strip() else f"exit status {code}"
@@ -214,8 +199,7 @@ def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> fl
 class HostMemory:
     """Peaks of this process's memory over what it holds when this is made: the process at rest.
 
-    Linux tells the resident memory now and at its highest, and forgets the latter when asked; elsewhere only the
-    highest since the start is known, so that a peak below an earlier one reads as zero.
+    Only Linux forgets its peak when asked; elsewhere a peak below an earlier one reads as zero.
     """
 
     def __init__(self) -> None:

@@ -101,7 +101,6 @@ def plain_table(result: dict[str, Any]) -> str:
 
 
 def write_json(result: dict[str, Any], path: Path) -> None:
-    """Everything that was found, for later and for others."""
     write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -142,7 +141,6 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """To draw on; inches."""
     figure: Figure = import_extra("matplotlib", "bench", "matplotlib.figure").Figure(
         figsize=(width, height), layout="constrained", facecolor="white"
     )

@@ -1,9 +1,4 @@
-"""The two sides of a comparison: our training step, and the same step written with PyG's layers.
-
-Which network takes it: the published settings, and a sensible guess for other graphs.
-"""
-
-from __future__ import annotations
+"""The two sides of a comparison, our training step and the same with PyG's layers, and which network takes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -79,7 +74,6 @@ def workload_for(
 
 
 def peers_installed() -> bool:
-    """Whether PyG can be measured here."""
     return find_spec("torch_geometric") is not None
 
 

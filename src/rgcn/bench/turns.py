@@ -1,7 +1,5 @@
 """All measurements in turns, and the figures side by side."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tempfile
@@ -65,15 +63,11 @@ def compare(
     measure: Measure = measure_apart,
     speeds_of: Callable[[str], Speeds] = speeds_apart,
 ) -> dict[str, Any]:
-    """Measure everything in the plan; see `showing` for how to show what comes back.
+    """Measure everything in the plan, each in a process of its own (`measure`), sides in turns: the best round counts.
 
-    command, date, machine
     speeds  {device: {bandwidth, rate}}: bytes and multiply-adds a second, measured here
     notes   words about what is missing
     rows    one for each graph, model, device and side; `side` is the model's name for ours, the layer's for a peer
-
-    Every measurement has a process of its own (`measure`); sides take turns, and the best round counts. What is being
-    measured is said to `say`.
     """
     devices = resolve_devices(plan.devices)
     notes = [NO_PEERS] if plan.peers and not peers_installed() else []
@@ -135,7 +129,6 @@ def take_turns(
 
 
 def about(title: str, graph: KnowledgeGraph, workload: Workload, device: str) -> dict[str, Any]:
-    """What every row says about its graph and network."""
     assert graph.labels is not None
     return {
         "graph": title,

@@ -1,5 +1,3 @@
 """The command line: it parses, calls, and prints."""
 
-from rgcn.cli.commands import main
-
-__all__ = ["main"]
+from rgcn.cli.commands import main as main

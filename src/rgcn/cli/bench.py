@@ -1,7 +1,5 @@
 """`rgcn bench`: our training step beside PyG's, and beside what this machine could do at best."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`rgcn`: its commands in the order of the help, and what becomes of a mistake."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import warnings
@@ -112,27 +110,23 @@ def main() -> None:
     """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
     warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
     with safe_output():
-        _obeyed()
-
-
-def _obeyed() -> None:
-    try:
-        app()
-    except RgcnError as error:
-        print(f"rgcn: {error}", file=sys.stderr)
-        sys.exit(error.exit_code if isinstance(error, StoppedError) else 1)
-    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
-        sys.stderr.close()
-        sys.exit(0)
-    except OSError as error:
-        words = full_disk(error, error.filename or Path.cwd())
-        if words is None:
-            raise
-        print(f"rgcn: {words}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("rgcn: interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        try:
+            app()
+        except RgcnError as error:
+            print(f"rgcn: {error}", file=sys.stderr)
+            sys.exit(error.exit_code if isinstance(error, StoppedError) else 1)
+        except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+            sys.stderr.close()
+            sys.exit(0)
+        except OSError as error:
+            words = full_disk(error, error.filename or Path.cwd())
+            if words is None:
+                raise
+            print(f"rgcn: {words}", file=sys.stderr)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            print("rgcn: interrupted", file=sys.stderr)
+            sys.exit(128 + signal.SIGINT)
 
 
 def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

@@ -1,7 +1,5 @@
 """`rgcn configs` and `rgcn config`: what a run's settings are, what they may be, and where two runs differ."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rgcn embed` and `rgcn export`: what a model has learned, as vectors, as a map, and for programs without rgcn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,10 @@ from rgcn.cli.model_commands import EmbedCommand, ExportCommand
 from rgcn.cli.predict import listed_nodes
 from rgcn.cli.printing import print_json, tell_opened
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import NodeVectors, check_method, make_map, map_page, node_table, relation_table, write_table
-from rgcn.look.map_page import split_looked_at
-from rgcn.look.mapping import STEPS
-from rgcn.look.vectors import check_ending
+from rgcn.look.map_page import map_page, split_looked_at
+from rgcn.look.mapping import STEPS, check_method
+from rgcn.look.node_map import make_map
+from rgcn.look.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
 from rgcn.pages import save_page
 from rgcn.predict import open_model
 from rgcn.predict.opened import open_trained

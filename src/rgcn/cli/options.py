@@ -1,7 +1,7 @@
 """How a command says what it can be told, and the options that several commands have.
 
-What a command can be told is a class, each field of it an option, a flag or an argument. Options that belong together
-are a class of their own, which commands inherit; whatever needs only these takes any command that has them:
+What a command can be told is a class, each field of it an option, a flag or an argument; options that belong together
+are a class of their own, which commands inherit:
 
     class GreetCommand(Command, TellingOptions, name="greet", calls="greeting:greet"):
         "Greet somebody."
@@ -9,9 +9,8 @@ are a class of their own, which commands inherit; whatever needs only these take
         name: str = argument("Whom to greet.")
         times: int = option("How often.", default=1, min=1)
 
-`rgcn greet NAME [--times N] [--json] [-q]` loads cli/greeting.py and calls its `greet` with a GreetCommand. So a
-command's file imports at its top what it needs, often PyTorch, which takes seconds, and nobody waits for that who asks
-for help, completes a word or mistypes an option.
+`rgcn greet NAME [--times N] [--json] [-q]` loads cli/greeting.py and calls its `greet` with a GreetCommand. So nobody
+waits for what that file imports, often PyTorch, who asks for help, completes a word or mistypes an option.
 """
 
 from __future__ import annotations
@@ -77,14 +76,10 @@ class Options:
 
 
 class Command(Options):
-    """All that can be said to a command; its documentation is the command's help.
+    """All that can be said to a command; its documentation is the command's help."""
 
-    name   as it is typed: "train", or "data list"
-    calls  the file in this folder and the function in it that does it: "train:train"
-    """
-
-    every: ClassVar[dict[str, type[Command]]] = {}
-    calls: ClassVar[str]
+    every: ClassVar[dict[str, type[Command]]] = {}  # by name as it is typed: "train", or "data list"
+    calls: ClassVar[str]  # the file in this folder and the function in it that does it: "train:train"
 
     def __init_subclass__(cls, name: str = "", calls: str = "") -> None:
         super().__init_subclass__()

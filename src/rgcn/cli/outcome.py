@@ -145,7 +145,6 @@ class LinkOutcome(Outcome):
 
 
 def print_selection(selection: Selection) -> None:
-    """What was tried, best first, and who won."""
     figures = ("steps", "time", "test")
     drawn = table(("model", "steps", "time", "validation", "test"), figures, f"{selection.metric.title} of each model")
     for row in selection.rows():
@@ -155,7 +154,6 @@ def print_selection(selection: Selection) -> None:
 
 
 def print_outcome(result: RunResult) -> None:
-    """Figures, then examples."""
     values, outcome = result.as_dict(), task_of(result.config.task).to(Outcome)
     stored, counted = values["stored_parameters"], values["parameters"]
     parameters = count(counted, "parameter") + (f" ({stored:,} of them stored)" if stored != counted else "")

@@ -1,7 +1,5 @@
 """`rgcn predict`, `complete` and `explain`: what a model says of nodes and of triples, and what decided it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -52,10 +50,7 @@ Rows = list[dict[str, Any]]
 
 
 def opened_model(run: str, asked: AskingOptions, quiet: bool = True, classes: bool = False) -> OpenModel:
-    """The model of a run or for a graph; with new triples, over these too and the nodes they tell of.
-
-    classes  of a graph: whether the question is about classes
-    """
+    """The model of a run or for a graph (`classes`: asked about these); over new triples and their nodes, too."""
     new = asked.new_nodes()
     opened = open_model(run, **asked.opening(), classes=classes)
     tell_opened(opened, quiet)
@@ -159,7 +154,6 @@ def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
-    """(node ids, how many names were skipped)."""
     path, names = asked.nodes, asked.node or []
     if path is None and not names:
         if opened.new_nodes:
@@ -327,7 +321,6 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
 
 
 def permitted_by(asked: PredictCommand | CompleteCommand) -> Permitted:
-    """Which answers the options let through."""
     if asked.only_seen and asked.any_node:
         raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
     return Permitted("seen" if asked.only_seen else "any" if asked.any_node else "fitting", not asked.any_direction)
@@ -338,7 +331,6 @@ def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:
 
 
 def _best_of_none(found: Completion, min_probability: float | None) -> str:
-    """What to ask for instead."""
     if not math.isfinite(found.best):
         return "There was no unknown triple to look at: every candidate is known, or none is like those seen."
     least = WORTH_ADDING if min_probability is None else min_probability
@@ -403,7 +395,6 @@ def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
 
 
 def _print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
-    """The first of the triples that were found."""
     sure = _sure(calibration)
     drawn = table(("subject", "relation", "object", *sure, ""), sure)
     for row in rows:

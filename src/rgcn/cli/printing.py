@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 
 def print_json(values: Any, **settings: Any) -> None:
-    """One JSON document on standard output."""
     typer.echo(json.dumps(values, **settings))
 
 
 def output(width: int = 0, least: int = 0) -> Console:
-    """Standard output; at least `width` wide where it is no terminal: a file or a pipe has no edge to keep to.
-
-    least: as wide on a terminal too, for figures that tell nothing when they are cut off
-    """
+    """Standard output, at least `width` wide where it is no terminal; `least`: on one too, lest figures be cut off."""
     console = text_console(highlight=False)
     console.width = max(console.width, least, 0 if console.is_terminal else width)
     return console

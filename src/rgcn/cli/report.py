@@ -1,7 +1,5 @@
 """`rgcn report`, `rgcn card`, `rgcn compare`: a run as a page, its model in Markdown, and several runs side by side."""
 
-from __future__ import annotations
-
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,7 +9,7 @@ from rich.text import Text
 
 from rgcn.cli.model_commands import CardCommand, CompareCommand, ReportCommand
 from rgcn.cli.printing import late_progress, output, print_json
-from rgcn.pages import Comparison, compare_runs, comparison_page, save_page, write_report
+from rgcn.pages import Comparison, compare_runs, comparison_page, make_report, save_page
 from rgcn.pages.model_card import model_card
 from rgcn.pages.text_plot import text_plot
 from rgcn.runs.folder import RunFolder
@@ -22,9 +20,10 @@ WIDEST_PLOT, PLOT_HEIGHT = 100, 12
 
 
 def report(asked: ReportCommand) -> None:
-    split = None if asked.split is None else asked.split.value
+    split, path = None if asked.split is None else asked.split.value, asked.out or asked.run / "report.html"
     with late_progress("ranking", "questions", asked.bars) as meter:
-        path, made = write_report(asked.run, asked.out, split, meter, asked.mirror)
+        made = make_report(asked.run, split, meter, asked.mirror)
+    save_page(path, made.html)
     if asked.as_json:
         print_json({"report": str(path), **made.values})
     else:

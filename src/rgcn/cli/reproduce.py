@@ -1,7 +1,5 @@
 """`rgcn reproduce`: the paper's figures beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,13 +74,12 @@ def _plan(how: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
     return trainings.ReproductionPlan(how.out, how.runs, how.jobs, how.mirror, how.device, how.seed, changes, how.fresh)
 
 
-def _trained(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> tuple[dict[str, Any], list[str]]:
+def _trained(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> trainings.Trainings:
     try:
         with series_progress(quiet) as progress:
-            done = trainings.run_trainings(names, plan, progress)
+            return trainings.run_trainings(names, plan, progress)
     except StoppedError as error:  # a training that is stopped names its own folder; here it is the whole that goes on
         raise error.advising("the same command goes on from there") from None
-    return done.outcomes, done.failures
 
 
 def _finish(

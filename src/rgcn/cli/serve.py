@@ -1,7 +1,5 @@
 """`rgcn serve`: trained models over HTTP, with a page to look around in them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

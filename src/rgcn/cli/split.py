@@ -1,7 +1,5 @@
 """`rgcn split`: a graph's triples held out for validation and test, as files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

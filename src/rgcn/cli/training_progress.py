@@ -1,7 +1,5 @@
 """How far a training, or several with different seeds, has come: bars on a terminal, lines elsewhere; on stderr."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ import typer
 from rich import progress as bars
 
 from rgcn.progress import ProgressMeter, progress
-from rgcn.runs.selection import Candidate, Selection, Telling
+from rgcn.runs.selection import Selection
 from rgcn.runs.series import SeriesListener, SeriesRow
 from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.terminal import text_console
@@ -88,7 +86,6 @@ def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress
 
 @contextmanager
 def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    """What one training reports to."""
     words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
     columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
     with _drawn(quiet, *columns, bars.TimeRemainingColumn()) as bar:
@@ -135,38 +132,16 @@ class _Series(SeriesListener):
 
 @contextmanager
 def series_progress(quiet: bool) -> Iterator[SeriesListener]:
-    """What hears of several trainings."""
     name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
     with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
         yield SeriesListener() if quiet else _Series(bar)
 
 
-class _Selection(Telling):
-    """A bar over the whole budget, and a line for each model that was tried."""
-
-    def __init__(self, meter: ProgressMeter) -> None:
-        self.meter = meter
-
-    def begins(self, candidate: Candidate) -> None:
-        self.left = candidate.planned
-        self.meter.describe(candidate.name)
-
-    def advances(self, seconds: float) -> None:
-        self.left -= seconds
-        self.meter.advance(seconds)
-
-    def ends(self, candidate: Candidate, selection: Selection) -> None:
-        self.meter.advance(max(0.0, self.left))
-        found = f"validation {selection.metric.title} {selection.words(candidate)}, {duration(candidate.seconds or 0)}"
-        self.meter.say(f"{candidate.name}: {candidate.skipped or found}")
-
-
 @contextmanager
-def selection_progress(selection: Selection, quiet: bool) -> Iterator[Telling]:
-    """What hears of the models that are tried; the bar counts seconds as they were planned."""
-    planned = 60 * selection.minutes
-    with progress("choosing", round(planned), "s", show=False if quiet else None) as meter:
-        yield Telling() if quiet else _Selection(meter)
+def selection_progress(selection: Selection, quiet: bool) -> Iterator[ProgressMeter | None]:
+    """What hears of the models that are tried: a bar over the whole budget, and a line for each; None: nobody."""
+    with progress("choosing", round(60 * selection.minutes), "s", show=False if quiet else None) as meter:
+        yield None if quiet else meter
 
 
 def row_words(row: SeriesRow) -> str:

@@ -1,7 +1,5 @@
 """`rgcn tune`: look for better settings, on validation data alone."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

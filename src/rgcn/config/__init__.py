@@ -1,51 +1,28 @@
 """Every knob, its default, and what it does: a file a section.
 
-Configurations are layered: a shipped name or a YAML file, then `--set section.key=value`, then flags. All problems are
-reported at once, each with where it was written and how to put it right (`section`). What two settings cannot be
-together stands below the fields of their section; what sections cannot be together, in the run. A field worth tuning
-declares where to search, and one that chooses on an axis, on which (`knobs`).
+All problems are reported at once, each with where it was written and how to put it right (`section`). What settings
+cannot be together stands below the fields of their section, or of the run. A field worth tuning declares where to
+search, and one that chooses on an axis, on which (`knobs`).
 """
 
-from rgcn.config.data_section import DataConfig
-from rgcn.config.knobs import SearchSpace, search_spaces, tuned
-from rgcn.config.model_section import LinkModelConfig, ModelSection, NodeModelConfig, Scheme
-from rgcn.config.run_section import (
-    CheckpointConfig,
-    ClassificationByLinksRun,
-    LinkPredictionRun,
-    NodeClassificationRun,
-    PretrainingRun,
-    RunConfig,
-    Tracker,
-)
-from rgcn.config.section import Section, validated
-from rgcn.config.training_section import (
-    ClassLinkTrainingConfig,
-    LinkTrainingConfig,
-    NodeTrainingConfig,
-    PretrainingConfig,
-)
-
-__all__ = [
-    "CheckpointConfig",
-    "ClassLinkTrainingConfig",
-    "ClassificationByLinksRun",
-    "DataConfig",
-    "LinkModelConfig",
-    "LinkPredictionRun",
-    "LinkTrainingConfig",
-    "ModelSection",
-    "NodeClassificationRun",
-    "NodeModelConfig",
-    "NodeTrainingConfig",
-    "PretrainingConfig",
-    "PretrainingRun",
-    "RunConfig",
-    "Scheme",
-    "SearchSpace",
-    "Section",
-    "Tracker",
-    "search_spaces",
-    "tuned",
-    "validated",
-]
+from rgcn.config.data_section import DataConfig as DataConfig
+from rgcn.config.knobs import SearchSpace as SearchSpace
+from rgcn.config.knobs import search_spaces as search_spaces
+from rgcn.config.knobs import tuned as tuned
+from rgcn.config.model_section import LinkModelConfig as LinkModelConfig
+from rgcn.config.model_section import ModelSection as ModelSection
+from rgcn.config.model_section import NodeModelConfig as NodeModelConfig
+from rgcn.config.model_section import Scheme as Scheme
+from rgcn.config.run_section import CheckpointConfig as CheckpointConfig
+from rgcn.config.run_section import ClassificationByLinksRun as ClassificationByLinksRun
+from rgcn.config.run_section import LinkPredictionRun as LinkPredictionRun
+from rgcn.config.run_section import NodeClassificationRun as NodeClassificationRun
+from rgcn.config.run_section import PretrainingRun as PretrainingRun
+from rgcn.config.run_section import RunConfig as RunConfig
+from rgcn.config.run_section import Tracker as Tracker
+from rgcn.config.section import Section as Section
+from rgcn.config.section import validated as validated
+from rgcn.config.training_section import ClassLinkTrainingConfig as ClassLinkTrainingConfig
+from rgcn.config.training_section import LinkTrainingConfig as LinkTrainingConfig
+from rgcn.config.training_section import NodeTrainingConfig as NodeTrainingConfig
+from rgcn.config.training_section import PretrainingConfig as PretrainingConfig

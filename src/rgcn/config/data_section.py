@@ -1,7 +1,5 @@
 """The section `data`: which graph to learn from, and how its files are read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal

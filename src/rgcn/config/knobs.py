@@ -1,10 +1,7 @@
-"""What a knob says beside its type: the axis it chooses on, and where to search when tuning.
+"""What a knob says beside its type: the axis it chooses on, `Annotated[str, OnAxis(TRACKERS)]`, and where to search.
 
-Choices, `list[Annotated[str, OnAxis(TRACKERS)]]`, are names in a file; from Python a class will do, and is kept by its
-dotted name. People are told of what was chosen in its own words (`described`).
+Choices are names in a file; from Python a class will do, and is kept by its dotted name.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +19,10 @@ from rgcn.errors import RgcnError
 
 @dataclass(frozen=True)
 class OnAxis:
-    """The choices a field, or each item of a list, has.
-
-    closed  a name that is not there is refused here; else by whoever uses it, who may know other names for the same
-    """
+    """The choices a field, or each item of a list, has."""
 
     axis: Axis
-    closed: bool = True
+    closed: bool = True  # a name that is not there is refused here; else by whoever uses it, who may know other names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._as_name, handler(source))
@@ -47,16 +41,8 @@ class OnAxis:
         return self.axis.name_of(given) if isinstance(given, type) else given
 
 
-class Choice(NamedTuple):
-    """What a configuration chose on an axis, and the path of the setting."""
-
-    path: Path
-    axis: Axis
-    name: str
-
-
-def choices(section: Section, path: Path = ()) -> Iterator[Choice]:
-    """Everything a configuration chooses on an axis."""
+def choices(section: Section, path: Path = ()) -> Iterator[tuple[Path, Axis, str]]:
+    """What a configuration chooses on an axis: (path of the setting, axis, name)."""
     for name, setting in type(section).model_fields.items():
         value, place = getattr(section, name), (*path, name)
         if isinstance(value, Section):
@@ -65,7 +51,7 @@ def choices(section: Section, path: Path = ()) -> Iterator[Choice]:
             named = enumerate(value) if isinstance(value, list) else [(None, value)]
             for number, choice in named:
                 if choice is not None:
-                    yield Choice(place if number is None else (*place, number), mark.axis, choice)
+                    yield place if number is None else (*place, number), mark.axis, choice
 
 
 def _marks(*annotations: Any) -> Iterator[OnAxis]:
@@ -142,8 +128,6 @@ def tuned(
 
     >>> tuned(0.01, low=0.001, high=0.1, log=True, gt=0).json_schema_extra
     {'search': {'low': 0.001, 'high': 0.1, 'log': True}}
-    >>> tuned(16, [8, 16], when={"model.encoder": "rgcn"}).json_schema_extra
-    {'search': {'choices': [8, 16], 'when': {'model.encoder': 'rgcn'}}}
     """
     if bool(choices) == (low is not None and high is not None):
         raise ValueError("a search space is an interval, low and high, or choices")

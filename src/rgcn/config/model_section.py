@@ -37,14 +37,10 @@ class ModelSection(Section):
 
     @property
     def title(self) -> str:
-        """What the model is called."""
         return type(self).__name__
 
     def described(self, features: bool = False) -> Description:
-        """What it is made of, and what it cannot do for that reason, for people; as its classes tell it.
-
-        features  whether the nodes of its graph have any
-        """
+        """What it is made of, and what it cannot do for that reason; `features`: whether its nodes have any."""
         return Description({"Architecture": self.title})
 
 
@@ -278,7 +274,6 @@ class LinkModelConfig(ModelSection):
 
     @property
     def title(self) -> str:
-        """What the model is called: by its encoder, or by its decoder where there is none."""
         encoder, decoder = _short(self.encoder), _short(self.decoder)
         return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
 

@@ -1,7 +1,5 @@
 """A whole run: the sections of each task together, and what they cannot be together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 

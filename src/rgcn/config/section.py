@@ -39,14 +39,12 @@ class Section(BaseModel):
     """A part of a configuration: frozen, strict about names, and never in an impossible state.
 
     What a field does is said by the text below it, which `--explain` and the JSON Schema show.
-
-    shorthands  {value of `name`: settings it stands for}; a setting that is given itself comes first
     """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,), use_attribute_docstrings=True
     )
-    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # {value of `name`: settings, unless given themselves}
 
     @model_validator(mode="before")
     @classmethod
@@ -62,7 +60,6 @@ class Section(BaseModel):
 
     @classmethod
     def sections(cls) -> dict[str, type[Section]]:
-        """The sections inside this one, by name."""
         inner = {name: field.annotation for name, field in cls.model_fields.items()}
         return {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, Section)}
 
@@ -113,10 +110,9 @@ def validated(
     origins: Mapping[Path, Origin] | None = None,
     already: Iterable[Problem] = (),
 ) -> Any:
-    """A section from plain values, or a ConfigError that lists every problem and its likely fix.
+    """A section from plain values, or a ConfigError that lists every problem, those found `already` too, and its fix.
 
     origins  where each key was given, by its path; () is the whole
-    already  problems found on the way here, to be told with the others
     """
     problems = [*already, *find_problems(section, values, origins or {})]
     if problems:

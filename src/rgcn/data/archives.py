@@ -1,7 +1,5 @@
 """Reading what strangers packed: nothing is unpacked by the names they chose, nor beyond the size that is expected."""
 
-from __future__ import annotations
-
 import fnmatch
 import gzip
 import io
@@ -24,16 +22,12 @@ CHUNK = 1 << 20
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
-class ArchiveError(DataError):
-    """An archive is damaged, lacks a member, or holds one that must not be read."""
-
-
 class LimitedReader(io.RawIOBase):
     """Reads at most `limit` bytes from a stream and refuses the rest: sizes in headers may lie.
 
     >>> LimitedReader(io.BytesIO(b"abcdef"), 4, "x.txt").read()
     Traceback (most recent call last):
-    rgcn.data.archives.ArchiveError: x.txt is larger than the limit of 4 bytes
+    rgcn.errors.DataError: x.txt is larger than the limit of 4 bytes
     """
 
     def __init__(self, stream: ByteStream, limit: int, name: str) -> None:
@@ -47,7 +41,7 @@ class LimitedReader(io.RawIOBase):
         block = self._stream.read(min(len(buffer), self._limit - self._seen + 1))
         self._seen += len(block)
         if self._seen > self._limit:
-            raise ArchiveError(f"{self._name} is larger than the limit of {self._limit:,} bytes")
+            raise DataError(f"{self._name} is larger than the limit of {self._limit:,} bytes")
         buffer[: len(block)] = block
         return len(block)
 
@@ -65,13 +59,10 @@ class Archive:
     def __init__(self, name: str, members: Iterator[tuple[str, _Member]]) -> None:
         self.name, self._members = name, dict(islice(members, MAX_MEMBERS))
         if next(members, None) is not None:
-            raise ArchiveError(f"more than {MAX_MEMBERS:,} members")
+            raise DataError(f"more than {MAX_MEMBERS:,} members")
 
     def find(self, patterns: Sequence[str]) -> list[str]:
-        """Members matching the first pattern that any member matches, by name.
-
-        A pattern with a slash is the whole name of a member; one without is matched against base names.
-        """
+        """Members, by name, of the first pattern that any matches: a whole name with a slash, or one for base names."""
         names = [name for name, member in self._members.items() if not member.is_folder]
         for pattern in patterns:
             if "/" in pattern:
@@ -80,26 +71,26 @@ class Archive:
                 found = [n for n in names if fnmatch.fnmatchcase(PurePosixPath(n).name, pattern)]
             if found:
                 return sorted(found)
-        raise ArchiveError(f"{self.name} has no member {' or '.join(patterns)}")
+        raise DataError(f"{self.name} has no member {' or '.join(patterns)}")
 
     @contextmanager
     def open(self, name: str, *, max_bytes: int) -> Iterator[LimitedReader]:
         """One member as a stream; refuses names that climb out, links, and what is larger than `max_bytes`."""
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or not parts[0] or ":" in parts[0] or "\0" in name:
-            raise ArchiveError(f"refused: the archive member {name!r} leads out of its folder")
+            raise DataError(f"refused: the archive member {name!r} leads out of its folder")
         member = self._members.get(name)
         if member is None:
-            raise ArchiveError(f"no member {name}")
+            raise DataError(f"no member {name}")
         if not member.is_plain:
-            raise ArchiveError(f"refused: the archive member {name!r} is a link or no plain file")
+            raise DataError(f"refused: the archive member {name!r} is a link or no plain file")
         if member.size > max_bytes:
-            raise ArchiveError(f"{name} has {member.size:,} bytes, more than the limit of {max_bytes:,}")
+            raise DataError(f"{name} has {member.size:,} bytes, more than the limit of {max_bytes:,}")
         try:
             with member.open() as stream:
                 yield LimitedReader(stream, max_bytes, name)
         except (*_DAMAGE, RuntimeError, NotImplementedError) as error:
-            raise ArchiveError(f"{self.name}: {name} cannot be read: {error}") from error
+            raise DataError(f"{self.name}: {name} cannot be read: {error}") from error
 
 
 @contextmanager
@@ -114,7 +105,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
                 members = ((i.name, _Member(i.size, i.isdir(), i.isreg(), partial(tar.extractfile, i))) for i in tar)
                 yield Archive(path.name, members)
     except _DAMAGE as error:
-        raise ArchiveError(f"{path.name} is no readable archive: {error}") from error
+        raise DataError(f"{path.name} is no readable archive: {error}") from error
 
 
 def _zip_members(zipped: zipfile.ZipFile) -> Iterator[tuple[str, _Member]]:
@@ -138,4 +129,4 @@ def write_plain(stream: ByteStream, target: Path, *, max_bytes: int) -> None:
                 out.write(block[: len(block) - len(held)].replace(b"\r\n", b"\n"))
             out.write(held)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ArchiveError(f"{target.name}: the compressed data are damaged ({error})") from error
+        raise DataError(f"{target.name}: the compressed data are damaged ({error})") from error

@@ -34,18 +34,12 @@ class DatasetCounts:
 
 
 class DataFile(NamedTuple):
-    """One file of a data set.
+    """One file of a data set."""
 
-    role         "graph" (one RDF file), "train", "valid", "test" (tables of triples) or "labels:train", "labels:test"
-    name         its name in the cache: plain text with LF line ends
-    mirror_name  its name in a mirror, which may be compressed
-    sha256       of the mirror's bytes, where known
-    """
-
-    role: str
-    name: str
-    mirror_name: str
-    sha256: str | None = None
+    role: str  # "graph" (one RDF file), "train", "valid", "test" (tables of triples), "labels:train", "labels:test"
+    name: str  # its name in the cache: plain text with LF line ends
+    mirror_name: str  # its name in a mirror, which may be compressed
+    sha256: str | None = None  # of the mirror's bytes, where known
 
 
 class IndexArchive(NamedTuple):
@@ -79,15 +73,7 @@ class PublicFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set and everything needed to fetch and check it.
-
-    public                   where else it can be had, in the order in which to try
-    target_relations         those that give the labels away
-    published_after_pruning  counts of the graph around the labelled nodes, where those are the published ones; the
-                             files hold more, of which only the labels are checked
-    cut_from                 a data set of which this one is a part
-    mirror_folder            where mirrors may have it beside a folder of its name
-    """
+    """A data set and everything needed to fetch and check it."""
 
     name: str
     title: str
@@ -98,11 +84,12 @@ class Dataset:
     citation: str
     files: tuple[DataFile, ...] = ()
     index_archive: IndexArchive | None = None
-    public: tuple[PublicArchive | PublicFiles, ...] = ()
-    target_relations: tuple[str, ...] = ()
+    public: tuple[PublicArchive | PublicFiles, ...] = ()  # where else it can be had, in the order in which to try
+    target_relations: tuple[str, ...] = ()  # those that give the labels away
+    # Counts around the labelled nodes, where those are published; the files hold more, and only labels are checked.
     published_after_pruning: DatasetCounts | None = None
-    cut_from: str | None = None
-    mirror_folder: str | None = None
+    cut_from: str | None = None  # a data set of which this one is a part
+    mirror_folder: str | None = None  # where mirrors may have it beside a folder of its name
     max_bytes: int = 512_000_000
 
     @property
@@ -118,7 +105,6 @@ class Dataset:
 
 
 def _dataset(name: str, facts: dict[str, Any]) -> Dataset:
-    """One entry of catalog.json."""
     pruned, archive, places = map(facts.get, ("published_after_pruning", "index_archive", "public"))
     parts = {
         "tasks": tuple(facts["tasks"]),
@@ -138,16 +124,6 @@ CATALOG: Mapping[str, Dataset] = {
 }
 
 
-class PathGivenError(UnknownNameError):
-    """A path was given where a data set's name is expected."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__("data set", name, ())
-        there = "is a path" if Path(name).exists() else "looks like a path"
-        words = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
-        self.args = (f"{name!r} {there}, not the name of a data set: {words}",)
-
-
 def find(name: str) -> Dataset:
     """The description of a data set, upper or lower case alike.
 
@@ -160,12 +136,12 @@ def find(name: str) -> Dataset:
     if name.lower() in CATALOG:
         return CATALOG[name.lower()]
     if "/" in name or "\\" in name or Path(name).exists():
-        raise PathGivenError(name)
+        there = "is a path" if Path(name).exists() else "looks like a path"
+        words = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
+        unknown = UnknownNameError("data set", name, ())
+        unknown.args = (f"{name!r} {there}, not the name of a data set: {words}",)
+        raise unknown
     raise UnknownNameError("data set", name, CATALOG)
-
-
-class CountError(DataError):
-    """A data set does not hold what it should."""
 
 
 def counts_of(graph: KnowledgeGraph) -> DatasetCounts:
@@ -177,7 +153,6 @@ def counts_of(graph: KnowledgeGraph) -> DatasetCounts:
 
 
 def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:
-    """Raise where a graph's counts differ from those the catalog knows."""
     wanted, found = asdict(dataset.counts), asdict(counts_of(graph))
     wrong = [
         f"{what.replace('_', ' ')} {_shown(found[what])} instead of {_shown(value)}"
@@ -185,7 +160,7 @@ def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:
         if value not in (None, {}, found[what])
     ]
     if wrong:
-        raise CountError(f"the files of {dataset.name} do not hold what they should: {'; '.join(wrong)}")
+        raise DataError(f"the files of {dataset.name} do not hold what they should: {'; '.join(wrong)}")
 
 
 def _shown(value: int | Mapping[str, int]) -> str:

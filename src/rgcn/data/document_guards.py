@@ -4,8 +4,6 @@ Entities that expand without end, elements or brackets within each other so deep
 the parser's stack. Each guard is handed the document piece by piece, and raises DataError where it must not be read.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """FB-Toy, cut out of FB15k-237: the triples among its busiest entities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

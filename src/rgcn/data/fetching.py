@@ -3,8 +3,6 @@
 pip itself is asked for its settings and never for a download, which may run code from the archive.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import hashlib
@@ -69,10 +67,7 @@ def _pip(*arguments: str) -> str:
 
 
 class Client:
-    """Fetches over https, http (loopback and trusted hosts only) and file.
-
-    settings  pip's options by name, without the dashes in front
-    """
+    """Fetches over https, http (loopback and trusted hosts only) and file, with pip's options by name."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = settings
@@ -89,10 +84,7 @@ class Client:
     def download(
         self, url: str, target: Path, *, max_bytes: int, sha256: str | None = None, description: str = ""
     ) -> str:
-        """Fetch into `target` and return the sha256; on any failure `target` is not left behind.
-
-        A wrong checksum is final, a broken connection is tried again.
-        """
+        """Fetch into `target`, which no failure leaves behind: its sha256. Only a broken connection is tried again."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 found = self._download_once(url, target, description or target.name, max_bytes)
@@ -239,7 +231,6 @@ def locate_archive(project: str, filename: str, sha256: str, client: Client) -> 
 
 
 def _files(index: str, project: str, client: Client) -> list[IndexFile]:
-    """What an index has of a project."""
     url = f"{index.rstrip('/')}/{re.sub('[-_.]+', '-', project).lower()}/"
     if url.startswith("file:"):
         pages = [page for page in sorted(_path_of(url).glob("index.*")) if page.suffix in (".html", ".json")]

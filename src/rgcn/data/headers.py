@@ -1,7 +1,5 @@
 """Whether the first row of a table names its columns, and which column is what then."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence
@@ -34,8 +32,6 @@ def named_columns(cells: Sequence[str]) -> dict[str, list[int]]:
 
     >>> named_columns(["Source", "Target", "Type", "Weight"])
     {'subject': [0], 'object': [1], 'relation': [2], 'weight': [3]}
-    >>> named_columns(["subject_id", "subject", "p", "o"])["subject"]
-    [1]
     """
     words = [_DECORATION.sub("", cell).casefold() for cell in cells]
     found: dict[str, list[int]] = {}
@@ -57,7 +53,6 @@ def is_header(row: Sequence[str], others: pl.DataFrame, triple: Sequence[int] | 
 
     Words for all three columns are a header, unless one is also the name of a node below: no triple may get lost.
 
-    row     its cells
     others  rows below it, columns "0", "1", ...
     triple  positions of subject, relation and object, where they are known
     """

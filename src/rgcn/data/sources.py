@@ -49,18 +49,14 @@ class _CacheNotWritableError(DataError):
 
 @dataclass(frozen=True)
 class Located:
-    """A data set that is on this machine.
-
-    files  role ("graph", "train", "valid", "test", "labels:train", "labels:test") -> path
-    graph  the graph, where it was read anyway to check its counts
-    """
+    """A data set that is on this machine."""
 
     name: str
     folder: Path
     source: str
-    files: Mapping[str, Path] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)  # role (`DataFile`) -> path
     fetched: bool = False
-    graph: KnowledgeGraph | None = field(default=None, repr=False, compare=False)
+    graph: KnowledgeGraph | None = field(default=None, repr=False, compare=False)  # if read, to check its counts
 
 
 def read_checked(dataset: Dataset, files: Mapping[str, Path]) -> KnowledgeGraph:
@@ -143,10 +139,7 @@ class Sources:
             return None
 
     def _ways(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
-        """(what the source is, how to fill a work folder from it), in the order they are tried.
-
-        A way puts plain files into files/ of the work folder, and gives {name: sha256} of what they came from.
-        """
+        """(what the source is, how to fill files/ of a work folder from it: {origin: sha256}), the first one first."""
         if self.mirror is not None:
             yield f"mirror folder {self.mirror}", partial(self._from_mirror, dataset)
         if not self.offline and dataset.index_archive is not None:
@@ -308,7 +301,6 @@ def _files_in(dataset: Dataset, folder: Path) -> dict[str, Path]:
 
 
 def _in_place(dataset: Dataset, files: Mapping[str, Path], source: str, advice: str) -> Located:
-    """Files that are used where they lie."""
     _check_pinned(dataset, files, advice)
     folder = next(iter(files.values())).parent
     return Located(dataset.name, folder, source, files, graph=read_checked(dataset, files))

@@ -4,8 +4,6 @@ A node there is the offset of a synset in one of WordNet's four files, without s
 first word, its part of speech and which sense of the word it is: dog.n.01.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections import Counter, defaultdict
@@ -53,8 +51,7 @@ class OutsideNames(NamedTuple):
 def names_outside(dataset: str, graph: KnowledgeGraph, mirror: Path | None = None) -> OutsideNames | None:
     """Readable names of a data set's nodes from where it took them; None where there is no such place.
 
-    They are fetched once and kept in the cache. A model answers without them as well, so that a machine without a
-    network gets a warning and no error.
+    A model answers without them as well, so that a machine without a network gets a warning and no error.
     """
     if dataset.lower() not in ("wn18", "wn18rr"):
         return None
@@ -126,10 +123,7 @@ def _synset(line: str, senses: Mapping[tuple[str, str], int]) -> Synset:
 
 
 def synsets_of(graph: KnowledgeGraph, synsets: Iterable[Synset]) -> dict[int, Synset]:
-    """The synset of each node that has one.
-
-    Some offsets stand in two files. A node is then the synset that points to most of the node's neighbors.
-    """
+    """The synset of each node that has one; of an offset in two files, the one that points to most of its neighbors."""
     by_offset: defaultdict[str, list[Synset]] = defaultdict(list)
     for synset in synsets:
         by_offset[synset.offset].append(synset)

@@ -1,7 +1,5 @@
 """The graph that comes with the package: facts about the countries of the world."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rgcn.explain.question import Question, Reach
 
@@ -38,10 +39,7 @@ class Attribution:
         return total[:-1]
 
     def supporting(self, most: int, along: Sequence[Path] = ()) -> NDArray[np.int64]:
-        """Places of the triples that speak for the answer, most important first.
-
-        along: paths whose triples are chosen before others, the best path's first.
-        """
+        """Places of the triples that speak for the answer, most important first; chosen along paths, then elsewhere."""
         order = np.argsort(-self.triples, kind="stable")
         on_paths = [place for path in along for place in path.triples]
         chosen = list(dict.fromkeys([*on_paths, *order[: most + len(on_paths)].tolist()]))
@@ -49,12 +47,9 @@ class Attribution:
         return order[np.isin(order, first)]
 
     def opposing(self, most: int) -> NDArray[np.int64]:
-        """Places of the triples that speak against it, likewise.
-
-        Far below the loudest triple, what seems to speak against an answer is noise of the method.
-        """
+        """Places of the triples that speak against it, likewise."""
         order = np.argsort(self.triples, kind="stable")[:most]
-        loud = LOUD_ENOUGH * float(np.abs(self.triples).max(initial=0.0))
+        loud = LOUD_ENOUGH * float(np.abs(self.triples).max(initial=0.0))  # below, it is noise of the method
         return order[self.triples[order] < -loud]
 
     def connections(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -107,32 +102,37 @@ def integrated_gradients(question: Question, steps: int = GRADIENT_STEPS) -> Att
 
     Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", 2017.
     """
-    reach = question.reach
-    layers = reach.field.layers
-    totals = [torch.zeros_like(layer.weight) for layer in layers]
-    loops = [place == len(reach) for place in reach.place]
     # Gauss-Legendre points in [-1, 1] and their weights: exact for smooth pieces, dense near both ends.
     points, parts = np.polynomial.legendre.leggauss(steps)
+    means = [torch.zeros_like(layer.weight) for layer in question.reach.field.layers]
     for alpha, share in zip(((points + 1) / 2).tolist(), (parts / 2).tolist(), strict=True):
-        weights = [
-            torch.where(loop, layer.weight, layer.weight * alpha).requires_grad_()
-            for layer, loop in zip(layers, loops, strict=True)
-        ]
-        scaled = tuple(replace(layer, weight=weight) for layer, weight in zip(layers, weights, strict=True))
-        strength = question.strength_with(replace(reach.field, layers=scaled))
-        for total, gradient in zip(totals, torch.autograd.grad(strength, weights), strict=True):
-            total += share * gradient
-    edges = tuple(
-        torch.where(loop, 0.0, total * layer.weight).double().cpu().numpy()
-        for total, layer, loop in zip(totals, layers, loops, strict=True)
-    )
+        for mean, slope in zip(means, slopes_at(question, alpha), strict=True):
+            mean += share * slope
     with torch.no_grad():
-        alone = question.strength_with(reach.silent())
+        alone = question.strength_with(question.reach.silent())
         unheard = question.strength(question.unheard())
-    return Attribution(reach, edges, float(alone - unheard))
+    return by_slopes(question.reach, means, float(alone - unheard))
 
 
-def edge_mask(question: Question, steps: int = MASK_STEPS) -> Attribution:
+def slopes_at(question: Question, alpha: float) -> tuple[Tensor, ...]:
+    """For each layer ∂f / ∂w_e [E], the entries of all triples' edges times alpha."""
+    reach = question.reach
+    weights = [
+        torch.where(place == len(reach), layer.weight, layer.weight * alpha).detach().requires_grad_()
+        for layer, place in zip(reach.field.layers, reach.place, strict=True)
+    ]
+    scaled = (replace(layer, weight=weight) for layer, weight in zip(reach.field.layers, weights, strict=True))
+    return torch.autograd.grad(question.strength_with(replace(reach.field, layers=tuple(scaled))), weights)
+
+
+def by_slopes(reach: Reach, slopes: Iterable[Tensor], own: float | None = None) -> Attribution:
+    """importance(e) = w_e · slope_e, and 0 of self-loops."""
+    each = zip(reach.field.layers, reach.place, slopes, strict=True)
+    found = (torch.where(place == len(reach), 0.0, layer.weight * slope) for layer, place, slope in each)
+    return Attribution(reach, tuple(one.detach().double().cpu().numpy() for one in found), own)
+
+
+def edge_mask(question: Question) -> Attribution:
     """How long each triple was kept while keeping became dearer.
 
     Every triple's messages are multiplied by a mask σ(m) in 0 .. 1, one for the triple in all layers, and Adam
@@ -151,9 +151,9 @@ def edge_mask(question: Question, steps: int = MASK_STEPS) -> Attribution:
     logits = reach.field.layers[0].weight.new_zeros(len(reach) + 1).requires_grad_()
     optimizer = torch.optim.Adam([logits], lr=MASK_RATE)
     kept = torch.zeros_like(logits)
-    for price in np.geomspace(FIRST_PRICE, LAST_PRICE, steps).tolist():
+    for price in np.geomspace(FIRST_PRICE, LAST_PRICE, MASK_STEPS).tolist():
         mask = torch.sigmoid(logits)
-        kept += mask.detach() / steps
+        kept += mask.detach() / MASK_STEPS
         answer = question.log_probability(question.output(reach.weighted(mask[:-1])))
         (logits.grad,) = torch.autograd.grad(price * mask.sum() - answer, [logits])
         optimizer.step()

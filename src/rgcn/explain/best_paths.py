@@ -1,9 +1,6 @@
 """The paths from an asked node to its answer that made it, of networks that walk along edges: gradients, best first."""
 
-from __future__ import annotations
-
 import heapq
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -11,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.explain.attribution import Attribution, Numbers, Path
+from rgcn.explain.attribution import Attribution, Numbers, Path, by_slopes, slopes_at
 from rgcn.explain.question import Question
 
 Ids = NDArray[np.int64]
@@ -26,16 +23,7 @@ def gradients(question: Question) -> Attribution:
     w are the operator's entries, already normalized, and f is the answer's strength. After Zhu et al., "Neural
     Bellman-Ford Networks", 2021, whose paths have gradients alone for importances.
     """
-    reach = question.reach
-    layers = reach.field.layers
-    weights = [layer.weight.detach().clone().requires_grad_() for layer in layers]
-    heard = tuple(replace(layer, weight=weight) for layer, weight in zip(layers, weights, strict=True))
-    found = torch.autograd.grad(question.strength_with(replace(reach.field, layers=heard)), weights)
-    edges = tuple(
-        torch.where(place == len(reach), 0.0, weight.detach() * gradient).double().cpu().numpy()
-        for weight, gradient, place in zip(weights, found, reach.place, strict=True)
-    )
-    return Attribution(reach, edges, None)
+    return by_slopes(question.reach, slopes_at(question, 1.0))
 
 
 class _Edges(NamedTuple):

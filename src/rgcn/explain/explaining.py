@@ -1,7 +1,5 @@
 """From a question by number to an explanation in names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -35,12 +33,10 @@ AGAINST, NEIGHBORS, PATHS = 5, 10, 8
 
 
 def methods_of(opened: OpenModel) -> tuple[str, ...]:
-    """The methods that can explain a model's answers, the one to begin with first; none where it passes no messages.
-
-    Paths lead from the asked node to the answer: only networks that walk so, and hide what is asked, have them.
-    """
+    """The methods that can explain a model's answers, the one to begin with first; none where it passes no messages."""
     if not opened.model.num_layers_:
         return ()
+    # Paths lead from the asked node to the answer: only networks that walk so, and hide what is asked, have them.
     return METHODS if opened.model.hides_asked_ else METHODS[1:]
 
 
@@ -101,17 +97,7 @@ def explain_link(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Explanation:
-    """Which triples make this triple likely; arguments as those of `explain_class`.
-
-    >>> import rgcn, tempfile
-    >>> from rgcn.predict import open_model
-    >>> folder = tempfile.mkdtemp()
-    >>> rgcn.LinkPredictor(embedding=8, epochs=2).fit(rgcn.load("world")).save(folder)
-    >>> opened = open_model(folder)
-    >>> why = explain_link(opened, opened.node("Peru"), opened.relation("borders"), opened.node("Bolivia"))
-    >>> why.title
-    'Why Peru —borders→ Bolivia?'
-    """
+    """Which triples make this triple likely; arguments as those of `explain_class`."""
     opened.must_answer("links")
     model, method = _hearing(opened, method, edges, draws)
     for node in (subject, object):
@@ -124,15 +110,15 @@ def explain_link(
     with torch.no_grad():
         shift = float(question.output(reach.field)[0] - opened.scorer().triple_scores(triple)[0])
     question = replace(question, shift=shift)
-    about: dict[str, Any] = {
+    about = {
         "kind": "link",
         "subject": opened.describe(subject),
         "relation": opened.describe_relation(relation),
         "object": opened.describe(object),
+        "known": bool(KnownTriples.of_graph(opened.graph, "train").contains(triple)[0]),
     }
     same = np.flatnonzero((reach.triples == (subject, relation, object)).all(axis=1))
     itself = int(same[0]) if len(same) else None
-    about["known"] = bool(KnownTriples.of_graph(opened.graph, "train").contains(triple)[0])
     return _explained(opened, question, about, method, edges, draws, seed, itself, bool(out[0]))
 
 
@@ -150,19 +136,18 @@ def _explained(
     """itself: the place in reach of the triple that is asked about, where it is there."""
     found, reach, calibration = _FIND[method](question), question.reach, opened.calibration
     by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
-    paths = []
     if reach.walk is not None:
         paths = best_paths(found, *reach.walk, max(PATHS, edges))
-    elif isinstance(question, LinkQuestion):
-        paths = paths_between(found, question.subject, question.object, itself, PATHS)
-    if reach.walk is None:
+    else:
+        ends = (question.subject, question.object) if isinstance(question, LinkQuestion) else None
+        paths = paths_between(found, *ends, itself, PATHS) if ends else []
         paths += paths_from(found, PATHS - len(paths))
-    along = paths if method == "paths" else []
-    named, against = found.supporting(edges, along), found.opposing(AGAINST)
+    named, against = found.supporting(edges, paths if method == "paths" else []), found.opposing(AGAINST)
     measured = fidelity(question, named, draws, seed, by_score)
     with torch.no_grad():
         output = question.output(reach.field)
-    total = float(np.abs(found.triples).sum()) or 1.0
+    total, neighbors = float(np.abs(found.triples).sum()) or 1.0, found.neighbors()
+    of_neighbors = sum(abs(importance) for _, importance in neighbors) or 1.0
 
     def triple(place: int) -> tuple[Named, Named, Named]:
         subject, relation, object_ = reach.triples[place].tolist()
@@ -197,20 +182,14 @@ def _explained(
         edges=explained_edges(named),
         against=explained_edges(against),
         connections=explained_edges(found.connections(np.concatenate([named, against]))),
-        neighbors=_neighbors(opened, found),
+        neighbors=tuple(
+            ExplainedNeighbor(opened.describe(node), importance, abs(importance) / of_neighbors)
+            for node, importance in neighbors[:NEIGHBORS]
+            if importance
+        ),
         paths=tuple(map(explained_path, paths[:PATHS])),
         fidelity=measured,
         considered=len(reach),
-    )
-
-
-def _neighbors(opened: OpenModel, found: Attribution) -> tuple[ExplainedNeighbor, ...]:
-    every = found.neighbors()
-    total = sum(abs(importance) for _, importance in every) or 1.0
-    return tuple(
-        ExplainedNeighbor(opened.describe(node), importance, abs(importance) / total)
-        for node, importance in every[:NEIGHBORS]
-        if importance
     )
 
 

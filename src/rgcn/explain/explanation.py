@@ -1,15 +1,12 @@
 """An explanation: plain values, and the same as text, JSON, a picture or a page."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from markupsafe import Markup
 
 from rgcn.explain.fidelity import Fidelity
 from rgcn.words import percent
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 Named = dict[str, Any]
 """A node, relation or class as `OpenModel` describes it: at least its name and its title."""
@@ -34,10 +31,7 @@ def arrow(relation: Named, forward: bool) -> str:
 
 
 def sentence(subject: Named, relation: Named, object: Named) -> str:
-    """
-    >>> sentence({"title": "Bern"}, {"title": "capital of"}, {"title": "Switzerland"})
-    'Bern —capital of→ Switzerland'
-    """
+    """'Bern —capital of→ Switzerland'"""
     return f"{subject['title']} {arrow(relation, True)} {object['title']}"
 
 
@@ -123,7 +117,6 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """The question in a line."""
         asked = self.question
         if asked["kind"] == "class":
             return f"Why {asked['class']['title']} for {asked['node']['title']}?"
@@ -131,14 +124,12 @@ class Explanation:
 
     @property
     def asked(self) -> tuple[Named, ...]:
-        """The nodes the question is about."""
         if self.question["kind"] == "class":
             return (self.question["node"],)
         return self.question["subject"], self.question["object"]
 
     @property
     def sure(self) -> str:
-        """How sure the model is, in a few words."""
         if self.question.get("known"):
             return "in the data"
         if self.probability is None:
@@ -146,7 +137,6 @@ class Explanation:
         return f"probability {percent(self.probability)}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         plain = {key: value for key, value in asdict(self).items() if key not in ("model", "connections")}
         paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
         return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}
@@ -169,10 +159,7 @@ class Explanation:
         return "\n\n".join(["\n".join([self.title, *_answer(self)]), *written]) + "\n"
 
     def as_svg(self, alone: bool = False) -> Markup:
-        """The triples, or the ways of a network that walks, as a drawing to be set into a page whose colors it takes.
-
-        `alone`: its own colors, on white.
-        """
+        """The triples, or a walking network's ways, in the colors of the page around; `alone`: its own, on white."""
         from rgcn.explain.picture import drawing
 
         return drawing(self, alone)

@@ -1,7 +1,5 @@
 """Whether the named triples really decided: ask again without them, and with nothing but them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,7 +37,6 @@ class Measure:
         return self.full - change
 
     def words(self, value: float) -> str:
-        """The number as people read it."""
         return percent(value) if self.name == PROBABILITY else f"{value:.3g}"
 
 
@@ -66,7 +63,6 @@ class Fidelity:
 
     @property
     def words(self) -> str:
-        """A few sentences for people."""
         if not self.edges:
             return "No triple speaks for this answer, so there is none to leave out."
         these = "this triple" if self.edges == 1 else f"these {self.edges} triples"

@@ -1,9 +1,7 @@
 """An explanation as a drawing as narrow as a phone: what was asked on top, what mattered as branches down from it.
 
-Of a network that walks the branches are its paths: those that begin alike share their beginning, as folders do in a
-listing, each step a little further to the right. Of others they are triples. Colors are those of the page around it
-(CSS variables, each with a color to fall back on); what speaks against the answer is dashed as well, so that nothing
-hangs on color alone. Every node carries its full name in `data-node`, for pages that follow it.
+Branches are triples, or the paths of a network that walks; those that begin alike share their beginning, as folders do
+in a listing. Every node carries its full name in `data-node`, for pages that follow it.
 """
 
 from __future__ import annotations

@@ -49,10 +49,7 @@ class Reach:
 
     @classmethod
     def walking(cls, model: Estimator, links: Sequence[tuple[int, int, int]]) -> Reach:
-        """What a network that walks hears when it is asked for one of these triples of a subject, and they are hidden.
-
-        The rest is normalized as if they had never been.
-        """
+        """What a network that walks hears, asked for one of these triples of a subject: as if they had never been."""
         adjacency, triples = model.adjacency_, model.message_triples_
         known = np.any([(triples == link).all(axis=1) for link in links], axis=0)
         if known.any():
@@ -82,7 +79,6 @@ class Reach:
         return self._with(replace(layer, weight=layer.weight * every[place]) for layer, place in self._layers())
 
     def silent(self, loops: float = 1.0) -> ReceptiveField:
-        """No triple's message at all."""
         return self.weighted(self.field.layers[0].weight.new_zeros(len(self)), loops)
 
     def keeping(self, keep: NDArray[np.bool_]) -> ReceptiveField:
@@ -140,11 +136,8 @@ class Question(ABC):
         """What the network gives for nodes it knows nothing of: no triple, and nothing they bring themselves."""
 
     def strength(self, output: Tensor) -> Tensor:
-        """How strongly an output speaks for the answer, a scalar without bounds: what gets explained.
-
-        A probability would not do: where it is nearly one, no edge changes it any more.
-        """
-        return self.score(output)
+        """How strongly an output speaks for the answer, a scalar without bounds: what gets explained."""
+        return self.score(output)  # a probability would not do: where it is nearly one, no edge changes it any more
 
     @abstractmethod
     def log_probability(self, output: Tensor) -> Tensor:
@@ -236,10 +229,9 @@ class LinkQuestion(Question):
 
 
 def frozen(network: Network) -> Network:
-    """The same network, weights shared and not copied, that asks for no gradients of them.
+    """The same network, weights shared and not copied, that asks for no gradients of them, nor remembers its last call.
 
-    Gradients of the weights would cost far more than those of a few edges, and a flag set on the network itself would
-    disturb whoever else uses it at the same time. What it remembers of its last call is left behind.
+    A flag set on the network itself would disturb whoever else uses it at the same time.
     """
     shared: dict[int, object] = {id(buffer): buffer for buffer in network.buffers()}
     for parameter in network.parameters():

@@ -1,7 +1,5 @@
 """What the points of a map are colored by: their class, what the model says, or what kind of node they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,29 +27,21 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Coloring:
-    """A way to color a map.
+    """A way to color a map."""
 
-    key          a word for programs
-    title        after "color by"
-    explanation  a sentence on what the groups are
-    groups       the largest first, muted ones last
-    of           int64 [n]: each point's group
-    """
-
-    key: str
-    title: str
-    explanation: str
-    groups: list[Group]
-    of: Integers
+    key: str  # a word for programs
+    title: str  # after "color by"
+    explanation: str  # a sentence on what the groups are
+    groups: list[Group]  # the largest first, muted ones last
+    of: Integers  # [n]: each point's group
 
 
 def colorings(
     opened: OpenModel, nodes: Integers, predicted: Integers | None = None, split: str | None = None
 ) -> list[Coloring]:
-    """Every way these nodes can be colored, the one that tells most first.
+    """Every way these nodes can be colored, the one that tells most first; by `predicted` [n] classes, too.
 
-    predicted  [n]: the class that a classifier finds likeliest for each; None: not colored by it
-    split      "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
+    split  "test" shows the classes of test nodes too; else they are kept from sight, as from every choice
     """
     made, labels = [by_kind(opened, nodes)], opened.graph.labels
     if labels is not None and len(labels):
@@ -83,10 +73,9 @@ def by_class(opened: OpenModel, nodes: Integers, labels: NodeLabels, with_test: 
 
 
 def by_kind(opened: OpenModel, nodes: Integers) -> Coloring:
-    """A node's type where the graph has types; else the part it plays, subject or object of some relation.
+    """A node's type where the graph has types; else the part it plays, of several the one that most nodes share.
 
-    Of several it is the part that most nodes share: countries are subjects of many relations, and would fall into as
-    many groups if each went by its most frequent one.
+    Countries are subjects of many relations, and would fall into as many groups if each went by its most frequent one.
     """
     role, names = _roles(opened)
     kind, type_names = _types(opened, nodes)
@@ -119,10 +108,7 @@ def _roles(opened: OpenModel) -> tuple[Integers, list[str]]:
 
 
 def _types(opened: OpenModel, nodes: Integers) -> tuple[Integers, list[str]]:
-    """[n] the type of each node, -1 for none; and what the types are called.
-
-    Of several types it is the rarest that is still among the largest groups: everything is a Thing, too.
-    """
+    """[n] the type of each node, -1 for none, of several the rarest among the largest groups; what types are called."""
     graph = opened.graph
     triples = graph.split_triples("train")
     bare = [local_name(name).replace("_", "").replace(" ", "").lower() for name in graph.relations]

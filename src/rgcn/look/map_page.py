@@ -1,7 +1,5 @@
 """A trained model as a page to look at: map of its nodes, likeness of its relations, what it takes for what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -26,10 +24,7 @@ FEWEST_JUDGED = 50
 
 
 def map_page(made: NodeMap, split: str | None = None) -> str:
-    """One HTML file that opens anywhere and loads nothing.
-
-    split  what a classifier's mistakes are shown on; None: validation where there is some, else training
-    """
+    """One HTML file that opens anywhere and loads nothing; `split`: what a classifier's mistakes are shown on."""
     opened = made.opened
     measured = confusion = None
     if opened.answers("classes"):

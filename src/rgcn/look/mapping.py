@@ -1,7 +1,5 @@
 """Many numbers a node become two, so that it has a place on a map."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +10,6 @@ from rgcn.extras import import_extra
 from rgcn.look.neighborhoods import Floats
 from rgcn.look.tsne import EARLY_STEPS, LATE_STEPS, tsne
 
-METHODS = ("tsne", "umap", "pca")
 METHOD_NAMES = {"tsne": "t\u2011SNE", "umap": "UMAP", "pca": "PCA"}
 UMAP_NEIGHBORS = 15
 # With fewer points there are no neighborhoods to keep: their main directions say all.
@@ -25,11 +22,9 @@ def two_dimensional(
 ) -> Floats:
     """Places [n, 2] of vectors [n, width] on a map; the same seed gives the same bits on the same machine.
 
-    tsne  neighbors stay neighbors as far as the plane allows
+    tsne  neighbors stay neighbors as far as the plane allows; `on_step` is called `STEPS["tsne"]` times
     umap  likewise, by another loss; needs umap-learn
     pca   the two directions in which the vectors differ most: a shadow, true to large distances
-
-    on_step  called `STEPS[method]` times, where the method has steps
 
     >>> places = two_dimensional(np.array([[0, 0, 0], [2, 0, 0], [4, 0, 0]], np.float32), "pca")
     >>> places[:, 0].tolist()
@@ -48,8 +43,8 @@ def two_dimensional(
 
 def check_method(method: str) -> None:
     """Refuse, before anything is computed, a map that cannot be made here."""
-    if method not in METHODS:
-        raise ConfigError(f"unknown map {method!r}; there are {', '.join(METHODS)}")
+    if method not in METHOD_NAMES:
+        raise ConfigError(f"unknown map {method!r}; there are {', '.join(METHOD_NAMES)}")
     if method == "umap":
         _umap_package()
 

@@ -1,7 +1,5 @@
 """The nearest of each point among all others, exactly, a few rows at a time; and how far a map keeps them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

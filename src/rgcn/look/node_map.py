@@ -1,7 +1,5 @@
 """A map of nodes: where they stand, what they are, who is near to them, and how far the map can be believed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,40 +19,26 @@ FEWEST_LABELLED = 20
 
 @dataclass(frozen=True, eq=False)
 class NodeMap:
-    """Nodes on a plane.
-
-    nodes        int64 [n]: their ids, labelled ones first, then the best connected
-    candidates   of how many they were taken
-    labelled     how many of these have a label; more than n: the map shows a draw of them
-    places       float32 [n, 2]
-    near         int64 [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
-    degree       int64 [n]: training triples of each
-    predicted, probability  [n]: what a classifier says; None for link prediction
-    trustworthiness         whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance
-    same_class              of the 10 nearest labelled nodes on the map, the mean share of the same class (train and
-                            valid); None where too few nodes carry a class that may be looked at
-    same_class_whole        the same by vectors: what the map could show at best
-    """
+    """Nodes on a plane."""
 
     opened: OpenModel
     vectors: NodeVectors
     method: str
     seed: int
-    nodes: Integers
-    candidates: int
-    labelled: int
-    places: Floats
-    near: Integers
-    degree: Integers
+    nodes: Integers  # [n]: their ids, labelled ones first, then the best connected
+    candidates: int  # of how many they were taken
+    labelled: int  # how many of these have a label; more than n: the map shows a draw of them
+    places: Floats  # [n, 2]
+    near: Integers  # [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
+    degree: Integers  # [n]: training triples of each
     colorings: list[Coloring]
-    predicted: Integers | None
-    probability: Floats | None
-    trustworthiness: float
-    same_class: float | None = None
-    same_class_whole: float | None = None
+    predicted: Integers | None  # [n]: what a classifier says; None for link prediction
+    probability: Floats | None  # likewise
+    trustworthiness: float  # whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance
+    same_class: float | None = None  # of the 10 nearest labelled on the map, outside test, the mean share of the class
+    same_class_whole: float | None = None  # the same by vectors: what the map could show at best
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
         counts = {"nodes": len(self.nodes), "candidates": self.candidates}
         rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}
@@ -71,12 +55,10 @@ def make_map(
     split: str | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> NodeMap:
-    """Choose nodes, give them places, and say what they are.
+    """Choose at most `most` of the candidates (`nodes_shown`), give them places, and say what they are.
 
-    candidates  ids of the nodes the map may show
-    most        how many it shows: labelled ones first, and where these alone are more, a draw of them
-    split       "test": classes of test nodes may be seen
-    on_step     called `STEPS[method]` times
+    split    "test": classes of test nodes may be seen
+    on_step  called `STEPS[method]` times
     """
     opened = vectors.opened
     nodes = nodes_shown(opened.graph, candidates, most, seed)

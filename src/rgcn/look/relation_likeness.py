@@ -1,7 +1,5 @@
 """Which relations a model treats alike: the cosine between what it has learned of them."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +95,6 @@ def _joined(left: list[int], right: list[int], similarity: NDArray[np.float64]) 
 
 
 def likest_pairs(similarity: NDArray[np.float64], most: int) -> list[AlikePair]:
-    """The pairs with the largest cosines, largest first."""
     one, other = np.triu_indices(len(similarity), k=1)
     value = similarity[one, other]
     best = np.argsort(-value, kind="stable")[:most]

@@ -11,8 +11,6 @@ A map has some thousands of points, and for these the exact sum over all pairs, 
 that approximates it (docs/looking.md has the figures). P is kept for the nearest neighbors only, as everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -45,10 +43,7 @@ class Attraction(NamedTuple):
 
 
 def tsne(vectors: Floats, start: Floats, on_step: Callable[[], None] | None = None) -> Floats:
-    """Places [n, 2] of vectors [n, width], from the places `start` [n, 2], which should be tiny. n is at least 4.
-
-    The same start gives the same bits, on any number of threads.
-    """
+    """Places [n, 2] of vectors [n, width], n ≥ 4, from tiny ones [n, 2]; the same bits on any number of threads."""
     n = len(vectors)
     neighbors = attraction(vectors, min(PERPLEXITY, (n - 1) / 3))
     place, speed, gain = start.T.copy(), np.zeros((2, n), np.float32), np.ones((2, n), np.float32)

@@ -1,7 +1,6 @@
 """The vectors a model has learned, of nodes and of relations, as tables with everything that is known of these.
 
-Nodes come a part at a time, so that their vectors never have to be in memory as a whole. So they are written too, as
-Parquet, CSV, JSON Lines or NumPy by the file's ending, under a temporary name until the file is whole.
+Nodes come, and are written, a part at a time, so that their vectors never have to be in memory as a whole.
 """
 
 from __future__ import annotations
@@ -35,14 +34,10 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class NodeVectors:
-    """The vectors of a model's nodes.
-
-    layer  of a model with states layer by layer, the layer after which they are taken: -2 the last hidden one, -1 the
-           last
-    """
+    """The vectors of a model's nodes."""
 
     opened: OpenModel
-    layer: int | None = None
+    layer: int | None = None  # of a model with states layer by layer, after which: -2 the last hidden one, -1 the last
 
     @classmethod
     def of(cls, opened: OpenModel, layer: int | None = None) -> NodeVectors:
@@ -51,12 +46,10 @@ class NodeVectors:
 
     @property
     def width(self) -> int:
-        """Numbers a node."""
         return int(self.take(np.zeros(1, dtype=np.int64)).shape[1])
 
     @property
     def words(self) -> str:
-        """What the vectors are, in a few words."""
         return self.opened.model.vector_words(self.layer)
 
     def take(self, nodes: Integers) -> Floats:
@@ -69,22 +62,16 @@ class NodeVectors:
 
 
 def in_parts(nodes: Integers) -> Iterator[Integers]:
-    """Node ids, `NODES_AT_ONCE` at a time."""
     for first in range(0, len(nodes), NODES_AT_ONCE):
         yield nodes[first : first + NODES_AT_ONCE]
 
 
 class RelationVectors(NamedTuple):
-    """What a model has learned of each relation.
+    """What a model has learned of each relation."""
 
-    forward  float32 [R, width]
-    inverse  float32 [R, width] where the inverse has weights of its own, as in a classifier's layers; else None
-    words    what the numbers are
-    """
-
-    forward: Floats
-    inverse: Floats | None
-    words: str
+    forward: Floats  # [R, width]
+    inverse: Floats | None  # [R, width] where the inverse has weights of its own, as in a classifier's layers
+    words: str  # what the numbers are
 
     @property
     def whole(self) -> Floats:
@@ -103,7 +90,6 @@ def node_table(
 ) -> Iterator[pl.DataFrame]:
     """A table of nodes, a part at a time: name, title, class and split where labelled, what a classifier says, vector.
 
-    nodes     ids, in the order the table shall have
     on_nodes  called with how many nodes a part had, once that is written
     """
     opened = vectors.opened
@@ -169,7 +155,6 @@ def relation_counts(opened: OpenModel) -> Integers:
 
 
 def vector_column(vectors: NDArray[np.float32]) -> pl.Series:
-    """Vectors [n, width] as a column of fixed-size lists."""
     return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))
 
 
@@ -185,11 +170,7 @@ def check_ending(path: Path, option: str = "--out") -> None:
 def write_table(
     path: Path, rows: int, parts: Iterable[pl.DataFrame], option: str = "--out", keep_formulas: bool = False
 ) -> None:
-    """Write a table whose parts come one after the other.
-
-    rows           how many there will be; a .npz file says so at its beginning
-    keep_formulas  CSV: also names that a spreadsheet would compute (`without_formulas`)
-    """
+    """Write a table whose parts come one after the other, `rows` in all, which a .npz file says at its beginning."""
     check_ending(path, option)
     write = WRITERS[path.suffix.lower()]
     if write is _write_csv and not keep_formulas:

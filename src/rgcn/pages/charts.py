@@ -1,10 +1,5 @@
 """Small charts for pages that open anywhere: inline SVG and tables, no scripts needed, no outside files.
 
-    line_chart(series, x_label=..., y_label=...)      curves over epochs, with bands and marks
-    column_chart(labels, series, ...)                 a histogram: columns side by side
-    bar_chart(bars, columns, ...)                     a table whose numbers are also bars
-    heat_map(row_names, column_names, counts, ...)    a matrix of counts, shaded
-
 Each computes scales and hands them to a template of its name. Colors are CSS variables of the page (`--series-1` ...,
 `--heat-0` ...), so that a chart follows light and dark; text keeps its size on a narrow screen, because only the
 drawing is stretched.
@@ -88,19 +83,13 @@ def thinned(points: Sequence[Point], most: int = 600) -> list[Point]:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve.
-
-    points  (x, y), x ascending; a y that is not finite is left out
-    band    (x, low, high): what lies around the curve, such as a standard error
-    color   which color of the page, from 0; None takes the series' own number
-    joined  whether a line joins the points; else each is a dot
-    """
+    """One curve."""
 
     name: str
-    points: Sequence[Point]
-    band: Sequence[tuple[float, float, float]] = ()
-    color: int | None = None
-    joined: bool = True
+    points: Sequence[Point]  # (x, y), x ascending; a y that is not finite is left out
+    band: Sequence[tuple[float, float, float]] = ()  # (x, low, high) around the curve, such as a standard error
+    color: int | None = None  # which color of the page, from 0; None takes the series' own number
+    joined: bool = True  # whether a line joins the points; else each is a dot
 
     def drawn(self, number: int) -> Series:
         """The same as number so and so of a chart: finite points, not too many, and a color."""
@@ -130,9 +119,7 @@ def line_chart(
 ) -> Markup:
     """Curves with thin grid lines, a legend, marks, and the numbers in a table below.
 
-    title     what a screen reader says
-    y_range   fixed ends of the y axis; None: from the data, from zero where that is not far
-    y_format  how numbers of the y axis are written; value_format: how those of the curves are
+    y_range  fixed ends of the y axis; None: from the data, from zero where that is not far
 
     >>> chart = line_chart([Series("loss", [(1, 2.0), (2, 1.0)])], title="Loss", x_label="epoch", y_label="loss")
     >>> "<svg" in chart and "http" not in chart
@@ -172,11 +159,7 @@ def line_chart(
 def column_chart(
     labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], *, title: str, x_label: str, y_label: str
 ) -> Markup:
-    """Columns over labels; several series, each (name, a value for each label), stand side by side.
-
-    >>> "<svg" in column_chart(["1", "2-3"], [("rank", [4, 2])], title="Ranks", x_label="rank", y_label="queries")
-    True
-    """
+    """Columns over labels; several series, each (name, a value for each label), stand side by side."""
     if not labels or not series:
         return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
     ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
@@ -203,11 +186,7 @@ def bar_chart(
     value_format: Callable[[float], str] = decimal,
     sortable: bool = False,
 ) -> Markup:
-    """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value).
-
-    >>> "0.5" in bar_chart([Bar("borders", [0.5], ["12"])], ["MRR"], label="relation", notes=["triples"], maximum=1)
-    True
-    """
+    """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value)."""
     values = [value for bar in bars for value in bar.values if value is not None]
     full = max(values, default=1.0) if maximum is None else maximum
     shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
@@ -222,12 +201,9 @@ def heat_map(
     corner: str,
     said: str = "{count} of {total} of {row} in {column}",
 ) -> Markup:
-    """Counts [rows][columns], each shaded by its share of its row; zero is left blank.
+    """Counts [rows][columns], each shaded by its share of its row; many columns are numbered, and the rows say which.
 
-    Where there are many columns they are numbered, and the rows say which number is which.
-
-    corner  what stands in the corner, above the row names
-    said    what hovering over a cell says: a format of row, column, count and total
+    said  what hovering over a cell says: a format of row, column, count and total
 
     >>> "2 of 3 of a in b" in heat_map(["a"], ["a", "b"], [[1, 2]], corner="truly")
     True

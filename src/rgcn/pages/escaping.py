@@ -1,7 +1,5 @@
 """Names and prose as markup that nothing in them can break. Templates escape every other value themselves."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,7 +1,5 @@
 """Figures of pages: how many digits, where there is little room, and moments. Times and counts: `rgcn.words`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from datetime import datetime

@@ -96,9 +96,7 @@ def page(
     footer: str = f"Written by rgcn {__version__}. This page loads nothing from anywhere.",
     extras: Sequence[str] = (),
 ) -> str:
-    """A whole page.
-
-    extras  names of templates whose .css and .js only this page needs, after what all have
+    """A whole page; extras: names of templates whose .css and .js only this page needs.
 
     The policy in its head lets a browser run the page's own script and nothing else, so that even a name from the data
     that got through the escaping could not do anything.
@@ -118,7 +116,6 @@ def page(
 
 
 def save_page(target: Path, text: str) -> None:
-    """Write a page, whole or not at all."""
     if target.is_dir():
         raise DataError(f"{target} is a folder; --out takes the name of a file")
     try:

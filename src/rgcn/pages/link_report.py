@@ -1,17 +1,14 @@
 """What a report shows of link prediction: every rank, exactly, and where the true answers come out."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.answers.calibration import AnsweringModel
 from rgcn.answers.relation_rules import rules_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
@@ -20,10 +17,10 @@ from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
-from rgcn.ranking import RankingReport, RankMetrics, Ranks, summarize
+from rgcn.ranking import RankingReport, RankMetrics, summarize
 from rgcn.tasks.built_in_tasks import RANKING
 from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.link_predictor import ScoredTriple
+from rgcn.tasks.link_predictor import LinkPredictor
 from rgcn.words import count
 
 SHOWN_TRIPLES = 10
@@ -34,53 +31,34 @@ RANK_BINS = (1, 3, 10, 100, 1_000, 10_000, 100_000)
 MRR = RANKING[0]
 
 
-class RankingModel(AnsweringModel, Protocol):
-    """A model that ranks the triples of a split, and scores given ones."""
-
-    def ranks(self, *, split: str, on_progress: Callable[[int], None] | None = None) -> Ranks: ...
-
-    def score(self, triples: Iterable[tuple[int, int, int]]) -> list[ScoredTriple]: ...
-
-
 class RankedTriple(NamedTuple):
-    """A held-out triple, its score, and its place among all objects and all subjects.
-
-    probability  calibrated on validation triples; None where there were too few
-    """
+    """A held-out triple, its score, and its place among all objects and all subjects."""
 
     subject: str
     relation: str
     object: str
     score: float
-    probability: float | None
+    probability: float | None  # calibrated on validation triples; None where there were too few
     object_rank: float
     subject_rank: float
 
 
 @dataclass(frozen=True, eq=False)
 class LinkEvaluation:
-    """A link predictor on one split.
-
-    known      splits whose other triples were left out of the ranks
-    bins       [(label, ranks of objects in it, ranks of subjects in it)]
-    reversed   share of the triples whose two nodes a training triple links the other way around
-    repeated   how many triples of the graph stand in more than one split
-    highest    triples with the highest scores, best first; lowest: likewise
-    """
+    """A link predictor on one split."""
 
     split: str
-    known: tuple[str, ...]
+    known: tuple[str, ...]  # splits whose other triples were left out of the ranks
     report: RankingReport
     relations: list[str]
     candidates: int
-    bins: list[tuple[str, int, int]]
-    reversed: float
-    repeated: int
-    highest: list[RankedTriple]
+    bins: list[tuple[str, int, int]]  # [(label, ranks of objects in it, ranks of subjects in it)]
+    reversed: float  # share of the triples whose two nodes a training triple links the other way around
+    repeated: int  # how many triples of the graph stand in more than one split
+    highest: list[RankedTriple]  # triples with the highest scores, best first
     lowest: list[RankedTriple]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         return {
             "split": self.split,
             "known": list(self.known),
@@ -94,7 +72,7 @@ class LinkEvaluation:
         }
 
 
-def evaluate_links(predictor: RankingModel, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
+def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
     """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
     graph = predictor.graph_
     triples = graph.split_triples(split)
@@ -154,7 +132,7 @@ class LinkReporting(Reporting):
     """Links: where the true answers come out."""
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
-        found = evaluate_links(cast(RankingModel, model), split, on_progress)
+        found = evaluate_links(cast(LinkPredictor, model), split, on_progress)
         labels, objects, subjects = zip(*found.bins, strict=True)
         content = parts(
             "link_report.html",

@@ -3,8 +3,6 @@
 With the front matter that model hubs read. It names no path of the machine it was made on.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -56,7 +54,6 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
 
 
 def _front_matter(run: RunRecord) -> str:
-    """What model hubs read."""
     source = run.config.data.title
     about: dict[str, Any] = {
         "library_name": "rgcn",

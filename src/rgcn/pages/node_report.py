@@ -1,7 +1,5 @@
 """What a report shows of models that tell classes: what is taken for what, and which answers to look at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +25,12 @@ MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 
 
 class ClassifiedNode(NamedTuple):
-    """A held-out node, the class the model gives it with its score, and the true one.
-
-    probability  calibrated on validation nodes; None where there were too few
-    """
+    """A held-out node, the class the model gives it with its score, and the true one."""
 
     node: str
     predicted: str
     score: float
-    probability: float | None
+    probability: float | None  # calibrated on validation nodes; None where there were too few
     truth: str
 
     @property
@@ -44,34 +39,25 @@ class ClassifiedNode(NamedTuple):
 
 
 class ClassFigures(NamedTuple):
-    """How one class fares; None where nothing is divided by nothing.
-
-    precision  of the nodes said to be of this class, the share that is
-    recall     of the nodes of this class, the share that is found
-    """
+    """How one class fares; None where nothing is divided by nothing."""
 
     name: str
-    precision: float | None
-    recall: float | None
+    precision: float | None  # of the nodes said to be of this class, the share that is
+    recall: float | None  # of the nodes of this class, the share that is found
     nodes: int
     predicted: int
 
 
 @dataclass(frozen=True, eq=False)
 class NodeEvaluation:
-    """Classes on one split.
-
-    confusion     int64 [classes, classes]: rows are true classes, columns predicted ones
-    majority      the most frequent training class, and the accuracy of always answering it
-    most_certain  nodes whose answer stands out most from the other classes; least_certain, surest_mistakes: likewise
-    """
+    """Classes on one split."""
 
     split: str
     classes: list[str]
-    confusion: NDArray[np.int64]
-    majority: str
+    confusion: NDArray[np.int64]  # [classes, classes]: rows are true classes, columns predicted ones
+    majority: str  # the most frequent training class, and the accuracy of always answering it
     majority_accuracy: float
-    most_certain: list[ClassifiedNode]
+    most_certain: list[ClassifiedNode]  # whose answer stands out most from the other classes
     least_certain: list[ClassifiedNode]
     surest_mistakes: list[ClassifiedNode]
 
@@ -102,7 +88,6 @@ class NodeEvaluation:
         return [ClassFigures(name, share(hit, told), share(hit, true), true, told) for name, hit, true, told in every]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         lists = {name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")}
         return {
             "split": self.split,

@@ -76,19 +76,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Measured:
-    """A model on one split, for people and programs.
-
-    values    plain ones, ready for JSON; the task's metrics by name among them
-    tiles     what to read first
-    sections  what else there is to see
-    cautions  what to know before believing it, a sentence or two each
-    """
+    """A model on one split, for people and programs."""
 
     split: str
-    values: Mapping[str, Any]
-    tiles: Sequence[Tile]
-    sections: Sequence[PageSection] = ()
-    cautions: Sequence[str] = ()
+    values: Mapping[str, Any]  # plain ones, ready for JSON; the task's metrics by name among them
+    tiles: Sequence[Tile]  # what to read first
+    sections: Sequence[PageSection] = ()  # what else there is to see
+    cautions: Sequence[str] = ()  # what to know before believing it, a sentence or two each
 
 
 class Reporting:
@@ -105,21 +99,14 @@ class Reporting:
         return [split for split in ("test", "valid") if split in there]
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
-        """A model on one of its held-out splits.
-
-        on_progress  called with (done, total) where that takes long
-        """
+        """A model on one of its held-out splits; on_progress is called with (done, total) where that takes long."""
         figures = model.evaluate(split=split)
         there = [metric for metric in self.task.metrics if metric.name in figures]
         tiles = [Tile(f"{SPLIT_WORDS[split]} {metric.title}", metric.words(figures[metric.name])) for metric in there]
         return Measured(split, {"split": split, **figures}, tiles)
 
     def panels(self, reported: Collection[str], watch: Metric) -> list[Panel]:
-        """The pictures of a training.
-
-        reported  columns of its reports
-        watch     the validation figure it goes by
-        """
+        """The pictures of a training whose reports have these columns, and which goes by this validation figure."""
         found = [Panel.of(metric, reported) for metric in dict.fromkeys([self.task.headline, watch, LOSS])]
         return [panel for panel in found if panel.columns]
 

@@ -1,7 +1,5 @@
 """Several runs side by side, and as one page: what was set otherwise, what came out, and what cannot be compared."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import string
@@ -43,7 +41,6 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """How far it has come, in a word or two."""
         return f"{self.finished} of {len(self.runs)} finished" if self.is_series else self.first.status
 
     def settings(self) -> dict[str, Any]:
@@ -58,7 +55,6 @@ class Entry:
         return setting in self.settings()
 
     def spread(self, split: str, metric: str) -> Spread | None:
-        """A figure over the finished runs."""
         results = [(run.result or {}).get("metrics", {}).get(split, {}) for run in self.runs]
         values = [float(figures[metric]) for figures in results if figures.get(metric) is not None]
         return Spread.of(values) if values else None
@@ -217,7 +213,6 @@ class Comparison:
         return [picture for picture in found if any(curve.points for curve in picture.curves.values())]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
         metrics: dict[str, dict[str, list[Any]]] = {}
         best: dict[str, dict[str, list[str]]] = {}
         for row in self.figures():
@@ -262,7 +257,6 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """The comparison as one page, in the manner of a report."""
     names = [entry.name for entry in comparison.entries]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     pictures = [picture for task in comparison.tasks for picture in comparison.pictures(task)]

@@ -1,7 +1,5 @@
 """A run's report: one HTML file that opens anywhere."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +12,7 @@ from rgcn.config import Section as ConfigSection
 from rgcn.errors import DataError, RgcnError
 from rgcn.pages.charts import Bar, Mark, Series
 from rgcn.pages.escaping import named
-from rgcn.pages.layout import page, parts, save_page
+from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained
 from rgcn.runs.configuration import without_folders
@@ -49,10 +47,8 @@ def make_report(
 ) -> RunReport:
     """Read a run, measure its model, and lay out the page.
 
-    split        test or valid; None takes test where there is one. A run that is not finished is measured on validation
-                 data only, from its newest checkpoint: a test split is read once, at the end
-    on_progress  called with (done, total) while questions about triples are answered
-    mirror       folder to take data sets from; a finished run needs none
+    split  test or valid; None takes test where there is one. A run that is not finished is measured on validation data
+           only, from its newest checkpoint: a test split is read once, at the end
     """
     run = read_run(folder)
     reporting, model, reason = run.task.to(Reporting), None, ""
@@ -98,20 +94,6 @@ def make_report(
         "measured": None if isinstance(measured, str) else dict(measured.values),
     }
     return RunReport(text, values)
-
-
-def write_report(
-    folder: Path,
-    out: Path | None = None,
-    split: str | None = None,
-    on_progress: OnProgress | None = None,
-    mirror: Path | None = None,
-) -> tuple[Path, RunReport]:
-    """Make a report and write it, by default as report.html into the run's folder."""
-    report = make_report(folder, split, on_progress, mirror)
-    target = folder / "report.html" if out is None else out
-    save_page(target, report.html)
-    return target, report
 
 
 def one_seed(run: RunRecord) -> str:

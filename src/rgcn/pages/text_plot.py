@@ -1,7 +1,5 @@
 """Curves on a terminal, in Braille dots: two across and four down in each character."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The paper's figures beside ours: what is published, what we get, and whether the two agree."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # The tasks the paper trains for, and what its tables of them are.

@@ -7,19 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from rgcn.data import load
 from rgcn.data.sources import NoSourceError
 from rgcn.errors import RgcnError
+from rgcn.graph import KnowledgeGraph
 from rgcn.paper.published import Figure
 from rgcn.runs.folder import environment
 from rgcn.words import times
-
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
 
 Kind = Literal["number", "count", "percent", "time"]
 
@@ -41,29 +39,18 @@ class Judged:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Something the paper states figures of.
+    """Something the paper states figures of."""
 
-    subject       what it is about: "AIFB, RGCN"
-    quantity      what was measured: "MRR"
-    published     the figures it is held against
-    ours          None: we have no figure, and `note` says why
-    error         standard error of ours
-    seconds       a run took (the median)
-    extrapolated  ours was computed from a shorter measurement, which `note` describes
-    note          what a reader must know of this row
-    detail        what else to say of the subject, where it has more than one row
-    """
-
-    subject: str
-    quantity: str
-    published: tuple[Judged, ...] = ()
-    ours: float | None = None
-    error: float | None = None
+    subject: str  # what it is about: "AIFB, RGCN"
+    quantity: str  # what was measured: "MRR"
+    published: tuple[Judged, ...] = ()  # the figures it is held against
+    ours: float | None = None  # None: we have no figure, and `note` says why
+    error: float | None = None  # standard error of ours
     runs: int | None = None
-    seconds: float | None = None
-    extrapolated: bool = False
-    note: str = ""
-    detail: str = ""
+    seconds: float | None = None  # a run took (the median)
+    extrapolated: bool = False  # ours was computed from a shorter measurement, which `note` describes
+    note: str = ""  # what a reader must know of this row
+    detail: str = ""  # what else to say of the subject, where it has more than one row
     kind: Kind = "number"
     digits: int = 3
 
@@ -74,17 +61,14 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Rows judged by one rule.
-
-    changed: settings that differ from the shipped configurations, for a trial; such a table reproduces nothing.
-    """
+    """Rows judged by one rule."""
 
     name: str
     title: str
     rows: Sequence[PaperRow]
     rule: str
     notes: Sequence[str] = ()
-    changed: Sequence[str] = ()
+    changed: Sequence[str] = ()  # settings unlike the shipped configurations, for a trial that reproduces nothing
 
     def as_dict(self) -> dict[str, Any]:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
@@ -121,7 +105,6 @@ def load_or_reason(name: str, mirror: Path | None) -> KnowledgeGraph | str:
 
 
 def reason(error: RgcnError) -> str:
-    """An error about data as a note in a table."""
     if isinstance(error, NoSourceError):
         return "the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)"
     return str(error).splitlines()[0]

@@ -1,7 +1,5 @@
 """The figures of published.yaml, which is every one the paper states, and where in the paper each stands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -18,20 +16,13 @@ GPU, CPU = "one GTX 1080 Ti", "12 cores"
 
 @dataclass(frozen=True)
 class Figure:
-    """A published figure.
+    """A published figure."""
 
-    value  None where the paper gives words only
-    by     whose figure it is: TF-RGCN, Torch-RGCN, e-RGCN or c-RGCN; empty where it is of no model
-    where  in the paper
-    error  standard error, where one is given
-    words  what the paper says instead of a number, or with another unit than we would
-    """
-
-    value: float | None = None
-    by: str = ""
-    where: str = ""
-    error: float | None = None
-    words: str | None = None
+    value: float | None = None  # None where the paper gives words only
+    by: str = ""  # whose figure it is: TF-RGCN, Torch-RGCN, e-RGCN or c-RGCN; empty where it is of no model
+    where: str = ""  # in the paper
+    error: float | None = None  # standard error, where one is given
+    words: str | None = None  # what the paper says instead of a number, or with another unit than we would
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
 """All tables but those of trainings: data sets, numbers of parameters, intermediate tensors, times."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +13,7 @@ from torch import Tensor
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
+from rgcn.graph import KnowledgeGraph
 from rgcn.paper import published as stated
 from rgcn.paper.judging import Judged, PaperRow, PaperTable, judge_time, load_or_reason
 from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, PRUNED, SHARES, TITLES, Figure, PublishedTensor
@@ -24,9 +23,6 @@ from rgcn.runs.configuration import load_configuration
 from rgcn.sampling import corrupt
 from rgcn.tasks.estimator import choose_device
 from rgcn.words import count, duration
-
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
 
 DATASETS = (*NODE_DATASETS, *LINK_DATASETS)
 WITH_PARAMETERS = (*NODE_DATASETS, "wn18")

@@ -1,7 +1,5 @@
 """Tables as cells of text, and a report of them as Markdown, as HTML and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,10 +34,7 @@ class Laid:
 
 
 def lay_out(table: PaperTable) -> Laid:
-    """Lines with cells as text; a row with several published figures takes as many lines, ours on the first.
-
-    What all rows have in common is not a column of its own, and a note that several rows share is numbered once.
-    """
+    """Lines with cells as text; a row with several published figures takes as many lines, ours on the first."""
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
     lines: list[Line] = []
     before, shown_detail = None, ""
@@ -107,13 +102,11 @@ def title(table: PaperTable) -> str:
 
 
 def below(table: PaperTable) -> list[str]:
-    """What is said under a table and the notes of its rows."""
     changed = ["Settings were changed: this is a trial, not a reproduction."] if table.changed else []
     return [*changed, table.rule, *table.notes]
 
 
 def markdown_table(table: PaperTable) -> str:
-    """The table alone, with the notes of its rows under it."""
     laid = lay_out(table)
     align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
     lines = [f"| {' | '.join(headings(laid))} |", f"|{'|'.join(align)}|"]
@@ -131,7 +124,6 @@ def markdown(report: PaperReport) -> str:
 
 
 def html_page(report: PaperReport) -> str:
-    """The whole report as one HTML file, in the frame all our pages share."""
     laid = [(table, lay_out(table)) for table in report.tables]
     tables = [(title(table), headings(made), made, [*below(table), *made.footnotes]) for table, made in laid]
     content = parts("reproduction.html", tables=tables, numbers=NUMBERS, mood=mood)
@@ -150,7 +142,6 @@ def mood(verdict: str) -> str:
 
 
 def about_text(about: dict[str, Any]) -> str:
-    """The command, the day and the machine in a line."""
     machine = about.get("machine", {})
     cores = machine.get("cores")
     parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")

@@ -114,22 +114,16 @@ class Trained:
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """How to run the trainings.
+    """How to run the trainings."""
 
-    runs     None: ten, and one of the long ones on WN18
-    folder   where the series are kept, so that an interrupted reproduction goes on
-    fresh    refuse to use runs that are there already
-    changes  settings that differ from the shipped configurations, for trials
-    """
-
-    folder: Path
-    runs: int | None = None
+    folder: Path  # where the series are kept, so that an interrupted reproduction goes on
+    runs: int | None = None  # None: ten, and one of the long ones on WN18
     jobs: int = 1
     mirror: Path | None = None
     device: str | None = None
     seed: int = 0
-    changes: Sequence[str] = ()
-    fresh: bool = False
+    changes: Sequence[str] = ()  # settings that differ from the shipped configurations, for trials
+    fresh: bool = False  # refuse to use runs that are there already
 
     def runs_of(self, name: str) -> int:
         return self.runs if self.runs is not None else LONG_RUNS.get(name, DEFAULT_RUNS)

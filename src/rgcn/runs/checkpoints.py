@@ -5,8 +5,6 @@ step-000000500.json          its plain values, and the sha256 of the tensors; wr
 best-000000400.safetensors   the best weights so far; checkpoints that share them refer to the same file
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -35,10 +33,7 @@ class Checkpoints:
         self.folder, self.keep_last = folder, keep_last
 
     def save(self, state: TrainingState) -> None:
-        """Write a state under the number of steps taken, then let the oldest go.
-
-        Where this fails, on a full disk for instance, everything written before is still there.
-        """
+        """Write a state under the number of steps taken; only then the oldest goes, lest a full disk cost us both."""
         step = state.values["steps_taken"]
         files = {}
         try:
@@ -67,8 +62,10 @@ class Checkpoints:
         for _ in range(ATTEMPTS):
             before = self._files()
             for path in before:
-                if (state := self._read_or_warn(path)) is not None:
-                    return state
+                try:
+                    return self._read(path)
+                except (DataError, OSError, SafetensorError) as error:  # noqa: PERF203
+                    warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
             if self._files() == before:
                 break  # else a training that goes on meanwhile has replaced what we were reading
         return None
@@ -100,13 +97,6 @@ class Checkpoints:
 
         replace_atomically(self.folder / name, write)
         return about
-
-    def _read_or_warn(self, path: Path) -> TrainingState | None:
-        try:
-            return self._read(path)
-        except (DataError, OSError, SafetensorError) as error:
-            warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
-            return None
 
     def _read(self, path: Path) -> TrainingState:
         about = read_json(path, "rgcn-checkpoint", FORMAT_VERSION)

@@ -1,7 +1,5 @@
 """How a model is chosen for a graph: what each costs is timed, each is tried for a while, the best one for longer."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Mapping
@@ -17,8 +15,8 @@ from rgcn.memory import available_bytes
 from rgcn.progress import ProgressMeter
 from rgcn.runs.assembly import load_trained, make_model
 from rgcn.runs.configuration import changed
-from rgcn.runs.folder import RESULT_KEYS, RunFolder, with_whole_paths
-from rgcn.runs.selection import Candidate, Selection, Telling
+from rgcn.runs.folder import RunFolder, with_whole_paths
+from rgcn.runs.selection import Candidate, Selection
 from rgcn.runs.training import RunResult, resume, saying_what_memory_lacks, settled, train
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.task import task_of
@@ -35,19 +33,14 @@ LONGER = 1.5  # times as many steps are worth a training of their own
 
 
 class ModelCost(NamedTuple):
-    """What a model costs here.
+    """What a model costs here."""
 
-    start, step, asked   seconds: before the first step, a step, a triple (or label) that is measured
-    validated, measured  how many of these there are for validation, and in the larger split
-    memory               bytes, of its weights, what moves them, and a step
-    """
-
-    start: float
-    step: float
-    asked: float
-    validated: int
-    measured: int
-    memory: int
+    start: float  # seconds before the first step
+    step: float  # seconds each
+    asked: float  # seconds for a triple (or label) that is measured
+    validated: int  # how many of these there are for validation
+    measured: int  # likewise in the larger split
+    memory: int  # bytes of its weights, what moves them, and a step
 
     def steps(self, seconds: float, at_most: int) -> tuple[int, int]:
         """How many steps so much time is enough for, and how often to measure on so many triples meanwhile."""
@@ -99,8 +92,9 @@ def plan_selection(
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
     configs = {name: settled(with_whole_paths(config), graph) for name, config in configs.items()}
     costs: dict[str, ModelCost] = {}
-    tried = {name: Candidate(name, config, plain=_is_plain(name, config)) for name, config in configs.items()}
+    tried = {name: Candidate(name, config) for name, config in configs.items()}
     for name, config in configs.items():
+        tried[name].plain = bool(task_of(config.task).candidates().get(name, {}).get("plain"))
         meter.describe(f"timing {name}")
         try:
             costs[name] = cost_of(config, graph, TIMING * total)
@@ -153,10 +147,6 @@ def steps_in(config: RunConfig, graph: KnowledgeGraph, minutes: float) -> RunCon
     return _with(config, epochs=max(least, cost.steps(left, cost.validated)[0])) if cost.step else config
 
 
-def _is_plain(name: str, config: RunConfig) -> bool:
-    return bool(task_of(config.task).candidates().get(name, {}).get("plain"))
-
-
 def _for_steps(config: RunConfig, steps: int, times: int) -> RunConfig:
     return _with(config, epochs=steps, evaluate_every=math.ceil(steps / times))
 
@@ -167,40 +157,45 @@ def _with(config: RunConfig, **training: Any) -> RunConfig:
     return changed(config, {f"training.{key}": value for key, value in training.items() if key in there})
 
 
-def choose(selection: Selection, folder: Path, graph: KnowledgeGraph, tell: Telling | None = None) -> RunResult:
+def choose(selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None = None) -> RunResult:
     """Try what is planned, or what is left of it, and make the best one's run that of the folder.
 
-    The same selection gives the same run, to the last bit, whenever and however often it was interrupted.
+    The same selection gives the same run, to the last bit, whenever and however often it was interrupted. The meter
+    counts seconds as they were planned, and is told of each model that was tried.
     """
-    tell, run = tell or Telling(), RunFolder(folder)
+    run = RunFolder(folder)
     if graph.fingerprint != selection.fingerprint:
         raise DataError(f"{folder}: the data have changed since its model began to be chosen: train anew")
     try:
         with run.writing():
             selection.keep(folder)
             for candidate in selection.candidates:
-                _try(candidate, selection, folder, graph, tell)
+                _try(candidate, selection, folder, graph, meter)
             trained = next((one for one in selection.ranked() if one.config.training.epochs), None)
             if trained is not None and trained.more:
                 config = _for_steps(trained.config, trained.more, MEASUREMENTS)
                 longer = replace(trained, name=f"{trained.name}, longer", config=config, more=0, figure=None)
                 selection.candidates.append(longer)
                 trained.more = 0
-                _try(longer, selection, folder, graph, tell)
+                _try(longer, selection, folder, graph, meter)
             return _conclude(selection, run)
     except StoppedError as error:
         raise error.advising(f"`rgcn resume {folder}` goes on from there") from None
 
 
-def _try(candidate: Candidate, selection: Selection, folder: Path, graph: KnowledgeGraph, tell: Telling) -> None:
+def _try(
+    candidate: Candidate, selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None
+) -> None:
     if candidate.skipped or candidate.figure is not None:
         return
     place, each = candidate.folder(folder), candidate.planned / max(1, candidate.config.training.epochs)
-    tell.begins(candidate)
+    counting = meter or ProgressMeter()
+    counting.describe(candidate.name)
+    planned = counting.done + candidate.planned
 
     def on_step(number: float) -> None:
         if number == int(number):  # a whole epoch
-            tell.advances(each)
+            counting.advance(each)
 
     try:
         if RunFolder(place).exists():
@@ -215,7 +210,10 @@ def _try(candidate: Candidate, selection: Selection, folder: Path, graph: Knowle
         candidate.figure = result.metrics["valid"][selection.metric.name]
         candidate.steps, candidate.seconds = result.epochs, round(result.seconds, 3)
     selection.keep(folder)
-    tell.ends(candidate, selection)
+    counting.advance(max(0.0, planned - counting.done))
+    if meter is not None:
+        found = f"validation {selection.metric.title} {selection.words(candidate)}, {duration(candidate.seconds or 0)}"
+        meter.say(f"{candidate.name}: {candidate.skipped or found}")
 
 
 def _on_validation(model: Estimator) -> dict[str, dict[str, Any]]:
@@ -240,9 +238,7 @@ def _conclude(selection: Selection, run: RunFolder) -> RunResult:
             if path.name != "lock":
                 path.replace(run.path / path.name)
     shutil.rmtree(run.path / "candidates", ignore_errors=True)
-    result = run.result()
-    assert result is not None
-    return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
+    return resume(run.path)  # which is finished
 
 
 def estimate(selection: Selection, size: int) -> str:

@@ -46,9 +46,8 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
     """A shipped configuration, a YAML file or a run's folder, with `section.key=value` changes, then flags' overrides.
 
     A graph, that is a file or folder of triples or a data set's name, stands for link prediction on it, or where labels
-    are given for classes of nodes, with the training that suits `model.name`, which must be given.
-    Everything that is wrong is said at once, each with the line or the argument it comes from. A class that is named by
-    "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
+    are given for classes of nodes, with the training that suits `model.name`, which must be given. A class that is
+    named by "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100
@@ -128,11 +127,7 @@ def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunCon
 
 
 def dump_configuration(config: RunConfig, *, only_changed: bool = False, explain: bool = False) -> str:
-    """A configuration as YAML, every default written out.
-
-    only_changed  leave out what is as it is by default
-    explain       say above each setting what it is
-    """
+    """A configuration as YAML: all of it, or what is not as by default; `explain`: above each setting what it is."""
     values = changed_settings(config) if only_changed else config.model_dump(mode="json")
     if explain:
         return "".join(_explained(type(config), values, indent=""))
@@ -174,7 +169,6 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
 
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """A configuration with other values for some settings, by dotted key."""
     result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
     return result
 
@@ -446,7 +440,6 @@ def _graph(name: str) -> dict[str, str] | None:
 
 
 def _find(name: str) -> tuple[Path, str]:
-    """The file of a configuration, and what to call it in messages."""
     if not name.strip():
         raise ConfigError("a configuration needs a name: a shipped one (`rgcn configs`), a YAML file or a run's folder")
     path = Path(name)

@@ -12,8 +12,6 @@ selection.json      what its model was chosen from, where it was (`rgcn.runs.sel
 lock                held by the process that writes
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -26,20 +24,18 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
+from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
 from rgcn.version import __version__
-
-if TYPE_CHECKING:
-    from rgcn.config import DataConfig, RunConfig
-    from rgcn.graph import KnowledgeGraph
 
 FORMAT_VERSION = 2
 # Someone who only looks whether a run is being written holds its lock for a moment.
@@ -142,10 +138,7 @@ class RunFolder:
         return read_metrics(self.path / "metrics.jsonl")
 
     def status(self) -> str:
-        """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed.
-
-        incomplete: a session said it was finished, but its result is gone.
-        """
+        """finished, running, not begun, or how the last session ended: interrupted, terminated, failed, killed."""
         if (self.path / "result.json").exists():
             return "finished"
         if self.is_being_written():
@@ -155,7 +148,7 @@ class RunFolder:
             return "not begun"
         # A session without an outcome was ended by something that gave it no time to say so.
         outcome: str = sessions[-1]["outcome"] or "killed"
-        return "incomplete" if outcome == "finished" else outcome
+        return "incomplete" if outcome == "finished" else outcome  # its result is gone
 
     def is_being_written(self) -> bool:
         if not (self.path / "lock").exists():

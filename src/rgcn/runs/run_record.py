@@ -25,17 +25,14 @@ NUMBERS = (int, float)  # and not bool, which is a kind of int
 
 @dataclass(frozen=True)
 class RunLine:
-    """What a list of runs tells of one.
-
-    metric  name of the figure, such as "test accuracy"; of a run that is not finished its best validation figure so far
-    """
+    """What a list of runs tells of one."""
 
     run: str
     task: str
     dataset: str
     model: str
     seed: int
-    metric: str | None
+    metric: str | None  # "test accuracy", ...; of a run that is not finished its best validation figure so far
     value: float | None
     epoch: int
     epochs: int
@@ -44,7 +41,6 @@ class RunLine:
     created: str
 
     def words(self) -> str:
-        """The figure for people: "test MRR 0.382"."""
         if self.metric is None or self.value is None:
             return ""
         split, _, name = self.metric.partition(" ")
@@ -55,16 +51,13 @@ class RunLine:
 
 def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
     """(runs, newest last; complaints about folders that look like runs and cannot be read)."""
-    found = [_line_or_complaint(RunFolder(path)) for path in _run_folders(root, DEEPEST)]
-    lines = [line for line in found if isinstance(line, RunLine)]
-    return sorted(lines, key=lambda line: (line.created, line.run)), [line for line in found if isinstance(line, str)]
-
-
-def _line_or_complaint(run: RunFolder) -> RunLine | str:
-    try:
-        return _line(run)
-    except (DataError, OSError, KeyError, TypeError, ValueError) as error:
-        return f"{run.path}: {error}"
+    lines, complaints = list[RunLine](), list[str]()
+    for path in _run_folders(root, DEEPEST):
+        try:
+            lines.append(_line(RunFolder(path)))
+        except (DataError, OSError, KeyError, TypeError, ValueError) as error:  # noqa: PERF203
+            complaints.append(f"{path}: {error}")
+    return sorted(lines, key=lambda line: (line.created, line.run)), complaints
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
@@ -134,17 +127,13 @@ class BestEpoch(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as it stands: unfinished ones have no result, and may have no model yet.
-
-    metrics  a dictionary a report, by `number`; of a number that was reported twice (before an interruption and after
-             it) the later one
-    """
+    """A run as it stands: unfinished ones have no result, and may have no model yet."""
 
     folder: Path
     config: RunConfig
     about: dict[str, Any]
     environment: list[dict[str, Any]]
-    metrics: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]  # one a report, by `number`; of one that was made twice, around a stop, the later
     result: dict[str, Any] | None
     status: str
 
@@ -167,7 +156,6 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """Spent training, in all sessions together."""
         return _seconds(self.metrics) if self.result is None else float(self.result["seconds"])
 
     @property
@@ -183,10 +171,7 @@ class RunRecord:
         return {name for row in self.metrics for name in row}
 
     def best(self) -> BestEpoch | None:
-        """The best of the validation figure that the training goes by, the earliest of equals.
-
-        This is also how a training chooses which weights to keep.
-        """
+        """The best of the validation figure that the training keeps weights by, the earliest of equals."""
         metric = self.task.watch(self.config.training)
         curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
         if not curve:
@@ -196,7 +181,6 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read a run's folder; a DataError says so where it holds no run."""
     run = RunFolder(folder)
     run.check()
     metrics = in_order(run.metrics())

@@ -30,24 +30,16 @@ FILE, FORMAT, VERSION = "selection.json", "rgcn-selection", 1
 
 @dataclass
 class Candidate:
-    """A model that is tried.
-
-    plain    it hears no neighbor: what others must beat
-    more     steps that it may have if it is the best of those that train; 0: no more than it has
-    at_most  triples (or labels) of a split that its final figures are of; None: all
-    planned  seconds
-    skipped  why it was not tried
-    figure   on validation data
-    """
+    """A model that is tried."""
 
     name: str
     config: RunConfig
-    plain: bool = False
-    more: int = 0
-    at_most: int | None = None
-    planned: float = 0.0
-    skipped: str = ""
-    figure: float | None = None
+    plain: bool = False  # it hears no neighbor: what others must beat
+    more: int = 0  # steps that it may have if it is the best of those that train; 0: no more than it has
+    at_most: int | None = None  # triples (or labels) of a split that its final figures are of; None: all
+    planned: float = 0.0  # seconds
+    skipped: str = ""  # why it was not tried
+    figure: float | None = None  # on validation data
     steps: int | None = None
     seconds: float | None = None
 
@@ -84,7 +76,6 @@ class Selection:
 
     @property
     def best(self) -> Candidate:
-        """The candidate that is chosen."""
         return next(one for one in self.candidates if one.name == self.chosen)
 
     def ranked(self) -> list[Candidate]:
@@ -121,7 +112,6 @@ class Selection:
         return [*rows, *((one.name, "", "", f"skipped: {one.skipped}", "") for one in self.candidates if one.skipped)]
 
     def told(self) -> list[dict[str, Any]]:
-        """Each as plain values, best first."""
         keys, skipped = ("name", "steps", "seconds", "figure", "skipped"), [c for c in self.candidates if c.skipped]
         return [{key: getattr(one, key) for key in keys} for one in (*self.ranked(), *skipped)]
 
@@ -131,16 +121,6 @@ class Selection:
 
     def keep(self, folder: Path) -> None:
         RunFolder(folder).write(FILE, self.as_dict())
-
-
-class Telling:
-    """Hears how far a selection is; does nothing by itself."""
-
-    def begins(self, candidate: Candidate) -> None: ...
-
-    def advances(self, seconds: float) -> None: ...
-
-    def ends(self, candidate: Candidate, selection: Selection) -> None: ...
 
 
 def read_selection(folder: Path) -> Selection | None:

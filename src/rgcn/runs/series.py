@@ -9,7 +9,6 @@ A series that was interrupted goes on where it was: finished seeds are kept, unf
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,38 +18,32 @@ from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from rgcn.atomic import write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
+from rgcn.graph import KnowledgeGraph
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
-from rgcn.runs.folder import RunFolder, saying_what_cannot_be_written, sole_use, with_whole_paths
+from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
 from rgcn.runs.run_record import Spread, summarize
 from rgcn.runs.workers import TAKEN, Crew, Done, Interruption
 from rgcn.version import __version__
 
-if TYPE_CHECKING:
-    from rgcn.graph import KnowledgeGraph
-
 FORMAT, VERSION = "rgcn-series", 1
 SECONDS_BETWEEN_REPORTS = 0.2
 
-Shelf = dict[tuple[str, Path | None], "KnowledgeGraph"]
+Shelf = dict[tuple[str, Path | None], KnowledgeGraph]
 
 
 @dataclass(frozen=True)
 class SeriesRow:
-    """One seed: its result, or why there is none.
-
-    outcome  finished (now), reused (it was there already), continued (from where it was interrupted), or failed
-    """
+    """One seed: its result, or why there is none."""
 
     seed: int
-    outcome: Literal["finished", "reused", "continued", "failed"]
+    outcome: Literal["finished", "reused", "continued", "failed"]  # now, before, now after a stop, not at all
     result: dict[str, Any] | None = None
     error: str | None = None
 
@@ -124,10 +117,9 @@ def run_series(
 ) -> SeriesResult:
     """Train with seeds config.seed, config.seed + 1, ... and keep each run in a folder of its own.
 
-    folder    None keeps nothing; else finished seeds found there are not run again, and unfinished ones go on
-    jobs      trainings at a time; with more than one, each in a process of its own with its share of the cores
-    listener  hears of epochs now and then while a seed trains, and of a seed as soon as it is done, or found done
-    team      does the trainings instead of `jobs` new processes; for several series one after another
+    folder  None keeps nothing; else finished seeds found there are not run again, and unfinished ones go on
+    jobs    trainings at a time; with more than one, each in a process of its own with its share of the cores
+    team    does the trainings instead of `jobs` new processes; for several series one after another
 
     A seed that fails is a row with its error. Ctrl-C stops whatever runs; what is finished stays.
     """
@@ -237,7 +229,7 @@ class TrainingTeam:
 
 @contextmanager
 def training_team(jobs: int) -> Iterator[TrainingTeam]:
-    """`jobs` trainings at a time; with one, in this process. On leaving, whatever still runs is stopped."""
+    """A team; on leaving, whatever still runs is stopped."""
     interruption = Interruption(at_once=True)
     try:
         # One training in this process hears signals itself; several are stopped by us, SIGTERM or Ctrl-C.
@@ -271,15 +263,9 @@ def _claimed(folder: Path) -> AbstractContextManager[None]:
 
 
 def _keep(result: SeriesResult, folder: Path | None) -> None:
-    if folder is None:
-        return
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "rgcn": __version__,
-        "updated": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        **result.as_dict(),
-        "configuration": result.config.model_dump(mode="json"),
-    }
-    with saying_what_cannot_be_written(folder / "series.json"):
-        write_atomically(folder / "series.json", json.dumps(content, indent=1) + "\n")
+    if folder is not None:
+        head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
+        updated = {"updated": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **result.as_dict()}
+        RunFolder(folder).write(
+            "series.json", {**head, **updated, "configuration": result.config.model_dump(mode="json")}
+        )

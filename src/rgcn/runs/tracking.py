@@ -1,7 +1,5 @@
 """Who hears of a training while it goes on: files always, others on request (`rgcn.axis_tables.TRACKERS`)."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import io
@@ -79,10 +77,8 @@ def _class_of(name: str) -> type[RunTracker]:
 
 
 class SurvivingTracker(RunTracker):
-    """A tracker that may fail without taking the training with it: one warning, then silence.
-
-    A server that is gone after nine hours is no reason to lose the tenth; metrics.jsonl has everything in any case.
-    """
+    """A tracker that may fail without taking the training with it: a server that is gone after nine hours is no reason
+    to lose the tenth. One warning, then silence."""
 
     def __init__(self, name: str, tracker: RunTracker) -> None:
         self.name = name
@@ -116,8 +112,7 @@ class MetricFiles(RunTracker):
     """Each report as a line of metrics.jsonl and a row of metrics.csv, on disk before the next step begins.
 
     A line is handed to the system in one write: a killed process leaves at most its last line incomplete. There is no
-    fsync for each line, which would cost more than a small step of training; after a power cut the last lines may be
-    missing, and the checkpoint from which the run goes on makes them again.
+    fsync for each line, which would cost more than a small step of training; what a power cut takes is made again.
 
     columns    names of the values, in the order of metrics.csv; the step comes first, as "number"
     from_step  the step of the checkpoint a run goes on from: later lines go, since they will be made again
@@ -167,10 +162,9 @@ def _csv(cells: Sequence[Any]) -> bytes:
 
 
 def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, in order; one that cannot be read is left out with a warning, the rest stays.
+    """The lines of a metrics.jsonl, in order, none of one that is not there; what cannot be read is left out.
 
-    A missing file is an empty one: a run that has not reported yet. keep_damage: where something cannot be read, the
-    file as it was is put aside, for whoever is about to write it anew.
+    keep_damage: then the file as it was is put aside, for whoever is about to write it anew.
     """
     try:
         lines = path.read_bytes().split(b"\n")

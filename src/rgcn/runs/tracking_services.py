@@ -1,7 +1,5 @@
 """Services a run reports to on request: TensorBoard, Weights & Biases, MLflow; each is an extra of its own."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -107,12 +105,10 @@ class WandbTracker(RunTracker):
 
 
 class MlflowTracker(RunTracker):
-    """A run of the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME): settings as parameters, every value with its step.
+    """A run of the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME), which a resumed training goes on with: settings as
+    parameters, every value with its step, once, since MLflow cannot take one back.
 
     It is on a server where MLFLOW_TRACKING_URI names one, else in a SQLite file in the working folder.
-
-    Values are sent every few seconds and at the end. A run that is resumed goes on in the same MLflow run; steps that
-    it already has are not sent twice, since MLflow cannot take one back.
     """
 
     extra = "mlflow"

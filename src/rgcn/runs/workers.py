@@ -45,10 +45,7 @@ class Died:
 
 
 class WorkerProcess:
-    """A process that runs `work(line, *arguments)`, and our end of the line to it.
-
-    `work` must be importable by name. An error that it raises is heard as `Died`, and so is an end it cannot speak of.
-    """
+    """A process that runs `work(line, *arguments)`, importable by name, and our end of the line to it."""
 
     def __init__(self, work: Callable[..., None], *arguments: Any, threads: int) -> None:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
@@ -80,10 +77,8 @@ class WorkerProcess:
 
 
 class Crew(Generic[Task]):
-    """Up to `jobs` processes that run `work(line, *arguments)`, started when there is something to do for them.
-
-    `work` hears a task, says TAKEN, then what it likes, then `Done`, and hears the next. On leaving, all are stopped.
-    """
+    """Up to `jobs` processes that run `work(line, *arguments)`, started when there is something to do, stopped on
+    leaving. `work` hears a task, says TAKEN, then what it likes, then `Done`, and hears the next."""
 
     def __init__(self, jobs: int, work: Callable[..., None], *arguments: Any) -> None:
         self.jobs, self._work, self._arguments = jobs, work, arguments
@@ -152,7 +147,6 @@ def hear_from(processes: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProces
 
 
 def stop(processes: Iterable[WorkerProcess]) -> None:
-    """Tell processes to stop, and wait until all are gone."""
     leaving = list(processes)
     for each in leaving:
         each.process.terminate()
@@ -177,10 +171,7 @@ def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ..
 
 
 def _leave_stopping_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal's group: out of it, so that we are stopped once, by the parent.
-
-    A parent that is killed cannot stop anyone: a thread waits for its end and then ends this process too.
-    """
+    """Ctrl-C reaches every process of a terminal's group: out of it, so that we are stopped once, by the parent."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -188,7 +179,7 @@ def _leave_stopping_to_the_parent() -> None:
     if parent is None:
         return
 
-    def watch() -> None:
+    def watch() -> None:  # a parent that is killed cannot stop anyone
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(SECONDS_TO_STOP)
@@ -198,12 +189,8 @@ def _leave_stopping_to_the_parent() -> None:
 
 
 class Interruption:
-    """Ctrl-C and SIGTERM within `with`: the first signal is only noted in `received`, a second Ctrl-C stops at once.
-
-    at_once: where nothing is under way that must not be cut short, the first signal raises KeyboardInterrupt too.
-
-    Signals reach only the main thread: elsewhere nothing is heard, and whoever owns the main thread decides.
-    """
+    """Ctrl-C and SIGTERM within `with`, in the main thread, which alone they reach: the first signal is only noted in
+    `received`, a second Ctrl-C stops at once. With `at_once`, for what may be cut short, the first one does."""
 
     def __init__(self, at_once: bool = False) -> None:
         self.received: signal.Signals | None = None

@@ -4,8 +4,6 @@ Only plain values are made: no tag can call anything. What would grow without bo
 is far too large for a configuration, is refused before any value is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Where the server listens, and who may ask. Light, so that a port in use is said before PyTorch is loaded."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -63,7 +61,6 @@ def read_token(file: Path | None) -> str | None:
 
 
 def bound_socket(address: Address) -> socket.socket:
-    """A socket at the address; words where it cannot be had."""
     host, port = address.host.strip("[]"), address.port
     words = {
         errno.EADDRINUSE: f"port {port} is in use: stop what is there, or choose --port {port + 1}",
@@ -81,7 +78,6 @@ def bound_socket(address: Address) -> socket.socket:
 
 
 def url_of(address: Address, listening: socket.socket) -> str:
-    """What to type into a browser."""
     host = address.host.strip("[]")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -47,7 +47,6 @@ class _Request:
     answers: list[Any] = field(default_factory=list)  # so far
 
     def part(self, most: int) -> _Part:
-        """The next of its questions."""
         first, self.taken = self.taken, min(self.taken + most, len(self.questions))
         return self, self.questions[first : self.taken]
 
@@ -146,7 +145,6 @@ class Batcher:
                 self._answer(lane, parts)
 
     def _take(self, lane: Lane) -> list[_Part]:
-        """What the next batch answers."""
         places = lane.most - (lane.most // BULK_SHARE if lane.bulk else 0)
         parts = [lane.single.popleft().part(1) for _ in range(min(places, len(lane.single)))]
         room = lane.most - len(parts)
@@ -188,10 +186,7 @@ def _deliver(requests: list[_Request], failure: Exception | None) -> None:
 
 
 class Desk:
-    """Where questions arrive: the served models and the threads that answer for them; every handler is given it.
-
-    ask  the answers to questions of one `Lane`, from the models' thread (`Batcher.ask`)
-    """
+    """Where questions arrive: the served models and the threads that answer for them; every handler is given it."""
 
     def __init__(self, models: Iterable[Served], quick: Batcher, slow: Batcher, limits: Limits) -> None:
         self.models = {served.name: served for served in models}
@@ -201,10 +196,7 @@ class Desk:
         self._slowly = Lane(("any", "explain"), self._make, most=1)
 
     async def resolved(self, named: Sequence[Named], resolve: Callable[[Named], Resolved]) -> list[Resolved]:
-        """Names of a long request to numbers: a few, then others have their turn, one such request at a time.
-
-        Were all of them under way at once, each turn of the event loop would be a part of every one.
-        """
+        """Names of a long request to numbers: a few, then others have their turn, one such request at a time."""
         self._quick.check_room(len(named))
         found: list[Resolved] = []
         async with self._resolving:

@@ -1,8 +1,5 @@
-"""What every request passes first and every answer last: who may ask, refusals, headers that protect, counting.
-
-Against other web sites that a browser is talked into asking for (a Host of their own, cross-site requests), against
-strangers without the token, and against what is written into the page.
-"""
+"""What every request passes first and every answer last: against other web sites that a browser is talked into asking
+for (a Host of their own, cross-site requests), strangers without the token, and what is written into the page."""
 
 from __future__ import annotations
 
@@ -52,10 +49,7 @@ BATCH_WORDS = "Questions answered together."
 
 
 class Gate:
-    """The outermost ASGI application, in plain ASGI: a layer costs microseconds here, not a task of its own.
-
-    `app` answers requests, `life` is told when the server starts and stops; token and hosts as for `create_app`.
-    """
+    """The outermost ASGI application: `app` answers requests, `life` is told when the server starts and stops."""
 
     def __init__(
         self, app: ASGIApp, life: ASGIApp, metrics: ServerMetrics, token: str | None, hosts: Iterable[str] | None
@@ -132,13 +126,10 @@ class Gate:
 
 
 class ServerMetrics:
-    """Figures for Prometheus: who asks what, how long it takes, how much waits. No label takes what a client sends.
-
-    The registry is its own, so that two servers in one process do not count each other's requests.
-    """
+    """Figures for Prometheus: who asks what, how long it takes, how much waits. No label takes what a client sends."""
 
     def __init__(self) -> None:
-        own = self.registry = CollectorRegistry()
+        own = self.registry = CollectorRegistry()  # two servers in one process do not count each other's requests
         ProcessCollector(registry=own)
         PlatformCollector(registry=own)
         labels = ("endpoint", "method", "status")
@@ -170,5 +161,4 @@ class ServerMetrics:
         times.observe(seconds)
 
     def batch(self, lane: Lane, size: int) -> None:
-        """One call of the model; called in its thread."""
         self._batches.labels(*lane.key).observe(size)

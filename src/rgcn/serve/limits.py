@@ -1,8 +1,6 @@
 """How much one request, one client and all of them together may take, and the fields of questions that keep to it:
 against those who ask for too much."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -39,10 +37,7 @@ class Limits:
 
 
 class AtMost:
-    """Marks a field whose upper bound is one of `Limits` (`BOUNDS`), known only once the server starts.
-
-    Validation takes the limits from its context; the OpenAPI document puts the number where `x-limit` stands.
-    """
+    """Marks a field whose upper bound is one of `Limits`: validation finds it in its context, OpenAPI at `x-limit`."""
 
     def __init__(self, limit: str) -> None:
         self.limit = limit

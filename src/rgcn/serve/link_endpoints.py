@@ -1,7 +1,5 @@
 """/links and /score: of a model that answers for links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
@@ -195,7 +193,6 @@ class LinkEndpoints(Endpoints):
         self.scored([(0, 0, 0)])
 
     def lane(self, known: Known, k: int) -> Lane:
-        """The lane for questions of this size."""
         return self._lanes[known, next(size for size, _ in PARTS if k <= size)]
 
     @endpoint("GET", "links")

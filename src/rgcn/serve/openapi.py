@@ -1,7 +1,5 @@
 """The OpenAPI document, from the shapes: with the limits this server has and examples that it really answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

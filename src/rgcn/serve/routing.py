@@ -3,8 +3,6 @@
 Reading is strict: unknown and repeated parameters are refused, and a body is counted, whatever its header says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 from collections.abc import Iterable, Sequence
@@ -39,11 +37,7 @@ def all_endpoints(desk: Desk, own: Endpoints) -> list[Endpoint]:
 
 
 class Asking:
-    """What is done with a request: find what answers, read what is asked, write the answer. The gate answers refusals.
-
-    own    handlers of what is asked of the server itself, by `Endpoint.key`; others are the model's
-    turns  which long bodies take, one in each turn of the event loop
-    """
+    """What is done with a request: find what answers, read what is asked, write the answer; the gate sends refusals."""
 
     def __init__(self, endpoints: Iterable[Endpoint], desk: Desk, own: Endpoints) -> None:
         self._endpoints = {(endpoint.path, endpoint.method): endpoint for endpoint in endpoints}
@@ -84,7 +78,7 @@ class Asking:
             if endpoint.method == "GET":
                 return [shape.model_validate(query, context=limits)]
             body = await read_body(Request(scope, receive), limits)
-            if len(body) > LONG_BODY:
+            if len(body) > LONG_BODY:  # one of them in each turn of the event loop
                 async with self._turns:
                     await asyncio.sleep(0)
             return [shape.model_validate_json(body, strict=True, context=limits)]

@@ -4,8 +4,6 @@ Questions are pydantic's, which says every problem in words; answers are msgspec
 These are what all groups of endpoints share; each has its own beside its handlers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import methodcaller
 from typing import Annotated, Any, Literal

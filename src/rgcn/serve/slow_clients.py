@@ -1,7 +1,5 @@
 """HTTP as uvicorn reads it, with patience that ends: against clients that are slow, send without end, or have gone."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -16,10 +14,8 @@ PART = 4096
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn waits for ever for the rest of a request and for a reader of its answer, takes headers without end, and
-    finishes what clients asked who have gone. This one gives up after `limits.slow` seconds and `limits.head` bytes,
-    counts connections, stops the work of a lost connection, and refuses in our shape.
-    """
+    """uvicorn, which waits for ever, takes headers without end and works for clients who have gone. This one gives up
+    after `limits.slow` seconds and `limits.head` bytes, counts connections, and stops the work of a lost one."""
 
     limits = Limits()
 

@@ -1,7 +1,5 @@
 """/explain: slow to make, so made in a thread of its own and remembered."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

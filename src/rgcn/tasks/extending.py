@@ -6,8 +6,6 @@ node keeps (`estimated_rows`). A model whose first layer is a lookup by node (on
 without message passing (DistMult) does not listen to neighbors: these refuse.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np
@@ -35,8 +33,7 @@ BY_NODE = ("source.rows.", "source.features")  # what a network holds for each n
 def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
     """The trained model over a larger graph: its own nodes first, in their order, then new ones; the same relations.
 
-    No number that was trained changes. steps: how long what is new in `graph` is fitted, where something is
-    (`Estimator.settle`).
+    No number that was trained changes. steps: how long what is new in `graph` is fitted (`Estimator.settle`).
     """
     known = model.graph_
     same_names = known.relations == graph.relations and graph.nodes[: known.num_nodes] == tuple(known.nodes)

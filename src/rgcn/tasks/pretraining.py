@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,11 @@ SEEDS = 2**62
 
 
 class Pretrainer(LinkPredictor):
-    """A link predictor that learns from other graphs than the one it is fitted on, which is there to watch it.
-
-    read  how the graphs it learns from are found by their names
-    """
+    """A link predictor that learns from other graphs than the one it is fitted on, which is there to watch it."""
 
     task = "pretraining"
     training_section = PretrainingConfig
-    read: Callable[[str], KnowledgeGraph] = staticmethod(named_or_read)
+    read: Callable[[str], KnowledgeGraph] = staticmethod(named_or_read)  # how it finds those graphs by their names
 
     training: PretrainingConfig
     measures_by_itself = False  # weights for any graph are not chosen by one, unless someone wants that
@@ -89,15 +86,12 @@ class PretrainingTrainer(Trainer):
         return view.step()
 
     @contextmanager
-    def _closing(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         try:
             yield
         finally:
             self._open.close()
             self.round = -1
-
-    def running(self) -> AbstractContextManager[object]:
-        return self._closing()
 
     def state(self) -> dict[str, Any]:
         return {"round": self.round, "samplers": [view.state() for view in self.views]}

@@ -1,7 +1,5 @@
 """Building a network whose sizes a file states: no larger than the file that holds its weights."""
 
-from __future__ import annotations
-
 from math import prod
 from pathlib import Path
 from typing import Any

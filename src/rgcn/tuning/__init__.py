@@ -7,8 +7,6 @@ FOLDER/
   tune.html    history, importance of each setting, the best ten
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 
@@ -28,8 +26,6 @@ def tune(
     plan: StudyPlan, trials: int, *, jobs: int = 1, minutes: float | None = None, on_trial: OnTrial | None = None
 ) -> TuneResult:
     """Run trials until the study has `trials` of them, and write down what was found.
-
-    A folder that holds this study already is gone on with; one that holds another is refused.
 
     jobs      trials at a time; with more than one, each in a process of its own with its share of the cores
     minutes   begin no more trials after so many; those under way go on to their end, and one there always is

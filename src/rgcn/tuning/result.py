@@ -1,7 +1,5 @@
 """What a study found: the best configuration as plain YAML, every trial as a table, all of it as a page."""
 
-from __future__ import annotations
-
 import csv
 import io
 import time
@@ -28,14 +26,11 @@ SHOWN = 10  # of the best trials, on the page
 
 @dataclass(frozen=True)
 class TuneResult:
-    """A study as it stands.
-
-    importance  share of each setting in the differences between trials; empty where there are too few to tell
-    """
+    """A study as it stands."""
 
     plan: StudyPlan
     trials: list[TrialRecord]
-    importance: dict[str, float]
+    importance: dict[str, float]  # share of each setting in the differences between trials; empty where they are few
     interrupted: bool = False
 
     @property
@@ -65,10 +60,6 @@ class TuneResult:
     def metric(self) -> str:
         return f"validation {self.plan.objective.metric.title}"
 
-    def best_config(self) -> RunConfig | None:
-        """The configuration to train with: the best trial's settings, and its best epoch."""
-        return None if self.best is None else configuration_of(self.plan.config, self.plan.spaces, self.best)
-
     def as_dict(self) -> dict[str, Any]:
         best, own = self.best, self.own
         return {
@@ -87,16 +78,15 @@ class TuneResult:
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
-    """The configuration of a trial, for a training of its own."""
+    """The configuration to train with: a trial's settings, and its best epoch."""
     reset = {key: space.default for key, space in spaces.items() if space.when and not trial.own}
     return changed(config, {**reset, **trial.values, **task_of(config.task).after_trials(config, trial.epoch)})
 
 
 def importance(study: Any) -> dict[str, float]:
-    """How much each setting matters among the trials that were drawn, largest first.
+    """How much each setting matters among the trials that were drawn (PED-ANOVA), largest first.
 
-    PED-ANOVA: how far the good trials' values differ from all trials' values. The configuration's own trial is left
-    out, since it may lie outside the spaces.
+    The configuration's own trial is left out, since it may lie outside the spaces.
     """
     package = optuna()
     finished = study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
@@ -116,17 +106,15 @@ def importance(study: Any) -> dict[str, float]:
 
 
 def keep(result: TuneResult) -> None:
-    """Write best.yaml (where a trial finished), trials.csv and tune.html."""
     folder = result.plan.folder
     write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
-    config = result.best_config()
-    if config is not None:
+    if result.best is not None:
+        config = configuration_of(result.plan.config, result.plan.spaces, result.best)
         write_atomically(folder / "best.yaml", _head(result) + dump_configuration(config))
     write_atomically(folder / "tune.html", tune_page(result))
 
 
 def _head(result: TuneResult) -> str:
-    """How a configuration came about, as comments."""
     best, own, objective = result.best, result.own, result.plan.objective
     assert best is not None
     spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""

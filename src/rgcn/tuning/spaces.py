@@ -44,10 +44,13 @@ def choose_spaces(config: RunConfig, given: Sequence[str] = (), fixed: Sequence[
     by_hand = dict(_parse(config, own, text) for text in given)
     stay = {*FOUND_BY_LOOKING, *(declared if "all" in fixed else fixed)}
     spaces = {key: space for key, space in declared.items() if key not in stay} | by_hand
-    spaces = {key: space for key, space in spaces.items() if _can_apply(space, own, spaces)}
+    # Every condition holds in the configuration, or is itself searched, and then drawn before what depends on it.
+    given_by = {key: {k: v for k, v in space.when.items() if k not in spaces} for key, space in spaces.items()}
+    spaces = {key: space for key, space in spaces.items() if replace(space, when=given_by[key]).applies(own)}
     if not spaces:
         raise ConfigError(f"nothing is left to search: {HOW}")
-    return _parents_first(spaces)
+    parents = {key: [parent for parent in space.when if parent in spaces] for key, space in spaces.items()}
+    return {key: spaces[key] for key in TopologicalSorter(parents).static_order()}
 
 
 def own_values(config: RunConfig, spaces: Spaces) -> dict[str, Any]:
@@ -106,17 +109,6 @@ def _ends(space: SearchSpace) -> tuple[float, float]:
     assert space.low is not None
     assert space.high is not None
     return space.low, space.high
-
-
-def _can_apply(space: SearchSpace, own: Mapping[str, Any], spaces: Spaces) -> bool:
-    """Whether every condition holds in the configuration, or is itself searched."""
-    return replace(space, when={k: v for k, v in space.when.items() if k not in spaces}).applies(own)
-
-
-def _parents_first(spaces: Spaces) -> Spaces:
-    """The spaces in an order in which a condition is drawn before what depends on it."""
-    parents = {key: [parent for parent in space.when if parent in spaces] for key, space in spaces.items()}
-    return {key: spaces[key] for key in TopologicalSorter(parents).static_order()}
 
 
 def _parse(config: RunConfig, own: Mapping[str, Any], text: str) -> tuple[str, SearchSpace]:

@@ -35,11 +35,7 @@ SECONDS_FOR_A_LOCK = 60
 
 @dataclass(frozen=True)
 class StudyObjective:
-    """What a study optimizes: a validation metric, its mean over folds.
-
-    A fold is a training with a seed of its own: it starts from other weights and, where the data has no validation
-    split of its own, holds out other training labels.
-    """
+    """What a study optimizes: a validation metric, its mean over folds, trainings with a seed of their own each."""
 
     metric: Metric
     folds: int
@@ -78,19 +74,15 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A trial as people want to see it.
-
-    state   finished; stopped (early, being no better than others); failed (its settings cannot be trained)
-    values  the settings that were drawn
-    """
+    """A trial as people want to see it."""
 
     number: int
-    state: str
+    state: str  # finished; stopped (early, being no better than others); failed (its settings cannot be trained)
     value: float | None
     epoch: int | None
     deviation: float | None
     seconds: float | None
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)  # the settings that were drawn
     error: str | None = None
     own: bool = False
 
@@ -99,14 +91,12 @@ class TrialRecord:
 
 
 def optuna() -> Any:
-    """Optuna, silent; or words that say how to get it."""
     package = import_extra("optuna", "tune")
     package.logging.set_verbosity(package.logging.ERROR)
     return package
 
 
 def open_study(plan: StudyPlan) -> Study:
-    """The study of a folder, made if it is not there yet."""
     package = optuna()
     path = (plan.folder / "study.db").absolute()
     _refuse_damaged(path)
@@ -141,11 +131,7 @@ def begin(study: Study, plan: StudyPlan, data: str) -> None:
 
 
 def ask(study: Study) -> Trial:
-    """A new trial, whose draws are those of the first that no other trial has.
-
-    A trial that was cut short gives its draws back: with one job, a study that was killed draws what it would have
-    drawn, and with several no two trials draw alike.
-    """
+    """A new trial, whose draws are the first that no other trial has: those that were cut short give theirs back."""
     fail = optuna().trial.TrialState.FAIL
     taken = {other.user_attrs.get(DRAWS) for other in study.get_trials(deepcopy=False) if other.state != fail}
     trial = study.ask()
@@ -177,10 +163,8 @@ def _record(trial: FrozenTrial) -> TrialRecord | None:
 
 
 def _sampler(seed: int) -> Any:
-    """Optuna's tree-structured Parzen estimator, whose random numbers follow from the seed and the trial alone.
-
-    Its own state would be lost with the process: a study that goes on would draw its first trials again.
-    """
+    """Optuna's tree-structured Parzen estimator, whose random numbers follow from the seed and the trial alone: its own
+    state would be lost with the process, and a study that goes on would draw its first trials again."""
     package = optuna()
     from optuna.samplers import RandomSampler
 

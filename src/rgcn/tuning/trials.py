@@ -37,17 +37,13 @@ MOST_IMPOSSIBLE = 100  # draws in a row that cannot be: then the spaces do not f
 
 @dataclass(frozen=True)
 class TrialEnding:
-    """How a trial ended: with a figure, stopped as no better than others, or failed; then `error` says why.
-
-    value   the metric's mean over folds, at the epoch where it is best; None where there is no figure
-    folds   the metric of each fold at that epoch
-    """
+    """How a trial ended: with a figure, stopped as no better than others, or failed; then `error` says why."""
 
     seconds: float | None = None
     error: str | None = None
-    value: float | None = None
+    value: float | None = None  # the metric's mean over folds, at the epoch where it is best; None: there is no figure
     epoch: int | None = None
-    folds: list[float] = field(default_factory=list)
+    folds: list[float] = field(default_factory=list)  # the metric of each at that epoch
 
     @property
     def deviation(self) -> float:

@@ -72,12 +72,9 @@ def from_pyg(
 ) -> KnowledgeGraph:
     """A graph from a `Data` or `HeteroData`.
 
-    What `to_pyg` made comes back as it was, without the inverses it added. Names that the data lack are those
-    given, or "node 0", "relation 0", "class 0"; nodes of a `HeteroData` are called "type/number".
-
-    Of foreign data are taken: edge_type (none: one relation), edge_weight, x, and for labels either y with
-    train_mask, val_mask and test_mask (no mask: all are for training) or train_idx and train_y, and so on. Masks as
-    long as the edges split the triples.
+    What `to_pyg` made comes back as it was. Names that the data lack are those given, or "node 0", "relation 0",
+    "class 0"; nodes of a `HeteroData` are called "type/number". Without edge_type there is one relation, without masks
+    all labels are for training; masks as long as the edges split the triples.
     """
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 

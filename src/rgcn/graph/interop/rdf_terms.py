@@ -7,8 +7,6 @@ stands for, and the name percent-encoded, so that a node and a relation of the s
     urn:rgcn:node:Switzerland        urn:rgcn:relation:has%20border
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -57,12 +55,7 @@ def rdf_node(graph: KnowledgeGraph, node: int, base: str = BASE) -> Term:
 
 
 def rdf_relation(graph: KnowledgeGraph, relation: int, base: str = BASE) -> NamedNode:
-    """The IRI of a relation.
-
-    >>> kg = KnowledgeGraph.from_triples([("Bern", "capital of", "Switzerland")])
-    >>> str(rdf_relation(kg, 0))
-    '<urn:rgcn:relation:capital%20of>'
-    """
+    """The IRI of a relation."""
     return _iri(graph.relations[relation], base, "relation")
 
 
