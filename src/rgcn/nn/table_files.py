@@ -22,6 +22,8 @@ from rgcn.words import memory
 
 PREFIX = "rgcn-table-"
 PIECE = 1 << 24  # numbers that are written at once
+ALIGNED = 64  # bytes: where PyTorch puts tensors; elsewhere sums may come out with other last digits
+SMALL = 1 << 24  # bytes: less is read at once rather than mapped
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
 KINDS = {getattr(torch, name): word for word, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
 
@@ -65,16 +67,26 @@ def copy_beside(table: Tensor, values: Tensor) -> Tensor:
     return values.detach().to(table.device, copy=True)
 
 
+def mapped_tensors(path: Path) -> dict[str, Tensor]:
+    """What a file of safetensors holds: large tables stay where they lie, and what nobody reads is never loaded."""
+    from safetensors.torch import load_file
+
+    return {
+        name: tensor if tensor.nbytes >= SMALL and tensor.data_ptr() % ALIGNED == 0 else tensor.clone()
+        for name, tensor in load_file(path).items()
+    }
+
+
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first."""
-    # Widest numbers first, so that each is found at a multiple of its own size.
-    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    # Widest numbers first, so that each is found at a multiple of its own size; of these the largest tables.
+    ordered = dict(sorted(tensors.items(), key=lambda of: (-of[1].element_size(), -of[1].numel(), of[0])))
     about, end = {}, 0
     for name, tensor in ordered.items():
         begin, end = end, end + tensor.numel() * tensor.element_size()
         about[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     header = json.dumps(about).encode()
-    header += b" " * (-len(header) % 8)
+    header += b" " * (-(len(header) + 8) % ALIGNED)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for tensor in ordered.values():

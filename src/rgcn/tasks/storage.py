@@ -11,7 +11,7 @@ from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
-from rgcn.nn.table_files import write_tensors
+from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.tasks.task import task_of
 from rgcn.version import __version__
 
@@ -62,8 +62,6 @@ def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
 
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
-    from safetensors.torch import load_file
-
     from rgcn.tasks.estimator import choose_device
     from rgcn.tasks.within_bounds import WithinBounds
 
@@ -78,9 +76,8 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
         model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        # Mapped: on the CPU they stay where they lie, and what no answer reads is never loaded.
         place = choose_device(model.training.device)
-        kept = {name: tensor.to(place) for name, tensor in load_file(weights).items()}
+        kept = {name: tensor.to(place) for name, tensor in mapped_tensors(weights).items()}
         if model._in_place is not None:
             take_tables(model.network_, kept)
         model.network_.load_state_dict(kept, assign=True)
