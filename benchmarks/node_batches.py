@@ -17,6 +17,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,20 +47,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="file for the figures")
     given = parser.parse_args()
-    rows = timed(given) if given.what == "time" else compared(given)
-    if given.json:
-        write_result(given.json, {"rows": rows})
+    rows = []
+    for row in timed(given) if given.what == "time" else compared(given):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        if given.json:  # what is measured is kept, whatever becomes of the rest
+            write_result(given.json, {"rows": rows})
 
 
 # -- an epoch ----------------------------------------------------------------------------------------------------------
 
 
-def timed(given: argparse.Namespace) -> list[dict[str, Any]]:
+def timed(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     part = 10 if given.quick else 1
     size = 1_000_000 // part
     graph = shaped(Shape(size + size // 5, 50, 4 * size, size, size, CLASSES))
     features = np.random.default_rng(0).normal(size=(graph.num_nodes, WIDTH)).astype(np.float32)
-    rows = []
     for name, settings in {
         "features": {"model": "rgcn", "hidden": HIDDEN},
         "features, 10 bases": {"model": "rgcn", "hidden": HIDDEN, "decomposition": "basis", "bases": 10},
@@ -68,9 +71,7 @@ def timed(given: argparse.Namespace) -> list[dict[str, Any]]:
         known = replace(graph, features=features) if name.startswith("features") else graph
         for fan_out in (10, None):
             row = {"input": name, "labels": size, "edges": len(graph), "fan_out": fan_out}
-            rows.append({**row, **one(known, {**settings, "batch_labels": 10_000, "fan_out": fan_out}, given)})
-            print(json.dumps(rows[-1]), flush=True)
-    return rows
+            yield {**row, **one(known, {**settings, "batch_labels": 10_000, "fan_out": fan_out}, given)}
 
 
 def one(graph: rgcn.KnowledgeGraph, settings: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
@@ -154,8 +155,8 @@ def handed_over(layer: rgcn.RelationalAdjacency) -> tuple[torch.Tensor, torch.Te
 # -- accuracy ----------------------------------------------------------------------------------------------------------
 
 
-def compared(given: argparse.Namespace) -> list[dict[str, Any]]:
-    rows, seeds = [], 3 if given.quick else given.seeds
+def compared(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    seeds = 3 if given.quick else given.seeds
     for name in ("rgcn/nc-aifb", "rgcn/nc-mutag"):
         config = load_configuration(name)
         graph = load_data(config.data)
@@ -176,22 +177,18 @@ def compared(given: argparse.Namespace) -> list[dict[str, Any]]:
                 scores[kind].append(make_model(changed(chosen, {"seed": seed})).fit(graph).score())
         means = {kind: statistics.mean(values) for kind, values in scores.items()}
         less = [ours - whole for ours, whole in zip(scores["batches"], scores["whole"], strict=True)]
-        rows.append(
-            {
-                "configuration": name,
-                "seeds": seeds,
-                "batch_labels": quarter,
-                "fan_out": 10,
-                "epochs": {"whole": config.training.epochs, "batches": best},
-                "validation_accuracy_by_epochs": tried,
-                "test_accuracy": means,
-                "difference_in_points": 100 * (means["batches"] - means["whole"]),
-                "standard_error_in_points": 100 * statistics.stdev(less) / len(less) ** 0.5,
-                "scores": scores,
-            }
-        )
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+        yield {
+            "configuration": name,
+            "seeds": seeds,
+            "batch_labels": quarter,
+            "fan_out": 10,
+            "epochs": {"whole": config.training.epochs, "batches": best},
+            "validation_accuracy_by_epochs": tried,
+            "test_accuracy": means,
+            "difference_in_points": 100 * (means["batches"] - means["whole"]),
+            "standard_error_in_points": 100 * statistics.stdev(less) / len(less) ** 0.5,
+            "scores": scores,
+        }
 
 
 if __name__ == "__main__":
