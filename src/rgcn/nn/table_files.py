@@ -91,4 +91,4 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         file.write(len(header).to_bytes(8, "little") + header)
         for tensor in ordered.values():
             for part in torch.split(tensor.detach().reshape(-1), PIECE):
-                file.write(part.cpu().view(torch.uint8).numpy())
+                file.write(part.cpu().view(torch.uint8).numpy().data)
