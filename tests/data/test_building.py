@@ -355,7 +355,7 @@ def test_a_building_that_was_stopped_goes_on_with_the_stage_it_was_in(tmp_path, 
         with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
             rgcn.read(path, out=out)
     assert not (out / "graph.json").exists()
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match="is not whole"):
         rgcn.read(out)
     if lost != "numbered":  # what was read is not read again
         monkeypatch.setattr(building, "TripleCollector", None)
