@@ -146,9 +146,12 @@ def read(
         with building.writing(files):
             graph = building.built(collect, large, show_progress)
             finished = described(graph)
-            same = finished.nodes is graph.nodes and len(finished) == len(graph)
-            (write_rest if same else save_graph)(finished, Path(out))
-        building.finish()
+            if finished.nodes is graph.nodes and len(finished) == len(graph):
+                write_rest(finished, Path(out))
+            else:  # its labels changed it: all is written anew, over what a building would go on with
+                building.begin_anew()
+                save_graph(finished, Path(out))
+            building.finish()
         return load_graph(Path(out))
     collector = TripleCollector(large)
     known = collect(collector)
