@@ -111,3 +111,18 @@ def test_statistics_are_told_how_to_read_as_other_commands_are(tmp_path, monkeyp
         run("stats", "mine.csv", "--data", "labels_from=is")
     with pytest.raises(ConfigError, match="did you mean 'columns'"):
         run("stats", "mine.csv", "--data", "colums=[0, 1, 2]")
+
+
+def test_a_graph_is_built_once_and_opened_wherever_a_graph_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.tsv").write_text("a\tknows\tb\nb\tknows\tc\na\tknows\tb\nno triple\n")
+    (tmp_path / "kinds.tsv").write_text("a\tx\nb\ty\n")
+    out = tmp_path / "graph"
+    given = ("--labels", tmp_path / "kinds.tsv", "--skip-bad-lines")
+    told = json.loads(run("build", tmp_path / "mine.tsv", "--out", out, *given, "--json"))
+    assert (told["nodes"], told["relations"], told["triples"], told["duplicates"]) == (3, 1, 2, 1)
+    assert json.loads(run("stats", out, "--json"))["labels"] == 2
+    with pytest.raises(DataError, match="holds a graph already"):
+        run("build", tmp_path / "mine.tsv", "--out", out)
+    with pytest.raises(ConfigError, match="needs no building"):
+        run("build", "world", "--out", tmp_path / "other")
+    assert "1 duplicate left out" in run("build", tmp_path / "mine.tsv", "--out", tmp_path / "again", *given[2:])

@@ -355,11 +355,29 @@ def test_a_building_that_was_stopped_goes_on_with_the_stage_it_was_in(tmp_path, 
         with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
             rgcn.read(path, out=out)
     assert not (out / "graph.json").exists()
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match="is not whole"):
         rgcn.read(out)
     if lost != "numbered":  # what was read is not read again
         monkeypatch.setattr(building, "TripleCollector", None)
     assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
+
+
+def test_labels_that_change_the_graph_are_begun_anew_where_writing_stopped(tmp_path, monkeypatch):
+    path, options = inputs(tmp_path)["labels from a relation"]
+    out = tmp_path / "graph"
+    with monkeypatch.context() as now:
+        now.setattr(graph_store, "write_rest", lambda graph, folder: 1 / 0)  # all but the last is written
+        with pytest.raises(ZeroDivisionError):
+            rgcn.read(path, out=out, **options)
+    assert rgcn.read(path, out=out, **options).fingerprint == rgcn.read(path, **options).fingerprint
+
+
+def test_two_do_not_build_in_one_folder(tmp_path):
+    path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
+    other = building.Building(out, "another")
+    files = reading.find_files(path)
+    with other.writing(files), pytest.raises(DataError, match="another process"):
+        rgcn.read(path, out=out)
 
 
 def test_another_input_begins_anew_and_other_folders_are_left_alone(tmp_path, monkeypatch):

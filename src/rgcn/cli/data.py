@@ -15,8 +15,7 @@ from rich.table import Table
 from rgcn.cli.printing import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import DataBuildCommand, DataGetCommand, DataListCommand, DataStatsCommand
 from rgcn.config import DataConfig, validated
-from rgcn.data import load, read
-from rgcn.data.building import STATE
+from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
 from rgcn.data.registry import datasets, get, named_or_read, path_or_dataset, sources
 from rgcn.errors import ConfigError
@@ -70,14 +69,9 @@ def get_datasets(asked: DataGetCommand) -> None:
 
 
 def build(asked: DataBuildCommand) -> None:
-    place = path_or_dataset(asked.source)
-    if not isinstance(place, Path):
+    if not isinstance(path_or_dataset(asked.source), Path):
         raise ConfigError(f"{asked.source!r} is a data set's name, and needs no building: name a file or folder")
-    given = _reading(asked)
-    begun = (asked.out / STATE).exists()
-    if begun and not asked.as_json:
-        typer.echo(f"going on in {asked.out}, where a building was begun", err=True)
-    graph = read(place, out=asked.out, **given)
+    graph = named_or_read(asked.source, out=asked.out, **_reading(asked))
     size = sum(part.stat().st_size for part in asked.out.iterdir())
     report_skipped(graph)
     if asked.as_json:

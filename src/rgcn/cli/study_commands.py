@@ -12,16 +12,7 @@ from types import new_class
 
 from rgcn.cli import options
 from rgcn.cli.model_commands import GraphOptions
-from rgcn.cli.options import (
-    Command,
-    ComputingOptions,
-    Options,
-    ReadingOptions,
-    TellingOptions,
-    argument,
-    flag,
-    option,
-)
+from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
 from rgcn.paper import TASKS
 
 ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, the folder of a run, or a graph."

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from rgcn.atomic import full_disk, remove_temporaries, replace_atomically, sync, write_array, write_atomically
@@ -42,7 +43,7 @@ from rgcn.progress import progress
 from rgcn.words import memory
 
 STATE, ROWS, COLUMNS, KEPT_COLUMNS = "building.json", "building.rows", "building.columns", "building.kept"
-ROW_BYTES = 12
+LOCK, ROW_BYTES = "building.lock", 12
 COPIED_AT_ONCE = 1 << 20  # rows
 # Compressed text of triples grows about so much; Parquet is packed too.
 EXPANSION = {"compressed": 8, "parquet": 4}
@@ -79,7 +80,11 @@ class Building:
                     self._stage, self._told = str(state["stage"]), dict(state["told"])
         self.resumed = self._stage != ""
         if not self.resumed:
-            self._reached("", {})
+            self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Whoever goes on from here repeats all."""
+        self._reached("", {})
 
     def _reached(self, stage: str, told: dict[str, Any]) -> None:
         self._stage, self._told = stage, told
@@ -89,7 +94,7 @@ class Building:
     @contextmanager
     def writing(self, files: list[SourceFile]) -> Iterator[None]:
         """Check that there is room for the graph of these files, and say so where there was not."""
-        needed = _needed_bytes(files)
+        lock, needed = FileLock(self.folder / LOCK), _needed_bytes(files)
         free = shutil.disk_usage(self.folder).free
         if not self.resumed and free < needed:
             raise DataError(
@@ -97,7 +102,10 @@ class Building:
                 f"{memory(needed)} of disk, and {self.folder} has {memory(free)} free: use another disk"
             )
         try:
-            yield
+            with lock.acquire(timeout=0):
+                yield
+        except Timeout:
+            raise DataError(f"another process is building in {self.folder}: wait for it, or stop it") from None
         except OSError as error:
             if (words := full_disk(error, self.folder)) is None:
                 raise
@@ -145,7 +153,7 @@ class Building:
 
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""
-        for name in (ROWS, COLUMNS, KEPT_COLUMNS, STATE):
+        for name in (ROWS, COLUMNS, KEPT_COLUMNS, LOCK, STATE):
             (self.folder / name).unlink(missing_ok=True)
 
     def _write_columns(self, name: str, columns: dict[str, NDArray[Any] | None]) -> None:

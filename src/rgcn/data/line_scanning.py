@@ -89,9 +89,8 @@ def line_triples(
     text.setflags(write=False)
     hashes = np.empty(len(lengths), dtype=np.uint32)
     name_loops.hash_all(text, starts, lengths, hashes)
-    parsed: Spans = Spans(starts, lengths, hashes)
-    part: NDArray[Any]
-    for ends, relations, part in zip(found.ends, found.relations, parsed, strict=True):
+    columns: Iterable[Any] = zip(found.ends, found.relations, Spans(starts, lengths, hashes), strict=True)
+    for ends, relations, part in columns:
         ends[2 * places], ends[2 * places + 1], relations[places] = part[0::3], part[2::3], part[1::3]
     kept = np.ones(len(found.relations.starts), dtype=bool)
     if not keep_literals:

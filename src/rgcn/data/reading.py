@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.axis_tables import READERS
-from rgcn.data.building import Building, expected_bytes
+from rgcn.data.building import STATE, Building, expected_bytes
 from rgcn.data.collecting import TripleCollector
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
 from rgcn.data.graph_store import is_stored_graph, load_graph, save_graph, write_rest
@@ -118,6 +118,8 @@ def read(
         if triple_columns != TripleColumns() or format or literals != "keep" or skip_bad_lines or out:
             raise DataError(f"{path} is a built graph: how its files are read was said when it was built")
         return described(load_graph(Path(path)))
+    if not isinstance(path, Mapping) and (Path(path) / STATE).is_file():
+        raise DataError(f"{path}: a graph was begun here and is not whole; the same `rgcn data build` goes on with it")
     if isinstance(format, str) and ":" in format:  # a reader that is named here is one that the caller wants
         format = READERS.find(format, trusted=True)
     format = format if format is None or isinstance(format, str) else READERS.name_of(READERS.find(format))
@@ -144,9 +146,12 @@ def read(
         with building.writing(files):
             graph = building.built(collect, large, show_progress)
             finished = described(graph)
-            same = finished.nodes is graph.nodes and len(finished) == len(graph)
-            (write_rest if same else save_graph)(finished, Path(out))
-        building.finish()
+            if finished.nodes is graph.nodes and len(finished) == len(graph):
+                write_rest(finished, Path(out))
+            else:  # its labels changed it: all is written anew, over what a building would go on with
+                building.begin_anew()
+                save_graph(finished, Path(out))
+            building.finish()
         return load_graph(Path(out))
     collector = TripleCollector(large)
     known = collect(collector)

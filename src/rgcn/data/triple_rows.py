@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-PIECE = 1 << 23  # rows, or ends of rows, that are sorted at a time
+PIECE = 1 << 22  # rows, or ends of rows, that are sorted at a time
 FEW = 200_000  # rows that are sorted before a loop would be compiled
 COUNTED_AT_ONCE = 1 << 22
 

@@ -114,7 +114,10 @@ class KnowledgeGraph:
         """int64 [k, 3]: some of the triples, by their numbers; of a stored graph no others are read."""
         if "triples" in self.__dict__:
             return np.asarray(self.triples[places])
-        return self._named_rows(self._rows[places], None)
+        try:
+            return self._named_rows(self._rows[places], None)
+        except IndexError as error:
+            raise DataError(f"the stored graph is damaged: it has no such triple ({error})") from None
 
     def _named_rows(self, rows: NDArray[Any], first: int | None) -> NDArray[np.int64]:
         """Rows of triples as int64, all of whose nodes and relations have names."""
@@ -234,6 +237,7 @@ class KnowledgeGraph:
             _digest_names(digest, names)
         # Times came later: a graph without them is what it was.
         there = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
+        arrays: list[tuple[Any, Any]]
         arrays = [(self._rows if name == "triples" else getattr(self, name), ARRAYS[name]) for name in there]
         if self.labels is not None:
             _digest_names(digest, self.labels.names)

@@ -52,7 +52,7 @@ def name_hashes(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[
         read[eight >= (lengths[some] - 8 * word)[:, None]] = 0
         mixed = (state[some] ^ read.view("<u8")[:, 0]) * factor
         state[some] = mixed ^ (mixed >> half)
-    return ((state * last_factor) >> half).astype(np.uint32)
+    return np.asarray((state * last_factor) >> half, dtype=np.uint32)
 
 
 def slots_for(names: int) -> int:
