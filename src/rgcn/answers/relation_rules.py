@@ -135,12 +135,13 @@ class RelationRules:
 
         Subjects first, then objects, by node and place each: half of what int64 and one order for all would take.
         """
-        found = [np.empty((3, 0), dtype=np.int32)]
+        found, filled = np.empty((3, 2 * len(self._known)), dtype=np.int32), 0  # what is never filled takes no memory
         for end, pairs in enumerate((self._known.objects.pairs, self._known.subjects.pairs)):
             for query, times in _runs(pairs[:-1].numpy(), max(self.num_nodes, 1)):
                 node, relation = np.divmod(query, max(self.num_relations, 1))
-                found.append(np.stack([node, relation + end * self.num_relations, times]).astype(np.int32))
-        node, place, times = np.concatenate(found, axis=1)
+                found[:, filled : filled + len(query)] = node, relation + end * self.num_relations, times
+                filled += len(query)
+        node, place, times = found[:, :filled]
         return node, place, times
 
     @cached_property
@@ -292,16 +293,9 @@ class RelationRules:
             size = self.num_relations
             fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
             return float(max(len(fitting) - self.nodes_at[place], 0))
-        begin, seen = self._times_by_place
-        near = np.exp(-np.abs(seen[begin[place] : begin[place + 1]] - np.log(times)) * 4)
+        _, places, often = self._ends
+        near = np.exp(-np.abs(np.log(often[places == place]) - np.log(times)) * 4)
         return float(near.sum() / max(1.0, times / 2))
-
-    @cached_property
-    def _times_by_place(self) -> tuple[Ids, Shares]:
-        """(where each place begins [2R + 1], log of how often [n] each node is there)."""
-        _, place, times = self._ends
-        begin = np.concatenate([[0], np.cumsum(self.nodes_at)])
-        return begin, np.log(times[np.argsort(place, kind="stable")])
 
     def outside(self, place: int, kinds: Kinds) -> Tensor:
         """bool [N]: nodes that may not stand there; kept for the next question."""

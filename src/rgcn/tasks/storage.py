@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="Estimator")
 
 FORMAT_VERSION = 2
+TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "U8": "uint8"}
+TYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 KEYS = {"graph": str, "settings": dict, "task": str}
 
 
@@ -63,8 +66,6 @@ def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
 
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
-    from safetensors.torch import load_file
-
     from rgcn.tasks.estimator import choose_device
     from rgcn.tasks.within_bounds import WithinBounds
 
@@ -81,7 +82,7 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with damage_told(f"{weights}: damaged, or of another model"):
         # Mapped: on the CPU they stay where they lie, and what no answer reads is never loaded.
         place = choose_device(model.training.device)
-        kept = {name: tensor.to(place) for name, tensor in load_file(weights).items()}
+        kept = {name: tensor.to(place) for name, tensor in mapped_tensors(weights).items()}
         if model._in_place is not None:
             take_tables(model.network_, kept)
         model.network_.load_state_dict(kept, assign=True)
@@ -91,6 +92,26 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{source / 'model.json'}: damaged, what belongs beside the weights ({error})") from error
     return model
+
+
+def mapped_tensors(path: Path) -> dict[str, Any]:
+    """The tensors of a safetensors file where they lie: pages are read when somebody asks, and changes stay ours."""
+    import torch
+    from safetensors import safe_open
+
+    with safe_open(path, "pt"):  # which refuses a header that does not fit the file
+        pass
+    with path.open("rb") as file:
+        data = mmap(file.fileno(), 0, access=ACCESS_COPY)
+    first = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for name, about in json.loads(data[8:first]).items():
+        if name != "__metadata__":
+            (begin, end), dtype, shape = about["data_offsets"], getattr(torch, TYPES[about["dtype"]]), about["shape"]
+            count = (end - begin) // dtype.itemsize
+            flat = torch.frombuffer(data, dtype=dtype, count=count, offset=first + begin) if count else torch.empty(0)
+            found[name] = flat.to(dtype).view(shape)
+    return found
 
 
 def take_tables(network: Any, kept: dict[str, Any]) -> None:
