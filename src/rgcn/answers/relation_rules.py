@@ -151,13 +151,21 @@ class RelationRules:
     @cached_property
     def nodes_at(self) -> Ids:
         """[2R]: how many nodes are seen in each place."""
-        return np.bincount(self._ends[1], minlength=2 * self.num_relations)
+        return self._counted_at()
 
     @cached_property
     def once_at(self) -> Ids:
         """[2R]: how many of these in one triple only."""
-        _, place, times = self._ends
-        return np.bincount(place[times == 1], minlength=2 * self.num_relations)
+        return self._counted_at(self._ends[2] == 1)
+
+    def _counted_at(self, which: Flags | None = None, times: bool = False) -> Ids:
+        """[2R]: how many nodes, of those marked, stand in each place, or how often; in parts, for room."""
+        (_, place, often), found = self._ends, np.zeros(2 * self.num_relations)
+        for first in range(0, len(place), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            own = place[part] if which is None else place[part][which[part]]
+            found += np.bincount(own, often[part] if times else None, len(found))
+        return found.astype(np.int64)
 
     @cached_property
     def single(self) -> Flags:
@@ -220,8 +228,7 @@ class RelationRules:
 
     @cached_property
     def _times(self) -> Ids:
-        _, place, times = self._ends
-        return np.bincount(place, times, 2 * self.num_relations).astype(np.int64)
+        return self._counted_at(times=True)
 
     # -- of a question -----------------------------------------------------------------------------------
 
@@ -253,7 +260,7 @@ class RelationRules:
             nodes, places, _ = self._ends
             is_seen = np.zeros(self.num_nodes, dtype=bool)
             is_seen[nodes[np.isin(places, self.declared.same_place(place))]] = True
-            also_here = np.bincount(places[is_seen[nodes]], minlength=2 * self.num_relations)
+            also_here = self._counted_at(is_seen[nodes])
             found = self._alike[place] = also_here > SHARE_OF_LIKES * self.nodes_at
         return found
 
