@@ -217,9 +217,15 @@ class RelationRules:
         nodes, places, _ = self._ends
         seen = nodes[np.isin(places, self.declared.same_place(place))]
         if kinds == "seen":
-            return np.unique(seen)
+            return self._distinct(seen)
         found = nodes[self._companions(place)[places]] if self.is_open(place) else seen
-        return self.declared.kept(place, np.unique(found))
+        return self.declared.kept(place, self._distinct(found))
+
+    def _distinct(self, nodes: NDArray[np.int32]) -> Ids:
+        """Each once, ascending: marked rather than sorted, which takes seconds for ten million."""
+        there = np.zeros(self.num_nodes, dtype=bool)
+        there[nodes] = True
+        return np.flatnonzero(there)
 
     def is_open(self, place: int) -> bool:
         """Whether nodes may stand there that were never seen there."""
