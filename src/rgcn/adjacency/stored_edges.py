@@ -53,7 +53,10 @@ class StoredEdges:
         relations = loop_relation + int(self.self_loops)
         order = edge_order(target, kind, source, len(sources), relations)
         structure = EdgeStructure(
-            *(of[order] for of in (target, kind, source, origin)),
+            target[order],
+            kind[order],
+            source[order],
+            origin[order],
             num_targets=len(nodes),
             num_sources=len(sources),
             num_relations=relations,
@@ -74,4 +77,4 @@ class StoredEdges:
         """Nodes cut, in their order, where so many triples that touch them are full; a hub may have more."""
         degree = torch.from_numpy(self.graph.degrees())[nodes]
         number = (torch.cumsum(degree, 0) - degree) // PIECE_EDGES
-        yield from nodes.split(torch.unique_consecutive(number, return_counts=True)[1].tolist())
+        yield from torch.split(nodes, torch.unique_consecutive(number, return_counts=True)[1].tolist())

@@ -98,12 +98,12 @@ class RelationRules:
     @cached_property
     def loops(self) -> Shares:
         """[R]: the share of triples that link a node to itself."""
-        return self._counted[1] / np.maximum(self.triples_of, 1)
+        return np.asarray(self._counted[1] / np.maximum(self.triples_of, 1))
 
     @property
     def triples_of(self) -> Ids:
         """[R]: how many triples each relation has."""
-        return self._counted[0]
+        return np.asarray(self._counted[0])
 
     @cached_property
     def _counted(self) -> Ids:
