@@ -156,7 +156,7 @@ def peak(process: int) -> int:
 
 
 def searched(folder: Path, model: str, count: int) -> dict[str, float]:
-    """Milliseconds of /search over HTTP: parts of names from one letter to many, in any case, some that nobody has."""
+    """Milliseconds of /search over HTTP: parts of names, from one letter to many, and some that nobody has."""
     import random
 
     from rgcn.data.graph_store import load_graph

@@ -268,7 +268,7 @@ def _sorted_keys(graph: KnowledgeGraph, splits: tuple[str, ...]) -> NDArray[np.i
     if "all" not in splits and (of is not None or splits != ("train",)):
         for split in splits:
             graph.refuse_split(split)
-        wanted = np.isin(of, [SPLITS.index(split) for split in splits])
+        wanted = np.isin(np.asarray(of), [SPLITS.index(split) for split in splits])
     keys = np.empty((len(graph) if wanted is None else int(wanted.sum())) + 1, dtype=np.int64)
     filled = 0
     for first in range(0, len(graph), AT_ONCE):

@@ -26,7 +26,7 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
-from rgcn.known import Answers, KnownTriples
+from rgcn.known import KnownTriples, PairedAnswers
 from rgcn.scoring import Questions, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -198,7 +198,7 @@ class _Ranker:
         node: Tensor,
         relation: Tensor,
         target: Tensor,
-        answers: Answers | None = None,
+        answers: PairedAnswers | None = None,
         itself: Tensor | int = 0,
     ) -> RankCounts:
         """answers: what is known; itself int64 [n]: 1 where the target is among it"""

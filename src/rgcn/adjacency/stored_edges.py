@@ -59,7 +59,10 @@ class StoredEdges:
         relations = loop_relation + int(self.self_loops)
         order = edge_order(target, kind, source, relations)
         structure = EdgeStructure(
-            *(of[order] for of in (target, kind, source, origin)),
+            target[order],
+            kind[order],
+            source[order],
+            origin[order],
             num_targets=len(nodes),
             num_sources=len(sources),
             num_relations=relations,

@@ -24,7 +24,7 @@ from rgcn.scoring import Questions, Scorer
 
 FEWEST = 20
 # Validation triples, and scores that are looked at: of a graph of millions of nodes fewer of them are asked about.
-MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 100, 200_000_000
+MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 40, 100_000_000
 BLOCK = 32 << 20  # scores held at once, in bytes
 # Known triples that are hidden in turn: each costs a pass over all, so that fewer are drawn of a large graph.
 MOST_HIDDEN, MOST_HEARD = 200, 4_000_000

@@ -98,12 +98,12 @@ class RelationRules:
     @cached_property
     def loops(self) -> Shares:
         """[R]: the share of triples that link a node to itself."""
-        return self._counted[1] / np.maximum(self.triples_of, 1)
+        return np.asarray(self._counted[1] / np.maximum(self.triples_of, 1))
 
     @property
     def triples_of(self) -> Ids:
         """[R]: how many triples each relation has."""
-        return self._counted[0]
+        return np.asarray(self._counted[0])
 
     @cached_property
     def _counted(self) -> Ids:
@@ -135,12 +135,13 @@ class RelationRules:
 
         Subjects first, then objects, by node and place each: half of what int64 and one order for all would take.
         """
-        found = [np.empty((3, 0), dtype=np.int32)]
+        found, filled = np.empty((3, 2 * len(self._known)), dtype=np.int32), 0  # what is never filled takes no memory
         for end, pairs in enumerate((self._known.objects.pairs, self._known.subjects.pairs)):
             for query, times in _runs(pairs[:-1].numpy(), max(self.num_nodes, 1)):
                 node, relation = np.divmod(query, max(self.num_relations, 1))
-                found.append(np.stack([node, relation + end * self.num_relations, times]).astype(np.int32))
-        node, place, times = np.concatenate(found, axis=1)
+                found[:, filled : filled + len(query)] = node, relation + end * self.num_relations, times
+                filled += len(query)
+        node, place, times = found[:, :filled]
         return node, place, times
 
     @cached_property
@@ -150,13 +151,21 @@ class RelationRules:
     @cached_property
     def nodes_at(self) -> Ids:
         """[2R]: how many nodes are seen in each place."""
-        return np.bincount(self._ends[1], minlength=2 * self.num_relations)
+        return self._counted_at()
 
     @cached_property
     def once_at(self) -> Ids:
         """[2R]: how many of these in one triple only."""
-        _, place, times = self._ends
-        return np.bincount(place[times == 1], minlength=2 * self.num_relations)
+        return self._counted_at(self._ends[2] == 1)
+
+    def _counted_at(self, which: Flags | None = None, times: bool = False) -> Ids:
+        """[2R]: how many nodes, of those marked, stand in each place, or how often; in parts, for room."""
+        (_, place, often), found = self._ends, np.zeros(2 * self.num_relations)
+        for first in range(0, len(place), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            own = place[part] if which is None else place[part][which[part]]
+            found += np.bincount(own, often[part] if times else None, len(found))
+        return found.astype(np.int64)
 
     @cached_property
     def single(self) -> Flags:
@@ -208,9 +217,15 @@ class RelationRules:
         nodes, places, _ = self._ends
         seen = nodes[np.isin(places, self.declared.same_place(place))]
         if kinds == "seen":
-            return np.unique(seen)
+            return self._distinct(seen)
         found = nodes[self._companions(place)[places]] if self.is_open(place) else seen
-        return self.declared.kept(place, np.unique(found))
+        return self.declared.kept(place, self._distinct(found))
+
+    def _distinct(self, nodes: NDArray[np.int32]) -> Ids:
+        """Each once, ascending: marked rather than sorted, which takes seconds for ten million."""
+        there = np.zeros(self.num_nodes, dtype=bool)
+        there[nodes] = True
+        return np.flatnonzero(there)
 
     def is_open(self, place: int) -> bool:
         """Whether nodes may stand there that were never seen there."""
@@ -219,8 +234,7 @@ class RelationRules:
 
     @cached_property
     def _times(self) -> Ids:
-        _, place, times = self._ends
-        return np.bincount(place, times, 2 * self.num_relations).astype(np.int64)
+        return self._counted_at(times=True)
 
     # -- of a question -----------------------------------------------------------------------------------
 
@@ -252,7 +266,7 @@ class RelationRules:
             nodes, places, _ = self._ends
             is_seen = np.zeros(self.num_nodes, dtype=bool)
             is_seen[nodes[np.isin(places, self.declared.same_place(place))]] = True
-            also_here = np.bincount(places[is_seen[nodes]], minlength=2 * self.num_relations)
+            also_here = self._counted_at(is_seen[nodes])
             found = self._alike[place] = also_here > SHARE_OF_LIKES * self.nodes_at
         return found
 
@@ -292,16 +306,9 @@ class RelationRules:
             size = self.num_relations
             fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
             return float(max(len(fitting) - self.nodes_at[place], 0))
-        begin, seen = self._times_by_place
-        near = np.exp(-np.abs(seen[begin[place] : begin[place + 1]] - np.log(times)) * 4)
+        _, places, often = self._ends
+        near = np.exp(-np.abs(np.log(often[places == place]) - np.log(times)) * 4)
         return float(near.sum() / max(1.0, times / 2))
-
-    @cached_property
-    def _times_by_place(self) -> tuple[Ids, Shares]:
-        """(where each place begins [2R + 1], log of how often [n] each node is there)."""
-        _, place, times = self._ends
-        begin = np.concatenate([[0], np.cumsum(self.nodes_at)])
-        return begin, np.log(times[np.argsort(place, kind="stable")])
 
     def outside(self, place: int, kinds: Kinds) -> Tensor:
         """bool [N]: nodes that may not stand there; kept for the next question."""

@@ -279,7 +279,7 @@ class KnowledgeGraph:
         if split == "all" or (split == "train" and self.triple_splits is None):
             return len(self)
         self.refuse_split(split)
-        return int((self.triple_splits == SPLITS.index(split)).sum())
+        return int(np.count_nonzero(self.triple_splits == SPLITS.index(split)))
 
     def refuse_split(self, split: str) -> None:
         """Raise where triples cannot be of this split."""

@@ -139,13 +139,14 @@ class NameSearch:
     def whole(self, words: str) -> list[int]:
         """Those of whom a whole title or name, or what else they may be called, is perhaps this, folded; ascending."""
         key = np.uint32(name_hash(_encoded(words)))
-        begin, end = (np.searchsorted(self.hashes, key, side) for side in ("left", "right"))  # type: ignore[call-overload]
+        begin, end = (np.searchsorted(self.hashes, key, side) for side in ("left", "right"))
         return sorted(set(self.called[begin:end].tolist()))
 
     @cached_property
     def _places(self) -> tuple[Any, Any, Any, frozenset[int]]:
         """(grams, bounds, ids, common) as Python reads single numbers of them soonest."""
-        return *map(memoryview, (self.grams, self.bounds, self.ids)), frozenset(self.common.tolist())  # type: ignore[arg-type]
+        grams, bounds, ids = (memoryview(of) for of in (self.grams, self.bounds, self.ids))  # type: ignore[arg-type]
+        return grams, bounds, ids, frozenset(self.common.tolist())
 
     def _holding(self, pattern: bytes) -> Iterator[int]:
         """The entries that hold a pattern, ascending."""
@@ -255,7 +256,8 @@ def _path(folder: Path, name: str) -> Path:
 
 def _write_text(spelled: Iterable[Spelled], file: BinaryIO) -> tuple[NDArray[Any], ...]:
     """Write the text; (bounds, ids, hashes, called)."""
-    lengths, ids, hashes, called = ([np.empty(0, np.int64)] for _ in range(4))
+    none: NDArray[Any] = np.empty(0, np.int64)
+    lengths, ids, hashes, called = ([none] for _ in range(4))
     for block in _blocks(spelled):
         number = np.array([of for of, *_ in block])
         pieces, owner = list[str](), list[int]()

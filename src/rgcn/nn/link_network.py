@@ -262,7 +262,7 @@ class VectorScorer(Scorer):
 
     def problem(self) -> str | None:
         numbers = self.nodes, *self.decoder.parameters()
-        if all(bool(torch.isfinite(part).all()) for tensor in numbers for part in tensor.split(FINITE_AT_ONCE)):
+        if all(bool(torch.isfinite(part).all()) for tensor in numbers for part in torch.split(tensor, FINITE_AT_ONCE)):
             return super().problem()
         return "the model's numbers are not finite; its training has diverged"
 

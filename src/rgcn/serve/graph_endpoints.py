@@ -167,7 +167,7 @@ class GraphEndpoints(Endpoints):
         node, relations, known = self.served.node, self.served.relations, self._facts
         page = known.page(number, limit, offset)
         facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
-        return Neighbors(node(number), *known.degree([number]), known.total(number), facts)
+        return Neighbors(node(number), known.degree([number])[0], known.total(number), facts)
 
 
 class Facts:

@@ -32,7 +32,7 @@ OF_KIND = {
 }
 OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
-POOL = 2000
+POOL, FIRST_ANSWERS = 2000, 20.0  # nodes; seconds
 MOST_PREPARED, MOST_SHOWN, MOST_LOOKED_AT, WELL_DESCRIBED = 300_000, 5, 200, 0.9
 OnStep = Callable[[str], None]
 Example = tuple[dict[str, Any], Any]  # what is asked, parameters or body; the answer, None where it is not shown
@@ -55,8 +55,10 @@ class Endpoint(NamedTuple):
 
 
 def in_background(name: str, work: Callable[[], None]) -> None:
-    """Do it beside everything else; nobody waits for it."""
-    threading.Thread(target=work, name=name, daemon=True).start()
+    """Do it beside everything else, when those who waited for the server have their first answers."""
+    timer = threading.Timer(FIRST_ANSWERS, work)
+    timer.name, timer.daemon = name, True
+    timer.start()
 
 
 def endpoint(method: str, path: str) -> Callable[[H], H]:

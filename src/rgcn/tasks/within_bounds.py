@@ -10,7 +10,7 @@ from rgcn.errors import DataError
 from rgcn.words import memory
 
 MAKING = {"empty", "full", "ones", "rand", "randn", "zeros"}
-DRAWING = {"uniform_", "normal_"}
+DRAWING = {"uniform_", "normal_", "mul_"}
 LEAST_NUMBERS = 1 << 26  # what a small model may make; a large one makes a number for each byte of its files, too
 MOST_TENSORS = 10_000  # a network of many layers makes hundreds
 
