@@ -20,12 +20,14 @@ from rgcn.answers.unfinished import Found, UnfinishedFile
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples
+from rgcn.memory import give_back
 from rgcn.scoring import Questions, Scorer
 
 # Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
 BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
 WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
+BLOCKS_UNTIL_TIDY = 50  # where memory is given back that blocks of questions left in holes
 CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
 
 
@@ -190,7 +192,9 @@ def _ask(
     began, before = time.monotonic(), search.pairs
     on_progress = on_progress or (lambda pairs: None)
     kept = before > 0  # what a short call found is found again sooner than it is written
-    for size in search.blocks(questions, memory_budget):
+    for number, size in enumerate(search.blocks(questions, memory_budget), 1):
+        if number % BLOCKS_UNTIL_TIDY == 0:
+            give_back()
         asked, seconds = search.pairs - before, time.monotonic() - began
         late = minutes is not None and asked > 0 and seconds * (asked + size) / asked > 60 * minutes
         if on_progress(search.pairs) is False or late:

@@ -69,8 +69,8 @@ def copy_beside(table: Tensor, values: Tensor) -> Tensor:
 
 
 def mapped_tensors(path: Path) -> dict[str, Tensor]:
-    """What a file of safetensors holds. Large tables stay where they lie: pages are read when somebody asks, what nobody
-    reads is never loaded, and changes stay ours."""
+    """What a file of safetensors holds. Large tables stay where they lie: pages are read when somebody asks, what
+    nobody reads is never loaded, and changes stay ours."""
     from safetensors import safe_open
 
     with safe_open(path, "pt"):  # which refuses a header that does not fit the file

@@ -68,7 +68,7 @@ def of_links(model: LinkModelConfig, training: LinkTrainingConfig, graph: Knowle
 
 
 def _message_edges(model: Any, graph: KnowledgeGraph) -> int:
-    return len(graph) * (1 + model.inverse) + graph.num_nodes * model.self_loops
+    return int(len(graph) * (1 + model.inverse) + graph.num_nodes * model.self_loops)
 
 
 def _one_hot_numbers(model: NodeModelConfig, graph: KnowledgeGraph) -> int:
