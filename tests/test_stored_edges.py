@@ -12,6 +12,7 @@ import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.graph import KnowledgeGraph, Vocabulary
+from rgcn.nn import relational_encoder
 from rgcn.tasks import node_classifier
 
 NODES, RELATIONS = 5, 2
@@ -54,8 +55,8 @@ def test_a_classifier_in_place_answers_as_one_in_memory(monkeypatch, tmp_path, s
     opened = rgcn.NodeClassifier.load(tmp_path)
     few = opened.logits(range(5))
     assert opened._adjacency is None
-    monkeypatch.setattr(node_classifier, "FEW_NODES", 0)
-    monkeypatch.setattr("rgcn.adjacency.stored_edges.PIECE_EDGES", 3000)
+    monkeypatch.setattr(relational_encoder, "FIELD_EDGES", 0)
+    monkeypatch.setattr(relational_encoder, "PIECE_EDGES", 3000)
     assert torch.allclose(opened.logits(range(kg.num_nodes)), expected, rtol=1e-5, atol=1e-5)
     assert torch.allclose(few, expected[:5], rtol=1e-5, atol=1e-5)
     assert opened._adjacency is None

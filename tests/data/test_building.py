@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, parse, serialize
 
 import rgcn
+from rgcn import atomic
 from rgcn.data import building, graph_store, line_scanning, name_loops, reading, triple_rows
 from rgcn.data.line_scanning import line_triples, table_triples
 from rgcn.errors import DataError, RgcnError
@@ -408,7 +409,7 @@ def test_a_full_disk_is_said_before_and_while_it_fills(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as now:
-        now.setattr(graph_store, "_write", full)
+        now.setattr(atomic, "write_pieces", full)
         with pytest.raises(DataError, match=r"is full .* the same command goes on"):
             rgcn.read(path, out=out)
     assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint

@@ -56,11 +56,15 @@ class Titles:
     def of(self, node: int) -> str:
         return self._title(node, self.graph.nodes[node])
 
-    def many(self, nodes: NDArray[np.int64], names: list[str]) -> list[str]:
-        """The titles of some nodes, whose names are these."""
-        if self.graph.node_kinds is None and not self._given:
-            return list(map(local_name, names))
-        return list(map(self._title, nodes.tolist(), names))
+    def many(self, nodes: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
+        """The titles of some nodes, whose names, and the last parts of these, are these."""
+        found, kinds = list(lasts), self.graph.node_kinds
+        other = np.isin(nodes, list(self._given)) if self._given else np.zeros(len(nodes), dtype=bool)
+        if kinds is not None:
+            other |= (self._by_literal[nodes] >= 0) | (kinds[nodes] == NodeKind.LITERAL)
+        for place in np.flatnonzero(other).tolist():
+            found[place] = self._title(int(nodes[place]), names[place])
+        return found
 
     def _title(self, node: int, name: str) -> str:
         found, kinds = self._given.get(node), self.graph.node_kinds
@@ -169,7 +173,7 @@ class Called:
     def __init__(
         self,
         names: Vocabulary,
-        titles: Callable[[NDArray[np.int64], list[str]], list[str]],
+        titles: Callable[[NDArray[np.int64], list[str], list[str]], list[str]],
         best_first: Callable[[], Iterable[int]] | None = None,
         is_literal: Callable[[int], bool] = lambda number: False,
         prefixes: Mapping[str, list[str]] | None = None,
@@ -188,9 +192,11 @@ class Called:
         order = np.asarray(self._best_first())
         for some in np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE)):
             names = self._names.many(some)
-            for number, title, name in zip(some.tolist(), self._titles(some, names), names, strict=True):
-                others = [":" + folded(name.partition(":")[2])] if _has_prefix(name) else []
-                if (last := local_name(name)) not in (title, name):
+            lasts = list(map(local_name, names))
+            titles = self._titles(some, names, lasts)
+            for number, title, name, last in zip(some.tolist(), titles, names, lasts, strict=True):
+                others = [":" + folded(name.partition(":")[2])] if ":" in name and _has_prefix(name) else []
+                if last is not title and last not in (title, name):
                     others.append(last)
                 yield number, title, name, others
 
@@ -223,7 +229,8 @@ class Called:
         return found
 
     def _title(self, number: int) -> str:
-        return self._titles(np.array([number]), [self._names[number]])[0]
+        name = self._names[number]
+        return self._titles(np.array([number]), [name], [local_name(name)])[0]
 
     def ids(self, texts: Iterable[str | int]) -> NDArray[np.int64]:
         return self._names.ids(texts if isinstance(texts, str) else map(self.meant, texts))
@@ -313,8 +320,8 @@ class NameLookup:
         return np.lexsort((-graph.degrees(), graph.is_literal))  # stable: equal ones in the graph's order
 
 
-def _each(title: Callable[[int], str]) -> Callable[[NDArray[np.int64], list[str]], list[str]]:
-    return lambda numbers, names: list(map(title, numbers.tolist()))
+def _each(title: Callable[[int], str]) -> Callable[[NDArray[np.int64], list[str], list[str]], list[str]]:
+    return lambda numbers, names, lasts: list(map(title, numbers.tolist()))
 
 
 def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
