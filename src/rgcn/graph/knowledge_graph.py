@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rgcn.graph.titles import NameLookup
 
 
+ROWS_COUNTED = 1 << 22  # at once
 ARRAYS = {
     "triples": np.int64,
     "node_kinds": np.uint8,
@@ -298,7 +299,12 @@ class KnowledgeGraph:
         """int64 [N]: how many ends of a split's triples each node is."""
         if split == "all" and "_incidence" in self.__dict__:
             return np.diff(self._incidence[0])
-        return np.bincount(self.split_triples(split)[:, [0, 2]].ravel(), minlength=self.num_nodes)
+        rows = self._rows if split == "all" else self.split_triples(split)
+        found, size = np.zeros(self.num_nodes, dtype=np.int64), max(ROWS_COUNTED, self.num_nodes)
+        for begin in range(0, len(rows), size):  # in parts: numpy widens what it counts
+            for end in (0, 2):
+                found += np.bincount(rows[begin : begin + size, end], minlength=self.num_nodes)
+        return found
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         rows = self.triples if triples is None else triples
