@@ -36,6 +36,7 @@ from rgcn.answers.link_curve import LinkCurve, LinkExamples
 from rgcn.answers.links import answer_links
 from rgcn.answers.relation_rules import EVERYTHING, Marks, Permitted, rules_of
 from rgcn.answers.reliability import fit_of
+from rgcn.data.graph_store import is_stored_graph, load_graph
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, splits_up_to
 from rgcn.ranking import rank_triples, summarize
@@ -72,7 +73,8 @@ def main() -> None:
     given = parser.parse_args()
     rows = []
     for name in given.graphs:
-        kg = rgcn.read(name) if Path(name).is_file() else rgcn.load(name)
+        stored = is_stored_graph(Path(name))
+        kg = load_graph(Path(name)) if stored else rgcn.read(name) if Path(name).is_file() else rgcn.load(name)
         kg = kg.split() if kg.triple_splits is None else kg
         rows.append({"graph": Path(name).stem, "triples": len(kg), **measured(kg, given.questions)})
         print(rows[-1], flush=True)
