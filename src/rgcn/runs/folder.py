@@ -371,7 +371,9 @@ def _git_state() -> dict[str, Any] | None:
     """Commit, branch and whether anything is uncommitted; None outside a repository, or without git."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
 
     try:
         commit, branch = git("rev-parse", "HEAD"), git("rev-parse", "--abbrev-ref", "HEAD")
