@@ -29,7 +29,7 @@ def _word_at(typing_context, array, index):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-        return builder.load(place, align=1, typ=ir.IntType(64))
+        return builder.load(place, align=1)
 
     return types.uint64(array, types.int64), generate
 
