@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "rgcn"
 # for the type checker alone.
 ORDER = """
     version errors words terminal progress extras threads memory processes axes axis_tables
-    atomic compression sparse graph data known kernels adjacency config
+    atomic compression sparse graph data known kernels sharding adjacency config
     sampling scoring nn objectives optim ranking answers tasks
     runs pages tuning paper predict explain look serve bench cli __init__ __main__
 """

@@ -13,7 +13,7 @@ and takes the value as the bound of the interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -33,6 +33,7 @@ Scheme = Literal[
     "zeros",
 ]
 Fans = Literal["matrix", "stacked"]
+PART = 1 << 16  # rows drawn at a time
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,13 @@ class Initializer:
             bound = std if self.scheme.startswith("schlichtkrull") else std * math.sqrt(3.0)
             return values.uniform_(-bound, bound, generator=generator)
         return values.normal_(0.0, 1.0, generator=generator).mul_(std)
+
+    def drawn_in_parts(self, shape: Sequence[int], generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """`draw`, the same numbers, some rows at a time: (their numbers int64 [n], values [n, shape[-1]])."""
+        # PyTorch draws normal numbers sixteen at a time, and fewer in another way: no part may be shorter.
+        at_once = PART if shape[0] >= PART + 16 else shape[0]
+        begin = 0
+        while begin < shape[0]:
+            rows = at_once if begin + at_once + 16 <= shape[0] else shape[0] - begin
+            yield torch.arange(begin, begin + rows), self.draw(shape, generator, rows=rows)
+            begin += rows

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.table_files import empty_on_disk
+from rgcn.sharding import Shards
 from rgcn.sparse import SparsePattern
 
 MOVED_AT_ONCE = 1 << 16  # rows
@@ -39,17 +40,25 @@ class RowTable(nn.Module):
     A row that no training edge touches gets no gradient, and Adam leaves such a row where it began (unless something
     decays it). Holding those rows apart spares the optimizer reading and writing them in every step, and changes no
     value. `position` says where each row is: in the trained part, or after it.
+
+    shards: where several processes hold a table, its rows are this one's, all of them trained.
     """
 
     position: Tensor
     still: Tensor
+    shards: Shards | None = None
     factored_gradients: list[FactoredGradient] | None = None
     """Where an optimizer takes this table's gradients as factors (see `rgcn.optim`); None: they are written out."""
 
-    def __init__(self, values: Tensor, trained: Tensor | None = None) -> None:
+    def __init__(self, values: Tensor, trained: Tensor | None = None, shards: Shards | None = None) -> None:
         """values [rows, ...]: the initial rows, which now belong to the table; trained bool [rows]: those a loss can
         reach (None: all)."""
         super().__init__()
+        if shards is not None:
+            self.shards, self.trained = shards, nn.Parameter(values)
+            self.register_buffer("still", values[:0])
+            self.register_buffer("position", torch.empty(0, dtype=torch.int64))
+            return
         reached = torch.ones(len(values), dtype=torch.bool) if trained is None else trained.cpu()
         self.register_buffer("still", values[~reached].contiguous())
         # Rows move forward in their own memory, which for a large table is most of what there is.
@@ -66,7 +75,11 @@ class RowTable(nn.Module):
         self.register_buffer("position", position)
 
     def __len__(self) -> int:
-        return self.position.numel()
+        return self.position.numel() if self.shards is None else len(self.shards)
+
+    def places(self, nodes: Tensor) -> Tensor:
+        """Where the rows of nodes int64 [n] are."""
+        return self.position.index_select(0, nodes) if self.shards is None else self.shards.place(nodes)
 
     @property
     def all_trained(self) -> bool:
@@ -97,7 +110,7 @@ class EmbeddingInput(nn.Module):
     """A learned vector for each node: E [nodes, width]; nodes [n] (None: all, in order) → [n, width].
 
     activated: add a bias and pass through ReLU, as the original link predictor does. on_disk: E is a file, mapped into
-    memory.
+    memory. shards: E is spread over processes; this one has the rows of its own nodes, and gives no others.
     """
 
     def __init__(
@@ -109,11 +122,20 @@ class EmbeddingInput(nn.Module):
         trained: Tensor | None = None,
         activated: bool = False,
         on_disk: bool = False,
+        shards: Shards | None = None,
     ) -> None:
         super().__init__()
         self.width = width
-        place = empty_on_disk((num_nodes, width)) if on_disk else None
-        self.rows = RowTable(init.draw((num_nodes, width), generator, out=place), trained)
+        size = num_nodes if shards is None else len(shards), width
+        place = empty_on_disk(size) if on_disk else None
+        if shards is None:
+            self.rows = RowTable(init.draw(size, generator, out=place), trained)
+        else:
+            place = torch.empty(size) if place is None else place
+            for nodes, part in init.drawn_in_parts((num_nodes, width), generator):
+                mine = shards.mine(nodes)
+                place[shards.place(nodes[mine])] = part[mine]
+            self.rows = RowTable(place, shards=shards)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
 
@@ -121,7 +143,7 @@ class EmbeddingInput(nn.Module):
         if nodes is None:
             rows = self.rows.values()
         elif hasattr(self.rows.trained, "taken"):
-            rows = take_table_rows(self.rows.trained, nodes)
+            rows = take_table_rows(self.rows.trained, nodes if self.rows.shards is None else self.rows.places(nodes))
         else:
             within, pattern = self._where(nodes)
             table = self.rows.trained if within else self.rows.whole()
@@ -135,7 +157,7 @@ class EmbeddingInput(nn.Module):
         """
         last = self._last
         if last is None or last[0] is not nodes:
-            position = self.rows.position.index_select(0, nodes)
+            position = self.rows.places(nodes)
             size = self.rows.table_for(position).shape[0]
             in_order = len(nodes) == size and torch.equal(position, torch.arange(size, device=position.device))
             rows = None if in_order else SparsePattern.picking(position, size)
