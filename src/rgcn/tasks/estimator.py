@@ -19,6 +19,8 @@ from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
+from rgcn.processes import processes
+from rgcn.sharding import Shards
 from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.task import Epoch, Task, task_of
 
@@ -59,6 +61,7 @@ class SharedSettings(TypedDict, total=False):
     patience: int | None
     device: str
     deterministic: bool
+    sharded: bool | None
 
 
 class Estimator(ABC):
@@ -107,6 +110,7 @@ class Estimator(ABC):
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
+        self._shards: Shards | None = None  # where several processes hold the nodes
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
@@ -229,7 +233,8 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        self._in_place = None
+        self._in_place, group = None, processes()
+        self._shards = Shards(graph.num_nodes, group) if self.training.sharded and group.together else None
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
@@ -237,7 +242,7 @@ class Estimator(ABC):
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""
         device, rule = choose_device(self.training.device), self._rule() | changes
         if split is not None:
-            return RelationalAdjacency.from_graph(graph, split=split, device=device, **rule)
+            return RelationalAdjacency.from_graph(graph, split=split, device=device, shards=self._shards, **rule)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
         return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
 

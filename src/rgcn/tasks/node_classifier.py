@@ -14,6 +14,7 @@ from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.adjacency.operator import HasRows
+from rgcn.adjacency.shared_field import SharedField
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
@@ -23,6 +24,7 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.sharding import RowExchange
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer, default_batches
 from rgcn.words import Rows
@@ -206,8 +208,9 @@ class NodeClassifier(ClassEstimator):
         nodes = self._labels.of("train")[0]
         # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        reach = None if decays or self.training.in_batches(len(nodes)) else self._field(nodes, self.model.layers)
-        plan = NodePlan(self.model, graph, adjacency, reach, generator)
+        whole = decays or self.training.in_batches(len(nodes)) or self.training.sharded
+        reach = None if whole else self._field(nodes, self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, reach, generator, self._shards)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
         return self
 
@@ -224,7 +227,8 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def trainer(self) -> NodeTrainer:
-        return NodeTrainer(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
+        about = self._labels, self.model, self.training, self.seed, self._shards
+        return NodeTrainer(self.network_, self.adjacency_, *about)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that takes a step and returns (loss, logits) from before it: for loops of one's own."""
@@ -264,6 +268,12 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
+        if self._shards is not None:
+            exchange = RowExchange.ask(self._shards, on_device(distinct, self.adjacency_.device))
+            with torch.no_grad():
+                field = SharedField.of_own(self.adjacency_, self._shards, exchange.needed, depth)
+                states = exchange(network.states(field, depth)[-1])
+            return states[torch.from_numpy(back).to(states.device)]
         states = network.states_of(self._rows, on_device(distinct, choose_device(self.training.device)), depth)
         return states[torch.from_numpy(back).to(states.device)]
 
