@@ -1,7 +1,7 @@
 """Several processes that train one model together, on PyTorch's own engine: who I am among them, and what we exchange.
 
-Each runs the same program on its share. `processes()` is the group, of this process alone unless `join` was called:
-code that asks it for sums and shares is the same with one. Everything sent is counted (`Traffic`).
+Each runs the same program on its share. `processes()` is the group, of this process alone unless it has joined others
+(`rgcn.joining`): code that asks it for sums and shares is the same with one. Everything sent is counted (`Traffic`).
 """
 
 from __future__ import annotations
@@ -151,3 +151,9 @@ _joined: Processes | None = None
 def processes() -> Processes:
     """The group this process works in: alone, unless it has joined others."""
     return _joined or ALONE
+
+
+def work_in(group: Processes | None) -> None:
+    """From now on this process is one of a group; None: alone again."""
+    global _joined
+    _joined = group

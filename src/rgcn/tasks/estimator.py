@@ -19,6 +19,7 @@ from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
+from rgcn.joining import refuse_shared_gpus
 from rgcn.processes import processes
 from rgcn.sharding import Shards
 from rgcn.tasks.fitting import Fitting, Schedule
@@ -453,6 +454,8 @@ def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
 
 def choose_device(name: str) -> torch.device:
     """The device of a name; "auto" is a GPU where there is one."""
+    if name != "cpu" and processes().together:
+        refuse_shared_gpus(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
