@@ -58,6 +58,7 @@ class Scorer(ABC):
     device             where questions are taken and scores are given
     questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
                        and take as many times as long. None where scores are a product: as many as memory holds
+    in_blocks          whether a few candidates cost less than all nodes, so that ranking may go in blocks of nodes
     hides              whether `scores_hiding` hides. Else its scores of known triples say little: they were learned, or
                        are heard
     """
@@ -65,6 +66,7 @@ class Scorer(ABC):
     num_nodes: int
     device: torch.device
     questions_at_once: int | None = None
+    in_blocks: bool = False
     hides: bool = False
 
     @abstractmethod

@@ -260,6 +260,8 @@ class VectorNetwork(LinkNetwork):
 class VectorScorer(Scorer):
     """Compares vectors [N, d'] that were computed once."""
 
+    in_blocks = True
+
     def __init__(self, decoder: Decoder, nodes: Tensor) -> None:
         self.decoder, self.nodes = decoder, nodes
         self.num_nodes, self.device = len(nodes), nodes.device

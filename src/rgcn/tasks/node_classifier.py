@@ -90,19 +90,23 @@ class ClassEstimator(Estimator):
     def evaluate(
         self, kg: KnowledgeGraph | None = None, split: str = "test", *, at_most: int | None = None
     ) -> dict[str, Any]:
-        """Accuracy on one split of a graph's labels, or on so many of them, and how many there are."""
+        """Accuracy on one split of a graph's labels and how many there are; on `at_most` of them, drawn with the seed,
+        with its standard error."""
         graph = self.graph_ if kg is None else kg
         if graph.labels is None:
             raise DataError("the graph has no labels to score against")
         nodes, classes = graph.labels.of(split)
-        some = self._some(torch.arange(len(nodes)), at_most).numpy()
+        some, every = self._some(torch.arange(len(nodes)), at_most).numpy(), len(nodes)
         nodes, classes = nodes[some], classes[some]
         if not len(nodes):
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
         known = {name: i for i, name in enumerate(self.classes_)}
         expected = np.array([known.get(graph.labels.names[c], -1) for c in classes])
         predicted = self.logits([graph.nodes[n] for n in nodes]).argmax(1).numpy()
-        return {"accuracy": float((predicted == expected).mean()), "count": len(nodes)}
+        right = float((predicted == expected).mean())
+        drawn = len(nodes) / every
+        error = {} if drawn == 1 else {"accuracy_error": (right * (1 - right) * (1 - drawn) / len(nodes)) ** 0.5}
+        return {"accuracy": right, "count": len(nodes), **error}
 
     def measured_splits(self) -> list[str]:
         return list(self._labels.counts())
