@@ -27,7 +27,9 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.known import KnownTriples, PairedAnswers, lower_bound
+from rgcn.processes import Processes, processes
 from rgcn.scoring import Questions, Scorer
+from rgcn.sharding import Shards
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
@@ -55,6 +57,11 @@ class RankCounts:
     known_greater: Tensor | None = None
     known_equal: Tensor | None = None
     known: Tensor | None = None
+
+    def gathered(self, group: Processes) -> RankCounts:
+        """Those of all processes, one after another."""
+        own = self.greater, self.equal, self.known_greater, self.known_equal, self.known
+        return RankCounts(self.num_nodes, *(None if part is None else group.gather(part) for part in own))  # type: ignore[arg-type]
 
     def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
         """float64 [n], on the CPU: 1 is best."""
@@ -153,6 +160,20 @@ def rank_triples(
     (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
     _check(triples, scorer.num_nodes, filter)
+    group, how = processes(), (memory_budget, on_progress)
+    if not group.together or scorer.shards is not None or len(triples) < group.size:
+        return _ranked(scorer, triples, filter, *how)
+    mine = _ranked(scorer, triples[group.share(len(triples))], filter, *how)  # each ranks its share of them
+    return Ranks(triples, *(side.gathered(group) for side in (mine.object, mine.subject)))
+
+
+def _ranked(
+    scorer: Scorer,
+    triples: Tensor,
+    filter: KnownTriples | None,
+    memory_budget: int | None,
+    on_progress: Callable[[int], None] | None,
+) -> Ranks:
     subject, relation, object_ = triples.unbind(1)
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
@@ -199,6 +220,23 @@ class RankedQuestions(NamedTuple):
     end: Tensor
     known: Tensor
 
+    def held(self, shards: Shards) -> RankedQuestions:
+        """The same among this process's nodes, by their places; a true answer that it does not hold is nowhere."""
+        count, which = self.distinct.size, torch.arange(len(self.row), device=self.row.device)
+        some = self.row.new_zeros(count).index_put_((self.row,), which)  # a true answer to each question
+        begin, number = self.begin[some], (self.end - self.begin)[some]
+        of = torch.repeat_interleave(number)
+        node = self.known[
+            torch.arange(len(of), device=of.device) + (begin - torch.cumsum(number, 0) + number)[of]
+        ].long()
+        mine = torch.nonzero(shards.mine(node)).squeeze(1)
+        of, place = of[mine], shards.place(node[mine])
+        place = place[torch.argsort(of * len(shards) + place)]
+        number = torch.bincount(of, minlength=count)
+        end = torch.cumsum(number, 0)
+        target = torch.where(shards.mine(self.target), shards.place(self.target), -1)
+        return self._replace(target=target, begin=(end - number)[self.row], end=end[self.row], known=place)
+
 
 def true_scores(scorer: Scorer, asked: RankedQuestions, nodes: range, width: int) -> Tensor:
     """[n]: the score of each true answer that is among the nodes, 0 of the others.
@@ -234,9 +272,20 @@ def count_among(scorer: Scorer, asked: RankedQuestions, own: Tensor, nodes: rang
     return counts
 
 
+def _added_up(scorer: Scorer, asked: RankedQuestions, shards: Shards, width: int) -> Tensor:
+    """What is counted in all nodes, each process in its own."""
+    own, held, every = scorer.own(asked.distinct), asked.held(shards), range(len(shards))
+    true = true_scores(own, held, every, width)
+    shards.group.add(true)
+    counts = count_among(own, held, true, every, width)
+    shards.group.add(counts)
+    return counts
+
+
 def _counted(scores: Tensor, asked: RankedQuestions, own: Tensor, first: int) -> Tensor:
     scores = scores.contiguous()
-    return kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
+    counts: Tensor = kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
+    return counts
 
 
 def _scored(scorer: Scorer, asked: Questions, candidates: Tensor | None = None) -> Tensor:
@@ -277,7 +326,9 @@ class _Ranker:
             queries, row = torch.unique_consecutive(key[part], return_inverse=True)
             questions = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
             asked = RankedQuestions(questions, row, target[part], begin[part], end[part], known)
-            if width == self.scorer.num_nodes:
+            if self.scorer.shards is not None:
+                parts.append(_added_up(self.scorer, asked, self.scorer.shards, width))
+            elif width == self.scorer.num_nodes:
                 scores = _scored(self.scorer, questions)
                 parts.append(_counted(scores, asked, scores[row, asked.target], 0))
                 del scores  # before the next block is scored, or two would be held at once

@@ -6,15 +6,32 @@ import torch
 from torch import Tensor
 
 from rgcn.nn.decoders import Decoder
+from rgcn.nn.link_network import VectorScorer
 from rgcn.scoring import Questions, Scorer
 from rgcn.sharding import RowExchange, Shards
+
+
+class OwnScorer(VectorScorer):
+    """Answers to certain questions among own nodes, by their places; given [q, d']: the vectors of what is given."""
+
+    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor) -> None:
+        super().__init__(decoder, nodes)
+        self.given = given
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        _, relation, for_objects = questions.to(self.device)
+        return self.decoder.score_questions(self.given, relation, for_objects, self._among(candidates), out)
 
 
 class SharedScorer(Scorer):
     """Compares vectors [own, d'] of this process's nodes; all processes ask the same at the same time.
 
-    Whoever can do with the scores of own nodes alone, and add or merge what follows from them, asks `own_scores`.
+    Whoever can do with the scores of own nodes alone, and add or merge what follows from them, asks `own`.
     """
+
+    in_blocks = True
+    shards: Shards
 
     def __init__(self, decoder: Decoder, nodes: Tensor, shards: Shards) -> None:
         self.decoder, self.nodes, self.shards = decoder, nodes, shards
@@ -26,19 +43,15 @@ class SharedScorer(Scorer):
         exchange = RowExchange.ask(self.shards, wanted)
         return exchange(self.nodes[self.shards.place(exchange.needed)])[back]
 
-    @torch.no_grad()
-    def own_scores(self, questions: Questions, own: Tensor | None = None) -> Tensor:
-        """[q, own]: questions against this process's nodes, by their places, or against some of them."""
-        node, relation, for_objects = questions.to(self.device)
-        among = self.nodes if own is None else self.nodes[own]
-        return self.decoder.score_questions(self.vectors(node), relation, for_objects, among)
+    def own(self, questions: Questions) -> OwnScorer:
+        return OwnScorer(self.decoder, self.nodes, self.vectors(questions.node))
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         shards = self.shards
         asked = torch.arange(shards.count, device=self.device) if candidates is None else candidates.to(self.device)
         mine = shards.mine(asked)
-        own = self.own_scores(questions, shards.place(asked[mine]))
+        own = self.own(questions).scores(questions, shards.place(asked[mine]))
         # Columns in the order of processes, then in that of the candidates.
         columns = shards.group.gather(own.T.contiguous()).T
         order = torch.argsort(shards.owner(asked), stable=True)

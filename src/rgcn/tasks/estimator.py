@@ -235,7 +235,13 @@ class Estimator(ABC):
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
         self._in_place, group = None, processes()
-        self._shards = Shards(graph.num_nodes, group) if self.training.sharded and group.together else None
+        self._shards = None
+        if self.training.sharded and group.together:
+            from rgcn.tasks.trainers import cannot_shard
+
+            if (reason := cannot_shard(self.model, self.training, graph)) is not None:
+                raise ConfigError(f"training.sharded: {reason}; or set it to false")
+            self._shards = Shards(graph.num_nodes, group)
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 

@@ -25,11 +25,11 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.memory import available_bytes
 from rgcn.nn.decompositions import BasisRows
-from rgcn.nn.encoders import VectorEncoder
+from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
-from rgcn.objectives import Objective, ObjectivePlan
+from rgcn.objectives import AmongAllNodes, Objective, ObjectivePlan
 from rgcn.optim import Adam, RowOptimizer
 from rgcn.processes import processes
 from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, ScatteredEdges, prefetched
@@ -454,6 +454,30 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
         if training.tables is None and by_rows and tables_that_fit < 2 and device.type == "cpu":
             chosen["tables"] = "disk"
     return chosen
+
+
+def cannot_shard(model: Any, training: Any, kg: KnowledgeGraph) -> str | None:
+    """Why processes cannot each hold a part of the nodes; None where they can."""
+    encoder = ENCODERS.find(model.encoder)
+    if isinstance(training, NodeTrainingConfig):
+        features = model.input != "one-hot" and kg.features is not None
+        if not issubclass(encoder, EmbeddingEncoder) and not (issubclass(encoder, RgcnEncoder) and features):
+            return f"{model.title} holds rows for pairs of relation and node: train e-rgcn, or on a graph with features"
+        return None
+    if not issubclass(encoder, VectorEncoder):
+        return f"{model.title} holds nothing of nodes, and computes each question over the whole graph"
+    if model.input != "embedding":
+        return f"{model.title} over one-hot nodes holds rows for pairs of relation and node: set model.input: embedding"
+    if issubclass(OBJECTIVES.find(training.objective), AmongAllNodes):
+        return f"{training.objective} compares each answer with all nodes: choose sampled-bce or sampled-softmax"
+    return None
+
+
+def held_in_shards(model: Any, training: Any, kg: KnowledgeGraph) -> dict[str, bool]:
+    """`sharded` where nobody has set it and several processes begin."""
+    if training.sharded is not None or not processes().together:
+        return {}
+    return {"sharded": cannot_shard(model, training, kg) is None}
 
 
 def default_batches(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> dict[str, int]:
