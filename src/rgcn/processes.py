@@ -6,13 +6,18 @@ Each runs the same program on its share. `processes()` is the group, of this pro
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from rgcn.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -128,6 +133,35 @@ class Processes:
         sizes = self.counts([len(rows)] * self.size)
         repeated = rows.expand(self.size, *rows.shape).flatten(0, 1) if rows.ndim > 1 else rows.repeat(self.size)
         return self.swap(torch.as_tensor(repeated), [len(rows)] * self.size, sizes)
+
+    def tell(self, words: Any) -> list[Any]:
+        """What everybody has to say, plain values as JSON knows them, of process 0 first."""
+        if not self.together:
+            return [words]
+        import torch
+
+        said = torch.frombuffer(bytearray(json.dumps(words).encode() + b"\n"), dtype=torch.uint8).to(self.device)
+        return [json.loads(line) for line in self.gather(said).cpu().numpy().tobytes().splitlines()]
+
+    def all(self, work: Callable[[], Result]) -> Result:
+        """What `work` gives me, once everybody is done; where it fails for one of us, it fails for all.
+
+        Nothing is exchanged within it.
+        """
+        if not self.together:
+            return work()
+        failure, done = None, None
+        try:
+            done = work()
+        except Exception as error:
+            failure = error
+        told = self.tell(None if failure is None else str(failure) or type(failure).__name__)
+        if failure is not None:
+            raise failure
+        for rank, words in enumerate(told):
+            if words is not None:
+                raise DataError(f"process {rank}: {words}")
+        return cast("Result", done)
 
     def wait(self) -> None:
         """Until everybody is here."""

@@ -199,8 +199,8 @@ def plain_file(path: Path) -> Path:
     return path
 
 
-def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
-    """A JSON object of our own making, of a version this program understands."""
+def read_json(path: Path, format_name: str, version: int, oldest: int | None = None) -> dict[str, Any]:
+    """A JSON object of our own making, of a version this program understands: this one, or since `oldest`."""
     try:
         about = json.loads(plain_file(path).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -212,7 +212,7 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
         raise DataError(f"{path}: damaged, its version is no whole number")
     if found > version:
         raise DataError(f"{path}: of a newer rgcn (format {found}, this one reads up to {version}); upgrade rgcn")
-    if found < version:
+    if found < (version if oldest is None else oldest):
         written = about.get("rgcn")
         raise DataError(
             f"{path}: written by rgcn {written if isinstance(written, str) else 'of an earlier version'}, whose "

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from mmap import ACCESS_COPY, mmap
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rgcn.data.registry import cache_folder
 from rgcn.errors import DataError
+from rgcn.memory import available_bytes
 from rgcn.words import memory
 
 PREFIX = "rgcn-table-"
@@ -46,6 +48,15 @@ def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
             f"a table of nodes needs {memory(4 * size)} on the disk of {folder}: {error.strerror}; make room, or set "
             "RGCN_CACHE to a folder elsewhere"
         ) from error
+
+
+def room_for(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Place for numbers that are about to be written: in memory, or on disk where they would take much of what is
+    left of it."""
+    free, size = available_bytes(), prod(shape) * dtype.itemsize
+    if dtype == torch.float32 and free is not None and size > free // 4:
+        return empty_on_disk(shape)
+    return torch.empty(tuple(shape), dtype=dtype)
 
 
 def is_on_disk(tensor: Tensor) -> bool:
@@ -89,11 +100,15 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first."""
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first.
+
+    metadata: further words for its header
+    """
     # Widest numbers first, so that each is found at a multiple of its own size; of these the largest tables.
     ordered = dict(sorted(tensors.items(), key=lambda of: (-of[1].element_size(), -of[1].numel(), of[0])))
-    about, end = {}, 0
+    about: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
     for name, tensor in ordered.items():
         begin, end = end, end + tensor.numel() * tensor.element_size()
         about[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,7 +26,7 @@ from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, envir
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.workers import HEARD, Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch, choose_device
-from rgcn.tasks.fitting import Fitting, TrainingState
+from rgcn.tasks.fitting import Fitting
 from rgcn.tasks.task import Epoch, task_of
 from rgcn.words import html_table
 
@@ -305,8 +305,7 @@ class _Session(_Training):
 
     def _save(self, fitting: Fitting) -> None:
         state = fitting.state()
-        if processes().first:
-            self.checkpoints.save(TrainingState(state.tensors, {**state.values, "run_seconds": self.seconds}))
+        self.checkpoints.save(replace(state, values={**state.values, "run_seconds": self.seconds}))
         self.last_saved = time.monotonic()
 
     def _save_and_stop(self, fitting: Fitting) -> NoReturn:
@@ -323,8 +322,7 @@ class _Session(_Training):
         try:
             fitting.finish()
             result = self.result()
-            if processes().first:
-                result.model.save(str(self.run.path / "model"))
+            result.model.save(str(self.run.path / "model"))
             for tracker in self.trackers:
                 tracker.finish(result.metrics)
             self.run.write("result.json", result.as_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
@@ -20,6 +21,7 @@ from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.joining import refuse_shared_gpus
+from rgcn.nn.spread_tables import shards_by_name, whole_weights
 from rgcn.processes import processes
 from rgcn.sharding import Shards
 from rgcn.tasks.fitting import Fitting, Schedule
@@ -160,18 +162,23 @@ class Estimator(ABC):
 
     @property
     def fingerprint_(self) -> str:
-        """Of its settings, its weights and the graph it knows: models that have the same give the same answers."""
-        settings = {key: str(value) for key, value in self.get_params().items() if key != "device"}
+        """Of its settings, its weights and the graph it knows: models that have the same give the same answers.
+
+        Processes that hold its tables together ask for it together.
+        """
+        settings = {key: str(value) for key, value in self.get_params().items() if key not in ("device", "sharded")}
         digest = sha256(f"{self.graph_.fingerprint} {sorted(settings.items())}".encode())
-        for name, tensor in sorted(self.network_.state_dict().items()):
+        for name, tensor in whole_weights(self.network_, in_order=True):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return str(processes().tell(digest.hexdigest())[0]) if shards_by_name(self.network_) else digest.hexdigest()
 
     @property
     def num_parameters_(self) -> int:
-        """Numbers that training may change."""
-        return sum(p.numel() for p in self.network_.parameters())
+        """Numbers that training may change, whoever holds them."""
+        spread = shards_by_name(self.network_)
+        sizes = ((spread[name].count if name in spread else None, p) for name, p in self.network_.named_parameters())
+        return sum(p.numel() if rows is None else rows * math.prod(p.shape[1:]) for rows, p in sizes)
 
     @property
     def num_parameters_as_published_(self) -> int:
@@ -244,6 +251,14 @@ class Estimator(ABC):
             self._shards = Shards(graph.num_nodes, group)
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
+
+    def hold_in_shards(self, graph: KnowledgeGraph) -> None:
+        """Let several processes each hold a part of the nodes, however it was trained, where that can be."""
+        from rgcn.tasks.trainers import cannot_shard
+
+        if processes().together and "sharded" in self.training_section.model_fields:
+            can = cannot_shard(self.model, self.training, graph) is None
+            self.training = self.training.model_copy(update={"sharded": can})
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""

@@ -17,10 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.errors import DataError
+from rgcn.nn.spread_tables import arranged, moved_rows, parts_left_out, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
 from rgcn.optim import RowOptimizer
 from rgcn.processes import ALONE, Processes
 from rgcn.sampling.edges import seed_word
+from rgcn.sharding import Shards
 from rgcn.tasks.task import Epoch, Metric
 
 # Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
@@ -35,15 +37,28 @@ class TrainingState:
 
     tensors  by name: network/…, optimizer/…, best/…, random/…
     values   plain ones, ready for JSON
+    shards   names of tensors that are this process's rows [own, ...] of a table, and who holds the others
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    shards: dict[str, Shards] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with `prefix/`, without it."""
         cut = len(prefix) + 1
         return {name[cut:]: tensor for name, tensor in self.tensors.items() if name.startswith(f"{prefix}/")}
+
+    def own(self, part: str) -> set[str]:
+        """What of network/… or best/… is this process's rows alone."""
+        return {name.removeprefix(f"{part}/") for name in self.shards if name.startswith(f"{part}/")}
+
+    def weights(self, part: str, network: nn.Module) -> dict[str, Tensor]:
+        """Of network/… or best/…, as this network holds them, however many processes wrote them."""
+        try:
+            return arranged(network, self.part(part), self.own(part))
+        except ValueError as error:
+            raise DataError(f"the checkpoint is of another model or other data: {error}") from error
 
 
 class Trainer(ABC):
@@ -260,12 +275,16 @@ class Fitting:
 
         Nothing is copied: write it down, or copy it, before the next step.
         """
-        best = self.best
-        tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
-        tensors |= {f"best/{name}": tensor for name, tensor in (best.weights or {}).items()}
-        for number, parameter in enumerate(self._parameters()):
-            remembered = self.optimizer.state.get(parameter, {})
-            tensors |= {f"optimizer/{number}/{name}": tensor for name, tensor in remembered.items()}
+        best, tensors, shards = self.best, dict[str, Tensor](), dict[str, Shards]()
+        spread, left_out = shards_by_name(self.network), parts_left_out(self.network)
+        for part, weights in (("network", self.network.state_dict()), ("best", best.weights or {})):
+            tensors |= {f"{part}/{name}": tensor for name, tensor in weights.items() if name not in left_out}
+            shards |= {f"{part}/{name}": spread[name] for name in spread if name in weights}
+        for number, (name, parameter) in enumerate(self._parameters()):
+            for kind, tensor in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{number}/{kind}"] = tensor
+                if name in spread and tensor.ndim and len(tensor) == len(parameter):
+                    shards[f"optimizer/{number}/{kind}"] = spread[name]
         tensors["random/own"] = self.generator.get_state()
         tensors["random/global"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -281,7 +300,7 @@ class Fitting:
             "trainer": self.trainer.state(),
             "best": {"figure": best.figure, "step": best.step, "waited": best.waited},
         }
-        return TrainingState(tensors, values)
+        return TrainingState(tensors, values, shards)
 
     def restore(self, state: TrainingState) -> None:
         """Go on from where `state` was taken; within `with`, before the first step."""
@@ -292,31 +311,38 @@ class Fitting:
                 "cannot go on here; choose the same device"
             )
         try:
-            self.network.load_state_dict(state.part("network"))
+            self.network.load_state_dict(state.weights("network", self.network))
         except RuntimeError as error:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
         # Not the optimizer's `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step
         # reads its rate from.
-        parameters = self._parameters()
+        parameters, kept = self._parameters(), state.part("network")
+        moved = moved_rows(self.network, kept, state.own("network"))
         for key, tensor in state.part("optimizer").items():
-            number, _, name = key.partition("/")
+            number, _, kind = key.partition("/")
             if int(number) >= len(parameters):
                 raise DataError("the checkpoint's optimizer has more parameters than this model")
-            parameter = parameters[int(number)]
-            self.optimizer.state[parameter][name] = copy_beside(parameter, tensor)
+            name, parameter = parameters[int(number)]
+            if name in moved and tensor.ndim and len(tensor) == len(kept[name]):
+                tensor = rows_at(moved[name][: len(parameter)], tensor)
+            self.optimizer.state[parameter][kind] = copy_beside(parameter, tensor)
         self.generator.set_state(tensors["random/own"].cpu())
         torch.set_rng_state(tensors["random/global"].cpu())
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random/cuda"].cpu(), self.device)
-        best = {name: tensor.to(self.device) for name, tensor in state.part("best").items()}
+        weights = state.weights("best", self.network) if state.part("best") else {}
+        best = {name: tensor.to(self.device) for name, tensor in weights.items()}
         self.best = BestWeights(**values["best"], weights=best or None)
         self.steps_taken, self.seconds_before = values["steps_taken"], values["seconds"]
         self.stopped = values["stopped"]
         self.since_report = list(tensors["losses"].to(self.device).unbind()) if "losses" in tensors else []
         self.trainer.restore(self.steps_taken, values["trainer"])
 
-    def _parameters(self) -> list[Tensor]:
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+    def _parameters(self) -> list[tuple[str, Tensor]]:
+        """The optimizer's, in its order, each with its name in the network."""
+        names = {parameter: name for name, parameter in self.network.named_parameters()}
+        found = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return [(names.get(parameter, ""), parameter) for parameter in found]
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.processes import processes
 from rgcn.sharding import RowExchange
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer, default_batches
@@ -219,7 +220,7 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        if len(graph) >= IN_PLACE and choose_device(self.training.device).type == "cpu":
+        if len(graph) >= IN_PLACE and not processes().together and choose_device(self.training.device).type == "cpu":
             _, generator = self._begin(graph, hears=False)
             plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
             self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
