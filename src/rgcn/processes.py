@@ -1,7 +1,7 @@
 """Several processes that train one model together, on PyTorch's own engine: who I am among them, and what we exchange.
 
-Each runs the same program on its share. `processes()` is the group, of this process alone unless `join` was called: code
-that asks it for sums and shares is the same with one. Everything sent is counted (`Traffic`).
+Each runs the same program on its share. `processes()` is the group, of this process alone unless it has joined others
+(`rgcn.joining`): code that asks it for sums and shares is the same with one. Everything sent is counted (`Traffic`).
 """
 
 from __future__ import annotations
@@ -81,14 +81,11 @@ class Processes:
         for tensor in tensors:
             by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for alike in by_kind.values():  # one message for all of a kind
-            flat = alike[0] if len(alike) == 1 else torch.cat([tensor.reshape(-1) for tensor in alike])
-            flat = flat.contiguous()
+            flat = torch.cat([tensor.reshape(-1) for tensor in alike])
             dist.all_reduce(flat)
             size = 2 * (self.size - 1) * flat.nbytes // self.size
             self.traffic.count(size, size)
-            for tensor, total in zip(
-                alike, flat.split([tensor.numel() for tensor in alike]) if len(alike) > 1 else [flat], strict=True
-            ):
+            for tensor, total in zip(alike, torch.split(flat, [tensor.numel() for tensor in alike]), strict=True):
                 tensor.copy_(total.view_as(tensor))
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
@@ -188,3 +185,9 @@ _joined: Processes | None = None
 def processes() -> Processes:
     """The group this process works in: alone, unless it has joined others."""
     return _joined or ALONE
+
+
+def work_in(group: Processes | None) -> None:
+    """From now on this process is one of a group; None: alone again."""
+    global _joined
+    _joined = group

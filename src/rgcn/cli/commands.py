@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import traceback
 import warnings
 from itertools import islice
 from pathlib import Path
@@ -13,8 +14,11 @@ from typer.core import TyperCommand, TyperGroup
 from rgcn import axes
 from rgcn.atomic import full_disk
 from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
+from rgcn.cli.launching import end, one_voice
 from rgcn.cli.options import Command
-from rgcn.errors import RgcnError, StoppedError
+from rgcn.errors import RgcnError
+from rgcn.joining import invited, join, leave
+from rgcn.processes import processes
 from rgcn.terminal import safe_output
 from rgcn.version import __version__
 
@@ -109,12 +113,18 @@ for _name, _typer in _groups.items():
 def main() -> None:
     """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
     warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
-    with safe_output():
+    with safe_output(), one_voice():
         try:
+            if invited():
+                join()
             app()
+        except SystemExit as error:
+            if error.code and processes().together:
+                end(error, "" if processes().first else "its command was refused", 2)
+            leave()
+            raise
         except RgcnError as error:
-            print(f"rgcn: {error}", file=sys.stderr)
-            sys.exit(error.exit_code if isinstance(error, StoppedError) else 1)
+            end(error, str(error))
         except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
             sys.stderr.close()
             sys.exit(0)
@@ -122,11 +132,13 @@ def main() -> None:
             words = full_disk(error, error.filename or Path.cwd())
             if words is None:
                 raise
-            print(f"rgcn: {words}", file=sys.stderr)
-            sys.exit(1)
-        except KeyboardInterrupt:
-            print("rgcn: interrupted", file=sys.stderr)
-            sys.exit(128 + signal.SIGINT)
+            end(error, words)
+        except KeyboardInterrupt as error:
+            end(error, "interrupted", 128 + signal.SIGINT)
+        except Exception as error:
+            if not processes().together:
+                raise
+            end(error, traceback.format_exc())
 
 
 def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from rgcn.cli import options
-from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+from rgcn.cli.options import (
+    Command,
+    ComputingOptions,
+    Options,
+    ReadingOptions,
+    SharedOptions,
+    TellingOptions,
+    argument,
+    flag,
+    option,
+)
 from rgcn.errors import ConfigError
 
 SEED = option("Every random choice follows from it.")
@@ -71,7 +81,9 @@ class GraphOptions(Options):
         return found
 
 
-class TrainCommand(Command, ComputingOptions, TellingOptions, GraphOptions, name="train", calls="train:train"):
+class TrainCommand(
+    Command, ComputingOptions, SharedOptions, TellingOptions, GraphOptions, name="train", calls="train:train"
+):
     """Train a model, measure it on every split, and show some of its predictions.
 
     Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
@@ -106,7 +118,9 @@ class TrainCommand(Command, ComputingOptions, TellingOptions, GraphOptions, name
     )
 
 
-class PretrainCommand(Command, ComputingOptions, TellingOptions, name="pretrain", calls="train:pretrain"):
+class PretrainCommand(
+    Command, ComputingOptions, SharedOptions, TellingOptions, name="pretrain", calls="train:pretrain"
+):
     """Learn weights for any graph from several graphs: how the model that comes with rgcn was made.
 
     Ctrl-C saves and stops; the same command with the same --out goes on, as often as needed. `--set
@@ -120,11 +134,13 @@ class PretrainCommand(Command, ComputingOptions, TellingOptions, name="pretrain"
     out: Path = option("Folder of the run.", default=options.RUNS / "universal")
 
 
-class ResumeCommand(Command, ReadingOptions, TellingOptions, name="resume", calls="train:resume"):
+class ResumeCommand(Command, ReadingOptions, SharedOptions, TellingOptions, name="resume", calls="train:resume"):
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 
     The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
     training.deterministic=true). A finished run is only shown. A folder of several seeds goes on with all of them.
+
+    --processes may be another number than the run was begun with, or none: then it goes on in one process.
     """
 
     folder: Path = RUN
@@ -148,7 +164,7 @@ class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="s
     as_json: bool = options.AS_JSON
 
 
-class EvaluateCommand(Command, ReadingOptions, GraphOptions, name="evaluate", calls="train:evaluate"):
+class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name="evaluate", calls="train:evaluate"):
     """Measure a model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 
     Of a graph (train, valid and test in a folder, or a data set) the links are measured, with --classes the classes:
@@ -170,6 +186,12 @@ class EvaluateCommand(Command, ReadingOptions, GraphOptions, name="evaluate", ca
         "all draws. With --on, and of a graph, 50 by default.",
         min=1,
         max=10_000,
+        show_default=False,
+    )
+    at_most: int | None = option(
+        "Measure on so many of the split's triples or labels, drawn with the seed, where all would take too long: the "
+        "figures come with their standard errors.",
+        min=2,
         show_default=False,
     )
     as_json: bool = options.AS_JSON

@@ -26,6 +26,7 @@ import typer
 from typing_extensions import dataclass_transform
 
 from rgcn.errors import ConfigError
+from rgcn.processes import processes
 from rgcn.threads import use_threads
 
 # Beyond these a slip of the finger is likelier than a wish.
@@ -92,13 +93,23 @@ class Command(Options):
         parameters = cls.parameters()
 
         def command(**values: Any) -> None:
+            asked = cls(**values)
+            _refuse_several(asked)
             file, _, function = cls.calls.partition(":")
-            getattr(import_module(f"rgcn.cli.{file}"), function)(cls(**values))
+            getattr(import_module(f"rgcn.cli.{file}"), function)(asked)
 
         command.__doc__ = cls.__doc__
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return command
+
+
+def _refuse_several(asked: Command) -> None:
+    group = processes()
+    if group.together and not isinstance(asked, SharedOptions):
+        raise ConfigError("this command works in one process: start it without torchrun")
+    if group.together and isinstance(asked, SharedOptions) and asked.processes not in (None, group.size):
+        raise ConfigError(f"torchrun started {group.size} processes: leave out --processes {asked.processes}")
 
 
 def _use_threads(number: int | None) -> int | None:
@@ -112,7 +123,7 @@ QUIET = option("No progress.", "--quiet", "-q", default=False)
 MIRROR = option("Folder to take data sets from (else RGCN_MIRROR).")
 # Obeyed while the command line is read, before anything loads PyTorch: a command has nothing to do with it.
 THREADS = option(
-    "Threads of each process; by default one a core, with --jobs a share of them.",
+    "Threads of each process; by default one a core, with --jobs or --processes a share of them.",
     min=1,
     max=MOST_THREADS,
     callback=_use_threads,
@@ -156,6 +167,28 @@ class ReadingOptions(Options):
 
     threads: int | None = THREADS
     mirror: Path | None = MIRROR
+
+
+class SharedOptions(Options):
+    """For commands whose work several processes can share."""
+
+    processes: int | None = option(
+        "Share the work among so many processes of this machine, with a GPU each, or a share of the cores; as "
+        "`torchrun --nproc-per-node N -m rgcn ...`, which also does it on several machines (docs/scale.md).",
+        min=1,
+        max=MOST_JOBS,
+        show_default=False,
+    )
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one process is to do it."""
+        return processes().together or self.to_launch
+
+    @property
+    def to_launch(self) -> bool:
+        """Whether they have yet to be started."""
+        return (self.processes or 1) > 1 and not processes().together
 
 
 class ComputingOptions(ReadingOptions):

@@ -16,6 +16,7 @@ import typer
 from rich.markup import escape
 
 from rgcn import runs
+from rgcn.cli.launching import launch
 from rgcn.cli.model_commands import (
     EvaluateCommand,
     PretrainCommand,
@@ -33,6 +34,7 @@ from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
+from rgcn.joining import first_says
 from rgcn.memory import limit_memory
 from rgcn.progress import progress
 from rgcn.runs import run_record
@@ -60,16 +62,25 @@ def train(asked: TrainCommand) -> None:
         raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
     if asked.minutes is not None and not asked.minutes > 0:
         raise ConfigError("--minutes is more than 0")
+    if asked.several and (asked.runs > 1 or asked.jobs > 1 or asked.minutes is not None):
+        raise ConfigError("several processes train one model for so many steps: leave out --runs, --jobs and --minutes")
     if asked.memory is not None:
         limit_memory(asked.memory)
     said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
     candidates = runs.candidate_configurations(*said)
     if asked.runs > 1 and (candidates or asked.minutes is not None):
         raise ConfigError("--runs repeats one training: name its model and steps (--set model.name=path), no --minutes")
+    if asked.several and candidates:
+        raise ConfigError("several processes train one model: name it (--set model.name=path), or a configuration")
     config = None if candidates else runs.load_configuration(*said)
-    folder = None if asked.no_keep else asked.out or _free_folder(asked.configuration)
+    folder = asked.out
+    if folder is None and not asked.no_keep:
+        folder = Path(first_says("folder", lambda: str(_free_folder(asked.configuration))))
     try:
-        if config is None:
+        if asked.to_launch:
+            own = folder is not None and asked.out is None
+            launch(asked.processes or 1, folder, ["--out", str(folder)] if own else [])
+        elif config is None:
             _train_chosen(candidates, folder, asked)
         elif asked.runs > 1:
             _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
@@ -86,6 +97,8 @@ def pretrain(asked: PretrainCommand) -> None:
     if asked.mirror is not None:  # the graphs it learns from are found by name, deep inside
         os.environ["RGCN_MIRROR"] = str(asked.mirror)
     run = RunFolder(asked.out)
+    if asked.to_launch:
+        launch(asked.processes or 1, asked.out)
     if run.exists() and run.result() is None:
         if asked.changes or asked.seed is not None:
             raise ConfigError(
@@ -102,10 +115,15 @@ def pretrain(asked: PretrainCommand) -> None:
 
 
 def resume(asked: ResumeCommand) -> None:
-    folder = asked.folder
+    folder, selection = asked.folder, read_selection(asked.folder)
+    chosen = selection is None or (folder / "result.json").exists()
+    if asked.several and ((folder / "series.json").exists() or not chosen):
+        raise ConfigError(f"{folder} holds several trainings: they go on in one process, without --processes")
+    if asked.to_launch and RunFolder(folder).exists() and RunFolder(folder).result() is None:
+        launch(asked.processes or 1, folder)
     if (folder / "series.json").exists():
         _train_series(*read_series(folder), folder, asked.mirror, asked)
-    elif (selection := read_selection(folder)) is not None and not (folder / "result.json").exists():
+    elif selection is not None and not chosen:
         _choose(selection, folder, runs.load_run_data(selection.candidates[0].config, asked.mirror), asked)
     else:
         _resume(folder, asked.mirror, asked, track=not asked.no_track)
@@ -123,6 +141,8 @@ def _resume(folder: Path, mirror: Path | None, telling: TellingOptions, track: b
 
 
 def evaluate(asked: EvaluateCommand) -> None:
+    if asked.to_launch:
+        launch(asked.processes or 1)
     place = path_or_dataset(asked.folder)
     if not isinstance(place, Path) or not any((place / name).is_file() for name in ("run.json", "series.json")):
         _evaluate_graph(asked)
@@ -134,7 +154,8 @@ def evaluate(asked: EvaluateCommand) -> None:
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)
-    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **outcome.measuring(asked.of, asked.on))
+    how = outcome.measuring(asked.of, asked.on) | _drawn(asked)
+    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **how)
     if asked.as_json:
         print_json(found)
         return
@@ -162,13 +183,17 @@ def _evaluate_graph(asked: EvaluateCommand) -> None:
         opened = replace(open_model(graph, mirror=asked.mirror, classes=classes), path=opened.path, name=opened.name)
     tell_opened(opened, asked.as_json)
     outcome = opened.task.to(Outcome)
-    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name)
+    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name) | _drawn(asked)
     measured = opened.model.evaluate(split=split, **how)
     if asked.as_json:
         print_json({**opened.source, "task": opened.task.name, "split": split, "metrics": measured})
         return
     typer.echo(f"{opened.title} on {opened.name}, {split} split")
     output(least=100).print(outcome.evaluated(measured))
+
+
+def _drawn(asked: EvaluateCommand) -> dict[str, int]:
+    return {} if asked.at_most is None else {"at_most": asked.at_most}
 
 
 def _has_split(graph: KnowledgeGraph, classes: bool) -> bool:

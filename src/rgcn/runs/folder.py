@@ -19,12 +19,13 @@ import shlex
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from functools import wraps
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
 
@@ -35,6 +36,8 @@ from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.joining import share_folder
+from rgcn.processes import processes
 from rgcn.version import __version__
 
 FORMAT_VERSION = 2
@@ -45,6 +48,20 @@ RESULT_KEYS = {"epochs", "parameters", "seconds", "metrics"}
 PACKAGES = ("rgcn", "torch", "numpy", "numba", "triton", "polars", "pyoxigraph", "safetensors")
 # What the bits of a result may depend on: where one of these changes, a resumed run may end with other last digits.
 DECISIVE = ("python", "rgcn", "torch", "numpy", "numba", "triton", "cpu", "cores", "threads", "gpu")
+
+
+Given = ParamSpec("Given")
+
+
+def _by_the_first(write: Callable[Given, None]) -> Callable[Given, None]:
+    """Done by the first of several processes; the others have nothing to write."""
+
+    @wraps(write)
+    def method(*arguments: Given.args, **named: Given.kwargs) -> None:
+        if processes().first:
+            write(*arguments, **named)
+
+    return method
 
 
 class RunFolder:
@@ -174,7 +191,15 @@ class RunFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the only process that writes this run; the system lets go of the lock even where we are killed."""
+        """Be the only process that writes this run; the system lets go of the lock even where we are killed.
+
+        Of several that train together the first is the one; when the others come to write, they pass it by.
+        """
+        share_folder(self.path)
+        if not processes().first:
+            processes().wait()
+            yield
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock.acquire(timeout=LOCK_PATIENCE_S)
@@ -185,6 +210,7 @@ class RunFolder:
         try:
             for place in (self.path, self.path / "checkpoints", self.path / "model", self.path / "model" / "graph"):
                 remove_temporaries(place)
+            processes().wait()  # for whoever reads here what the one before us wrote
             yield
         finally:
             self.lock.release()
@@ -196,6 +222,7 @@ class RunFolder:
         except (DataError, IndexError, KeyError):
             return "another process"
 
+    @_by_the_first
     def create(self, config: RunConfig, graph: KnowledgeGraph) -> None:
         """Write down what will run; under the lock, in a folder that holds nothing else."""
         from rgcn.runs.configuration import dump_configuration
@@ -225,6 +252,7 @@ class RunFolder:
         self.write("run.json", about)  # first: from here on it is a run that can be resumed, whatever happens next
         self.write("config.yaml", dump_configuration(config))
 
+    @_by_the_first
     def refuse_unless_free(self, ours: bool = False) -> None:
         """Results are never overwritten, and what is no run is left alone. ours: this process holds the lock."""
         if self.path.exists() and not self.path.is_dir():
@@ -245,6 +273,7 @@ class RunFolder:
         if not all(name == "lock" or name.startswith(TEMPORARY_PREFIX) for name in names):
             raise DataError(f"{self.path} is not empty and holds no run; choose another --out")
 
+    @_by_the_first
     def begin_session(self, from_step: int, environment: dict[str, Any]) -> None:
         """Note that this process works on the run from now on."""
         from rgcn.runs.configuration import dump_configuration
@@ -259,17 +288,20 @@ class RunFolder:
         self.write("run.json", about)
         self.log(f"{'began' if from_step == 0 else f'resumed at step {from_step}'}, process {os.getpid()}")
 
+    @_by_the_first
     def end_session(self, outcome: str, to_step: int, words: str = "") -> None:
         about = self.about()
         about["sessions"][-1].update(ended=now(), outcome=outcome, to_step=to_step)
         self.write("run.json", about)
         self.log(f"{outcome} at step {to_step}" + (f": {words}" if words else ""))
 
+    @_by_the_first
     def log(self, message: str) -> None:
         path = self.path / "log.txt"
         with saying_what_cannot_be_written(path), path.open("a", encoding="utf-8") as file:
             file.write(f"{now()}  {message}\n")
 
+    @_by_the_first
     def write(self, name: str, content: Any) -> None:
         """Put a file in place: text as it is, anything else as JSON."""
         with saying_what_cannot_be_written(self.path / name):

@@ -17,13 +17,15 @@ import torch
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
+from rgcn.joining import ADVICE, agree, first_says
+from rgcn.processes import processes
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.configuration import changed
+from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, changed, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
-from rgcn.runs.workers import Interruption
-from rgcn.tasks.estimator import Estimator, OnEpoch
+from rgcn.runs.workers import HEARD, Interruption
+from rgcn.tasks.estimator import Estimator, OnEpoch, choose_device
 from rgcn.tasks.fitting import Fitting
 from rgcn.tasks.task import Epoch, task_of
 from rgcn.words import html_table
@@ -82,8 +84,9 @@ def train(
     number of epochs, or parts of them, after every step; measure gives the figures of its end.
     """
     graph = task_of(config.task).with_held_out(graph, config)
-    chosen = task_of(config.task).settled(config, graph)
+    chosen = _chosen(config, graph)
     config = changed(config, chosen) if chosen else config
+    _agree(config, graph)
     if folder is None:
         with saying_what_memory_lacks():
             return _Training(config, graph, on_epoch, on_step, measure).run_through()
@@ -123,13 +126,31 @@ def resume(
         graph = load_data(config.data, mirror) if graph is None else graph
         graph = task_of(config.task).with_held_out(graph, config)
         refuse_other_data(run, graph)
+        _agree(config, graph)
         return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
 
 
 def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
     """The configuration with what the graph and this machine decide, so that it is written down."""
-    changes = task_of(config.task).settled(config, graph)
+    changes = _chosen(config, graph)
     return changed(config, changes) if changes else config
+
+
+def _chosen(config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
+    """What the graph and the machine decide; the first process's machine, where there are several."""
+    chosen: dict[str, Any] = first_says("choice", lambda: task_of(config.task).settled(config, graph))
+    return chosen
+
+
+def _agree(config: RunConfig, graph: KnowledgeGraph) -> None:
+    """Several processes train one model on one graph, or none; where its files lie may differ."""
+    if not processes().together:
+        return
+    device = choose_device(config.training.device).type
+    settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": device}
+    agree("settings", {key: value for key, value in settings.items() if key not in {f"data.{path}" for path in PATHS}})
+    counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
+    agree("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
 
 
 def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
@@ -187,7 +208,8 @@ class _Training:
             if epoch is not None:
                 for tracker in self.trackers:
                     tracker.report(epoch.number, epoch.as_row(self.model.columns))
-                if self.on_epoch is not None and self.on_epoch(epoch) is False:
+                [stop] = processes().any(self.on_epoch is not None and self.on_epoch(epoch) is False)
+                if stop:
                     fitting.stop()
             yield
 
@@ -257,6 +279,8 @@ class _Session(_Training):
         # One by one, the files first: should a server refuse, those before it are closed.
         columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
         path, plain = self.run.path, self.config.model_dump(mode="json")
+        if not processes().first:
+            return
         self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
         for name in self.config.trackers:
             self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
@@ -265,14 +289,18 @@ class _Session(_Training):
         settings = self.config.checkpoints
         self.last_saved = time.monotonic()
         for _ in self.steps(fitting):
-            if self.interruption.received is not None:
-                self._save_and_stop(fitting)
             minutes = (time.monotonic() - self.last_saved) / 60.0
             by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
+            # Signals and clocks are not the same everywhere: what one has heard or seen, all obey after the same step.
+            by_clock, *heard = processes().any(by_clock, *(self.interruption.received == each for each in HEARD))
+            if any(heard):
+                self.interruption.received = HEARD[heard.index(True)]
+                self._save_and_stop(fitting)
             if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
                 self._save(fitting)
         # Measuring and saving the model come next, and may be cut short too.
-        if time.monotonic() - self.last_saved >= WORTH_SAVING_S:
+        [worth_it] = processes().any(time.monotonic() - self.last_saved >= WORTH_SAVING_S)
+        if worth_it:
             self._save(fitting)
 
     def _save(self, fitting: Fitting) -> None:
@@ -302,6 +330,8 @@ class _Session(_Training):
             self.interruption.at_once = False
             if self.interruption.received is None:
                 raise
+            if processes().together:  # each somewhere else: there is no state that all could save
+                raise self.interruption.error(" while it was measured", ADVICE.format(self.run.path)) from None
             self._save_and_stop(fitting)
         except OSError as error:
             raise DataError(

@@ -244,9 +244,14 @@ def checked_triples(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
 
 
 def seed_word(seed: Seed) -> NDArray[np.uint64]:
-    """uint64 [1]: a well mixed word. numpy keeps SeedSequence as it is for good, a Generator's methods not."""
+    """uint64 [1]: a well mixed word."""
+    return seed_words(seed, 1)
+
+
+def seed_words(seed: Seed, count: int) -> NDArray[np.uint64]:
+    """uint64 [count]: well mixed words. numpy keeps SeedSequence as it is for good, a Generator's methods not."""
     entropy = seed.bit_generator.random_raw(4).tolist() if isinstance(seed, np.random.Generator) else seed
-    return np.random.SeedSequence(entropy).generate_state(1, np.uint64).astype(np.uint64, copy=False)
+    return np.random.SeedSequence(entropy).generate_state(count, np.uint64).astype(np.uint64, copy=False)
 
 
 def prefetched(source: Iterable[T] | Callable[[], T], depth: int = 2) -> Iterator[T]:

@@ -20,8 +20,10 @@ from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
+from rgcn.joining import refuse_shared_gpus
 from rgcn.nn.spread_tables import shards_by_name, whole_weights
 from rgcn.processes import processes
+from rgcn.sharding import Shards
 from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.task import Epoch, Task, task_of
 
@@ -62,6 +64,7 @@ class SharedSettings(TypedDict, total=False):
     patience: int | None
     device: str
     deterministic: bool
+    sharded: bool | None
 
 
 class Estimator(ABC):
@@ -110,6 +113,7 @@ class Estimator(ABC):
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
+        self._shards: Shards | None = None  # where several processes hold the nodes
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
@@ -237,15 +241,30 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        self._in_place = None
+        self._in_place, group = None, processes()
+        self._shards = None
+        if self.training.sharded and group.together:
+            from rgcn.tasks.trainers import cannot_shard
+
+            if (reason := cannot_shard(self.model, self.training, graph)) is not None:
+                raise ConfigError(f"training.sharded: {reason}; or set it to false")
+            self._shards = Shards(graph.num_nodes, group)
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
+
+    def hold_in_shards(self, graph: KnowledgeGraph) -> None:
+        """Let several processes each hold a part of the nodes, however it was trained, where that can be."""
+        from rgcn.tasks.trainers import cannot_shard
+
+        if processes().together and "sharded" in self.training_section.model_fields:
+            can = cannot_shard(self.model, self.training, graph) is None
+            self.training = self.training.model_copy(update={"sharded": can})
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""
         device, rule = choose_device(self.training.device), self._rule() | changes
         if split is not None:
-            return RelationalAdjacency.from_graph(graph, split=split, device=device, **rule)
+            return RelationalAdjacency.from_graph(graph, split=split, device=device, shards=self._shards, **rule)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
         return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
 
@@ -456,6 +475,8 @@ def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
 
 def choose_device(name: str) -> torch.device:
     """The device of a name; "auto" is a GPU where there is one."""
+    if name != "cpu" and processes().together:
+        refuse_shared_gpus(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

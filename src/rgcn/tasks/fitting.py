@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from rgcn.errors import DataError
 from rgcn.nn.spread_tables import arranged, moved_rows, parts_left_out, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
+from rgcn.optim import RowOptimizer
+from rgcn.processes import ALONE, Processes
+from rgcn.sampling.edges import seed_word
 from rgcn.sharding import Shards
 from rgcn.tasks.task import Epoch, Metric
 
@@ -66,10 +69,53 @@ class Trainer(ABC):
     generator: torch.Generator
     step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
     steps_an_epoch = 1  # how many steps are one of what the configuration counts in `epochs`
+    group: Processes = ALONE  # with whom its batches are divided
 
     @abstractmethod
     def step(self) -> Tensor:
         """Take one step; its loss before it, on the device, not waited for."""
+
+    def added_up(self, loss: Tensor) -> Tensor:
+        """Gradients of everybody's share of a batch added up, but for those of tables of which each has its own rows;
+        and the loss of the whole batch. Rows that were taken of a table that all hold move everywhere."""
+        total = loss.detach()
+        if not self.group.together:
+            return total
+        if isinstance(self.optimizer, RowOptimizer):
+            self.optimizer.hear_all(self.group)
+        shared = [p for p in self.network.parameters() if p.requires_grad and not hasattr(p, "shards")]
+        by_rows = self.optimizer.taken if isinstance(self.optimizer, RowOptimizer) else {}
+        shared = [parameter for parameter in shared if parameter not in by_rows]
+        for parameter in shared:
+            if parameter.grad is None:  # a share may lack what another has
+                parameter.grad = torch.zeros_like(parameter)
+        total = total.clone()
+        self.group.add(*(parameter.grad for parameter in shared if parameter.grad is not None), total)
+        return total
+
+    def clip(self, norm: float) -> None:
+        """Scale gradients down to this norm, that of all processes' shards together."""
+        leaves = self.optimizer.leaves() if isinstance(self.optimizer, RowOptimizer) else []
+        every = [*self.network.parameters(), *leaves]
+        if not self.group.together:
+            torch.nn.utils.clip_grad_norm_(every, norm)
+            return
+        held = {id(p) for p in every if hasattr(p, "shards")} | {id(leaf) for leaf in leaves if self.sharded}
+        squares = torch.zeros(2, device=self.generator.device)
+        for parameter in every:
+            if parameter.grad is not None:
+                squares[int(id(parameter) in held)] += parameter.grad.square().sum()
+        own = squares[1:].clone()
+        self.group.add(own)
+        factor = (norm / ((squares[0] + own[0]).sqrt() + 1e-6)).clamp(max=1.0)
+        for parameter in every:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each process holds a part of the nodes."""
+        return any(hasattr(parameter, "shards") for parameter in self.network.parameters())
 
     def running(self) -> AbstractContextManager[object]:
         """Held while steps are taken; batches may be made ahead meanwhile."""
@@ -143,6 +189,8 @@ class Fitting:
 
     def step(self) -> Epoch | None:
         """Take one step; a report after it, if it is time for one."""
+        if self.trainer.group.together:  # what each draws for itself, of its own nodes, follows from the step
+            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, self.trainer.group.rank))[0]) >> 1)
         self.since_report.append(self.trainer.step())
         self.steps_taken += 1
         schedule, number = self.schedule, self.steps_taken

@@ -170,7 +170,7 @@ class LinkEstimator(Estimator):
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
         encoder = ENCODERS.find(self.model.encoder)
         adjacency, generator = self._begin(kg, "train", encoder.hears)
-        plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator)
+        plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator, self._shards)
         self._network = encoder.for_links(plan).to(adjacency.device)
         self.learned_elsewhere = not self.training.epochs
         heard_in_part = self._network.num_layers and not self._network.hides_asked

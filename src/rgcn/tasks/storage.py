@@ -85,7 +85,9 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
         raise DataError(f"{source}: the graph beside the model is another than it was saved with (fingerprints differ)")
     weights = plain_file(source / "weights.safetensors")
     with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
-        model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
+        model = kind.from_settings({**about["settings"], "device": device})
+        model.hold_in_shards(graph)
+        model.restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
         place, kept, spread = (
             choose_device(model.training.device),

@@ -1,0 +1,257 @@
+"""Several processes become one group, agree on what they are to do, and part; and who says which error ended them.
+
+Words travel as JSON through the store that torchrun's rendezvous gives, never pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from rgcn.atomic import TEMPORARY_PREFIX
+from rgcn.errors import ConfigError, DataError, OthersFailedError
+from rgcn.heartbeat import GRACE_S, LEFT, Heartbeat, place
+from rgcn.processes import Processes, processes, work_in
+from rgcn.version import __version__
+
+JOIN_S = 60.0  # that all take to come; RGCN_JOIN_SECONDS changes it
+# Nobody waits so long for a process that is gone, which others notice sooner; one may write or read for hours.
+LONGEST_WAIT = timedelta(hours=6)
+SIGHT_S = 10.0
+SAME_WORDS_S = 2.0  # that others may be later with the same error
+NCCL_SEGMENT = 2 * 9_637_888  # bytes of shared memory that NCCL takes for a process: two channels of its usual buffers
+OUR_RUNS = "rgcn-"  # how runs of `--processes` are called where torchrun gives each a name
+ADVICE = "`rgcn resume {}` goes on from the last checkpoint"
+_heartbeat: Heartbeat | None = None
+_exchanged = 0
+_advice = ""
+
+
+def invited() -> bool:
+    """Whether torchrun, or who does as it does, started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+
+def join() -> Processes:
+    """Become one of the processes that torchrun's variables name; an error where not all come, or they do not fit.
+
+    Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
+    """
+    global _heartbeat
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong is said below, without stack traces
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    seconds = float(os.environ.get("RGCN_JOIN_SECONDS", JOIN_S))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {address[0]}:{address[1]}"
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
+    except (RuntimeError, ValueError) as error:
+        count = re.search(r"(\d+)/\d+ clients joined", str(error))
+        came = f"{count[1]} of {size} processes came" if count else f"process 0 of {size} did not come"
+        raise DataError(f"{came} {advice}") from error
+    # What torchrun starts again after a failure finds the words of its forerunners in the same store.
+    name = f"rgcn/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    store = dist.PrefixStore(name, store)
+    group = Processes(rank, size, store)
+    work_in(group)
+    store.set(f"beat/{rank}", "")
+    store.set(f"here/{rank}", json.dumps({"place": place(), "pid": os.getpid()}))
+    if not _until(lambda: store.check([f"here/{each}" for each in range(size)]), seconds):
+        missing = [each for each in range(size) if not store.check([f"here/{each}"])]
+        words = ", ".join(map(str, missing[:5])) + (" and more" if len(missing) > 5 else "")
+        raise DataError(f"{size - len(missing)} of {size} processes came, and not process {words}, {advice}")
+    if size > 1:
+
+        def connect() -> Any:
+            line = dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10))
+            return dist.PrefixStore(name, line)
+
+        ours = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(OUR_RUNS)
+        neighbor = json.loads(store.get(f"here/{(rank + 1) % size}"))
+        _heartbeat = Heartbeat(rank, size, connect, neighbor, lambda: _advice, outspoken=not ours)
+    agree("versions", {"rgcn": __version__, "torch": str(torch.__version__)})
+    backend = "gloo"
+    if torch.cuda.is_available() and _a_gpu_for_each():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    return group
+
+
+def leave() -> None:
+    """Part from the others, whose work is done too."""
+    global _heartbeat
+    group = processes()
+    if group.store is None:
+        return
+    import torch.distributed as dist
+
+    work_in(None)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    with suppress(RuntimeError):  # the store may have gone with whoever held it
+        group.store.set(f"beat/{group.rank}", LEFT)
+        group.store.add("left", 1)
+        if group.first:  # which may be holding the store
+            _until(lambda: group.store.add("left", 0) == group.size, GRACE_S)
+    if _heartbeat is not None:
+        _heartbeat.stop()
+    _heartbeat = None
+
+
+def refuse_shared_gpus(device: str) -> None:
+    """An error where processes would have to compute on a device together."""
+    import torch
+
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if 0 < gpus < here:
+        raise ConfigError(f"NCCL wants a GPU for each process: here are {here}, and {gpus} GPU; or take --device cpu")
+    if ":" in device:
+        raise ConfigError(f"each process computes on a GPU of its own: ask for cuda, not for {device}")
+
+
+def _a_gpu_for_each() -> bool:
+    """Whether every process of this machine can have a GPU; an error where NCCL would lack shared memory for them."""
+    import torch
+
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if here > torch.cuda.device_count():
+        return False
+    shared = Path("/dev/shm")
+    if here > 1 and shared.is_dir() and os.environ.get("NCCL_SHM_DISABLE") != "1":
+        free, needed = shutil.disk_usage(shared).free, here * NCCL_SEGMENT
+        if free < needed and not torch.cuda.can_device_access_peer(0, 1):
+            raise DataError(
+                f"NCCL takes about {needed >> 20} MiB of shared memory for {here} processes, and {shared} has "
+                f"{free >> 20} MiB free: give the container more (--shm-size=1g), or set NCCL_SHM_DISABLE=1"
+            )
+    return True
+
+
+def _until(ready: Callable[[], bool], seconds: float) -> bool:
+    """Look until it is so, at most so long. Not `Store.wait`, during which Ctrl-C would not be heard."""
+    deadline, pause = time.monotonic() + seconds, 0.002
+    while not ready():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, 0.2)
+    return True
+
+
+def exchange(name: str, value: Any) -> list[Any]:
+    """What each process has to say of something, in JSON, by rank; everybody must ask, in the same order."""
+    global _exchanged
+    group, store = processes(), processes().store
+    if not group.together:
+        return [value]
+    _exchanged += 1
+    keys = [f"said/{_exchanged}/{name}/{rank}" for rank in range(group.size)]
+    store.set(keys[group.rank], json.dumps(value))
+    _until(lambda: store.check(keys) or store.check(["failed"]), LONGEST_WAIT.total_seconds())
+    if not store.check(keys):
+        raise OthersFailedError(f"not every process said its {name}")
+    return [json.loads(store.get(key)) for key in keys]
+
+
+def first_says(name: str, make: Callable[[], Any]) -> Any:
+    """What the first process makes, everywhere: a choice by what only it can see, or that only one may take."""
+    return exchange(name, make() if processes().first else None)[0]
+
+
+def agree(name: str, value: Mapping[str, Any]) -> None:
+    """An error on all processes where one has other values, which names it and them."""
+    everybody = exchange(name, value)
+    for rank, theirs in enumerate(everybody):
+        keys = [key for key in {**everybody[0], **theirs} if everybody[0].get(key) != theirs.get(key)]
+        if keys:
+            words = "; ".join(f"{key} {theirs.get(key)!r} instead of {everybody[0].get(key)!r}" for key in keys[:5])
+            raise ConfigError(f"process {rank} of {len(everybody)} has other {name} than process 0: {words}")
+
+
+def share_folder(folder: Path) -> None:
+    """An error where not all processes see the folder; it is made if need be. From now on it is what to resume."""
+    global _advice
+    group = processes()
+    if not group.together:
+        return
+    token = folder / first_says("token", lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
+    if group.first:
+        folder.mkdir(parents=True, exist_ok=True)
+        token.touch()
+    first_says("folder", lambda: None)  # only now there is something to see
+    # Shared storage may need a moment to show it elsewhere.
+    seen = exchange("sight of the folder", _until(token.exists, SIGHT_S))
+    if group.first:
+        token.unlink(missing_ok=True)
+    if not all(seen):
+        blind = ", ".join(str(rank) for rank, found in enumerate(seen) if not found)
+        raise DataError(
+            f"process {blind} of {group.size} does not see {folder}: all must see the run's folder at the same place, "
+            "on storage that they share (--out)"
+        )
+    _advice = f"; {ADVICE.format(folder)}"
+
+
+# -- the end, where it is no good one ------------------------------------------------------------------------
+
+
+def last_words(error: BaseException, words: str) -> str | None:
+    """What this process has to say of an error that ends it; None: nothing, another says it, or what caused it.
+
+    An error that all meet is said by the first of them. One that comes of another's end is not worth a word.
+    """
+    group = processes()
+    if not group.together:
+        return words
+    for number in (signal.SIGINT, signal.SIGTERM):  # by which whoever started us ends us as soon as another has ended
+        signal.signal(number, signal.SIG_IGN)
+    store, others = group.store, range(group.rank)
+    try:
+        if isinstance(error, OthersFailedError) or _by_others(error):
+            if _until(lambda: store.check(["failed"]), GRACE_S):
+                _until(lambda: store.check(["told"]), GRACE_S)
+                return None
+            words = f"the others are out of reach ({str(error).splitlines()[0][:200]}){_advice}"
+        store.set(f"words/{group.rank}", words)
+        store.set("failed", json.dumps({"rank": group.rank, "words": words}))
+
+        def said() -> bool:
+            return any(
+                store.check([f"words/{each}"]) and store.get(f"words/{each}") == words.encode() for each in others
+            )
+
+        if group.rank and _until(said, SAME_WORDS_S):
+            return None
+        return words if group.first else f"process {group.rank} of {group.size}: {words}"
+    except RuntimeError:  # the store went with the first process, which has said why
+        return None
+
+
+def told() -> None:
+    """Let the others know that what ended all has been said."""
+    if processes().together:
+        with suppress(RuntimeError):
+            processes().store.set("told", "")
+
+
+def _by_others(error: BaseException) -> bool:
+    """Whether an error is one of the connection to other processes."""
+    import torch.distributed as dist
+
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
