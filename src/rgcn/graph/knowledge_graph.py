@@ -106,6 +106,11 @@ class KnowledgeGraph:
             return wide
 
     @property
+    def stored(self) -> bool:
+        """Whether its triples lie in a file, mapped, and were not asked for all at once yet."""
+        return "_mapped_triples" in self.__dict__ and "triples" not in self.__dict__
+
+    @property
     def _rows(self) -> NDArray[Any]:
         """The triples as they lie: of a stored graph in a file, as int32 where they fit, and not yet checked."""
         mapped: NDArray[Any] | None = self.__dict__.get("_mapped_triples")

@@ -20,7 +20,7 @@ from rgcn.errors import DataError
 from rgcn.nn.spread_tables import arranged, moved_rows, parts_left_out, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
 from rgcn.optim import RowOptimizer
-from rgcn.processes import ALONE, Processes
+from rgcn.processes import ALONE, Processes, Traffic
 from rgcn.sampling.edges import seed_word
 from rgcn.sharding import Shards
 from rgcn.tasks.task import Epoch, Metric
@@ -182,6 +182,7 @@ class Fitting:
         self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
         self.deterministic, self.steps, self.steps_taken = deterministic, schedule.steps, 0
         self.best = BestWeights()
+        self.exchanged, self.steps_here = Traffic(), 0  # by the steps of this session
         self.stopped = False
         self.seconds_before, self.start = 0.0, time.perf_counter()
         self.since_report: list[Tensor] = []
@@ -191,7 +192,11 @@ class Fitting:
         """Take one step; a report after it, if it is time for one."""
         if self.trainer.group.together:  # what each draws for itself, of its own nodes, follows from the step
             torch.manual_seed(int(seed_word((self.seed, self.steps_taken, self.trainer.group.rank))[0]) >> 1)
+        traffic = self.trainer.group.traffic
+        before = traffic.sent, traffic.least
         self.since_report.append(self.trainer.step())
+        self.exchanged.count(traffic.sent - before[0], traffic.least - before[1])
+        self.steps_here += 1
         self.steps_taken += 1
         schedule, number = self.schedule, self.steps_taken
         last = number == self.steps
