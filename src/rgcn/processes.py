@@ -159,17 +159,16 @@ class Processes:
         """
         if not self.together:
             return work()
-        failure, done = None, None
+        done, failure = None, None
         try:
             done = work()
         except Exception as error:
             failure = error
-        told = self.tell(None if failure is None else str(failure) or type(failure).__name__)
+        told = self.tell(None if failure is None else f"process {self.rank}: {failure or type(failure).__name__}")
         if failure is not None:
             raise failure
-        for rank, words in enumerate(told):
-            if words is not None:
-                raise DataError(f"process {rank}: {words}")
+        for words in filter(None, told):
+            raise DataError(words)
         return cast("Result", done)
 
     def wait(self) -> None:

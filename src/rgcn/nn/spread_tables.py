@@ -23,12 +23,6 @@ def shards_by_name(network: nn.Module) -> dict[str, Shards]:
     return {name: shards for name, shards in found.items() if shards is not None}
 
 
-def parts_left_out(network: nn.Module) -> set[str]:
-    """What of a network's state says nothing where processes hold its tables."""
-    spread = (path for path, table in _tables(network).items() if table.shards is not None)
-    return {f"{path}.{part}" for path in spread for part in ("still", "position")}
-
-
 def whole_weights(network: nn.Module, in_order: bool = False) -> Iterator[tuple[str, Tensor]]:
     """A network's state by name, as one process alone has it; only the first process gets rows that are spread.
 
@@ -79,7 +73,7 @@ def moved_rows(network: nn.Module, kept: Mapping[str, Tensor], own: Collection[s
         table, position, still = tables.get(path), kept.get(f"{path}.position"), kept.get(f"{path}.still")
         if name in shards:
             rows, count = shards[name].own, shards[name].count
-        elif table is None or (table.all_trained if position is None else _same(position, table.position)):
+        elif table is None or (table.all_trained if position is None else torch.equal(position, table.position.cpu())):
             continue
         else:
             rows, count = torch.argsort(table.position).cpu(), len(table)
@@ -102,10 +96,6 @@ def rows_at(places: Tensor, trained: Tensor, still: Tensor | None = None) -> Ten
     if still is not None:
         found[~first] = still[places[~first] - len(trained)]
     return found
-
-
-def _same(ours: Tensor, theirs: Tensor) -> bool:
-    return torch.equal(ours.cpu(), theirs.cpu())
 
 
 def _tables(network: nn.Module) -> dict[str, RowTable]:

@@ -28,7 +28,8 @@ PIECE = 1 << 24  # numbers that are written at once
 ALIGNED = 64  # bytes: where PyTorch puts tensors; elsewhere sums may come out with other last digits
 SMALL = 1 << 24  # bytes: less is read at once rather than mapped
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
-KINDS = {getattr(torch, name): word for word, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
+DTYPES = {w: getattr(torch, name) for w, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
+KINDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
@@ -89,10 +90,9 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         data = mmap(file.fileno(), 0, access=ACCESS_COPY)
     first, found = 8 + int.from_bytes(data[:8], "little"), {}
-    kinds = {word: dtype for dtype, word in KINDS.items()}
     for name, about in json.loads(data[8:first]).items():
         if name != "__metadata__":
-            (begin, end), dtype = about["data_offsets"], kinds[about["dtype"]]
+            (begin, end), dtype = about["data_offsets"], DTYPES[about["dtype"]]
             count = (end - begin) // dtype.itemsize
             flat = torch.frombuffer(data, dtype=dtype, count=count, offset=first + begin) if count else torch.empty(0)
             in_place = flat.nbytes >= SMALL and flat.data_ptr() % ALIGNED == 0

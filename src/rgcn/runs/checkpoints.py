@@ -20,7 +20,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, sync, write_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.data.sources import sha256_of
 from rgcn.errors import DataError
@@ -121,33 +121,30 @@ class Checkpoints:
             names = (f"{stem}.shards" if number == 0 else f"{stem}.{number}.shards" for number in count())
             name = group.tell(next(name for name in names if not (self.folder / name).exists()))[0]
             temporary = self.folder / f"{TEMPORARY_PREFIX}{name}"
-            group.all(lambda: _emptied(temporary) if group.first else None)
+            group.all(lambda: remove(temporary) if group.first else None)
             try:
                 about = write_shards(temporary, {name: tensors[name] for name in shards}, shards)
             except BaseException:
                 if group.first:
                     remove(temporary)
                 raise
-            group.all(lambda: _renamed(temporary, self.folder / name) if group.first else None)
+            group.all(lambda: temporary.replace(self.folder / name) if group.first else None)
             files[f"{role}.shards"] = {"name": name, **about}
         return files
 
     def _read(self, path: Path) -> TrainingState:
         group = processes()
         about = group.tell(group.all(lambda: _checked(path) if group.first else None))[0]
-        files: Files = about["files"]
-        for file in files.values():
-            file["at"] = self.folder / Path(file["name"]).name
-        group.all(lambda: _refuse_damage(files, group.rank, group.size))
-        tensors: dict[str, Tensor] = {}
-        shards: dict[str, Any] = {}
-        for file in files.values():
-            if "tables" in file:
-                found, spread = read_shards(file["at"], file, group)
-                tensors, shards = tensors | found, shards | spread
-            else:
-                tensors |= group.all(partial(mapped_tensors, file["at"]))
-        return TrainingState(tensors, about["values"], shards)
+        group.all(lambda: _refuse_damage(self.folder, about["files"], group.rank, group.size))
+        state = TrainingState({}, about["values"])
+        for file in about["files"].values():
+            at = self.folder / Path(file["name"]).name
+            tensors, shards = (
+                read_shards(at, file) if "tables" in file else (group.all(partial(mapped_tensors, at)), {})
+            )
+            state.tensors.update(tensors)
+            state.shards.update(shards)
+        return state
 
     def _forget_old(self) -> None:
         kept: set[str] = set()
@@ -162,16 +159,6 @@ class Checkpoints:
                     remove(path)
 
 
-def _emptied(folder: Path) -> None:
-    remove(folder)
-    folder.mkdir()
-
-
-def _renamed(temporary: Path, folder: Path) -> None:
-    temporary.replace(folder)
-    sync(folder.parent)
-
-
 def _checked(path: Path) -> dict[str, Any]:
     about = read_json(path, "rgcn-checkpoint", SHARDED, oldest=PLAIN)
     if about.get("check") != _digest_of_values(about):
@@ -179,24 +166,19 @@ def _checked(path: Path) -> dict[str, Any]:
     return about
 
 
-def _refuse_damage(files: Files, rank: int, size: int) -> None:
-    """Look at every so many-th file, and for all of them whether they are there: others look at the others."""
-    expected = []
+def _refuse_damage(folder: Path, files: Files, rank: int, size: int) -> None:
+    """Whether all is there, and of every so many-th file whether it is whole: others look at the others."""
+    expected: dict[Path, str] = {}
     for file in files.values():
-        at, parts = file["at"], file.get("files")
-        if parts is None:
-            expected.append((at, None, file["sha256"]))
-            continue
-        there = {path.name for path in at.iterdir()} if at.is_dir() else set()
-        if there - set(parts):
-            raise DataError(f"{at.name} has a file that does not belong there, {min(there - set(parts))}")
-        expected += [(at / Path(name).name, *parts[name]) for name in sorted(parts)]
-    for number, (path, length, digest) in enumerate(expected):
-        name = path.relative_to(next(iter(files.values()))["at"].parent)
+        at, parts = folder / Path(file["name"]).name, file.get("files")
+        expected |= {at: file["sha256"]} if parts is None else {at / part: about[1] for part, about in parts.items()}
+        for stranger in set() if parts is None else set(at.glob("*")) - set(expected):
+            raise DataError(f"{at.name} has a file that does not belong there, {stranger.name}")
+    for number, (path, digest) in enumerate(expected.items()):
         if not path.exists():
-            raise DataError(f"{name} is missing")
-        if length not in (None, path.stat().st_size) or (number % size == rank and sha256_of(path) != digest):
-            raise DataError(f"{name} was changed or damaged")
+            raise DataError(f"{path.relative_to(folder)} is missing")
+        if number % size == rank and sha256_of(path) != digest:
+            raise DataError(f"{path.relative_to(folder)} was changed or damaged")
 
 
 def _step(path: Path) -> int:

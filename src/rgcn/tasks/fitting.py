@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.errors import DataError
-from rgcn.nn.spread_tables import arranged, moved_rows, parts_left_out, rows_at, shards_by_name
+from rgcn.nn.spread_tables import arranged, moved_rows, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
 from rgcn.optim import RowOptimizer
 from rgcn.processes import ALONE, Processes, Traffic
@@ -281,7 +281,8 @@ class Fitting:
         Nothing is copied: write it down, or copy it, before the next step.
         """
         best, tensors, shards = self.best, dict[str, Tensor](), dict[str, Shards]()
-        spread, left_out = shards_by_name(self.network), parts_left_out(self.network)
+        spread = shards_by_name(self.network)
+        left_out = {name.removesuffix("trained") + part for name in spread for part in ("still", "position")}
         for part, weights in (("network", self.network.state_dict()), ("best", best.weights or {})):
             tensors |= {f"{part}/{name}": tensor for name, tensor in weights.items() if name not in left_out}
             shards |= {f"{part}/{name}": spread[name] for name in spread if name in weights}

@@ -89,11 +89,8 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
         model.hold_in_shards(graph)
         model.restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        place, kept, spread = (
-            choose_device(model.training.device),
-            mapped_tensors(weights),
-            shards_by_name(model.network_),
-        )
+        place, spread = choose_device(model.training.device), shards_by_name(model.network_)
+        kept = mapped_tensors(weights)
         if model._in_place is not None and not spread:
             take_tables(model.network_, kept)
         kept = {name: tensor.to(place) for name, tensor in arranged(model.network_, kept).items()}
