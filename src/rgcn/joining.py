@@ -223,7 +223,7 @@ def last_words(error: BaseException, words: str) -> str | None:
         signal.signal(number, signal.SIG_IGN)
     store, others = group.store, range(group.rank)
     try:
-        if isinstance(error, OthersFailedError) or _by_others(error):
+        if isinstance(error, OthersFailedError) or lost_others(error):
             if _until(lambda: store.check(["failed"]), GRACE_S):
                 _until(lambda: store.check(["told"]), GRACE_S)
                 return None
@@ -250,8 +250,10 @@ def told() -> None:
             processes().store.set("told", "")
 
 
-def _by_others(error: BaseException) -> bool:
+def lost_others(error: BaseException) -> bool:
     """Whether an error is one of the connection to other processes."""
+    if not processes().together:
+        return False
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

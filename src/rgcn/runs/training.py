@@ -17,7 +17,7 @@ import torch
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import ADVICE, agree, first_says
+from rgcn.joining import ADVICE, agree, first_says, lost_others
 from rgcn.processes import processes
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
@@ -263,7 +263,7 @@ class _Session(_Training):
             outcome, words = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            words = f"{type(error).__name__}: {error}"
+            words = "another process was lost" if lost_others(error) else f"{type(error).__name__}: {error}"
             raise
         finally:
             for tracker in self.trackers:
