@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, parse, serialize
 
 import rgcn
-from rgcn import atomic
-from rgcn.data import building, graph_store, line_scanning, name_loops, reading, triple_rows
+from rgcn import atomic, threads
+from rgcn.data import building, graph_store, reading, triple_rows
 from rgcn.data.line_scanning import line_triples, table_triples
 from rgcn.errors import DataError, RgcnError
+from rgcn.graph import hash_loops
 from rgcn.graph.stored_names import NAMES_AT_ONCE, StoredNames, name_hash, name_hashes
 
 PER_EXAMPLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -63,7 +64,7 @@ def test_a_name_has_one_hash_in_python_numpy_and_numba(names):
     lengths = np.array([len(name) for name in names], dtype=np.int64)
     text, starts = np.frombuffer(b"".join(names), dtype=np.uint8), np.cumsum(lengths) - lengths
     hashes = np.empty(len(names), dtype=np.uint32)
-    name_loops.hash_all(text, starts, lengths, hashes)
+    hash_loops.hash_all(text, starts, lengths, hashes)
     assert hashes.tolist() == [name_hash(name) for name in names] == name_hashes(text, starts, lengths).tolist()
 
 
@@ -260,7 +261,7 @@ def test_ids_do_not_depend_on_threads(tmp_path, monkeypatch, compiled):
     monkeypatch.setattr("rgcn.data.files.BLOCK_BYTES", 100)
     found = []
     for cores in (1, 2, 7):
-        monkeypatch.setattr(line_scanning, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(threads, "available_cores", lambda cores=cores: cores)
         found.append(outcome(path))
     assert found[0] == found[1] == found[2]
     firsts = list(dict.fromkeys(name for i in range(2000) for name in (f"n{i * 7 % 97}", f"n{i * 31 % 89}")))

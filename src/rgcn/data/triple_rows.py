@@ -79,7 +79,7 @@ def _sorted(keys: Array, size: int) -> Array:
     """The order in which keys below `size` are sorted, equal ones as they come."""
     if len(keys) <= FEW:
         return np.argsort(keys, kind="stable")
-    from rgcn.data.name_loops import sort_by_counting
+    from rgcn.data.row_loops import sort_by_counting
 
     order = np.empty(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
     sort_by_counting(keys, np.zeros(size + 1, dtype=np.int64), order)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,24 @@ ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
 SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
 
 Spelled = tuple[int, str, str, Sequence[str]]  # whom it is of, title, name, what else it may be called
-_ODD_SPACE = re.compile(r"[^\S \n]")
+
+
+class Written(NamedTuple):
+    """Some entries of an index.
+
+    text   UTF-8 of them
+    sizes  int64 [n]   bytes of each
+    ids    int64 [n]   whom each is of
+    keys   uint64 [k]  hashes of what somebody may be called, and in the lower half who
+    """
+
+    text: bytes
+    sizes: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+
+
+_ODD_SPACE, _HALF = re.compile(r"[^\S \n]"), np.uint64(32)
 
 
 def _kinds_of_bytes() -> NDArray[np.uint8]:
@@ -75,7 +92,7 @@ class NameSearch:
     names are read. Fields as above.
 
     >>> names = ["Old Zealand", "New Zealand", "Zealandia"]
-    >>> search = NameSearch.of([(number, names[number], names[number], ()) for number in (1, 0, 2)])
+    >>> search = NameSearch.of([written((number, names[number], names[number], ()) for number in (1, 0, 2))])
     >>> search.find("zea"), search.find("land", limit=1), search.similar("Zeelandia", limit=1)
     ([2, 1, 0], [1], [2])
     """
@@ -90,23 +107,23 @@ class NameSearch:
     called: NDArray[np.int32]
 
     @classmethod
-    def of(cls, spelled: Iterable[Spelled]) -> NameSearch:
+    def of(cls, parts: Iterable[Written]) -> NameSearch:
         """Of those that are searched for, best first."""
         buffer = io.BytesIO()
-        bounds, ids, hashes, called = _write_text(spelled, buffer)
+        bounds, ids, hashes, called = _write_text(parts, buffer)
         text = buffer.getvalue()
         grams, common, parts = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
         holding = np.concatenate([np.empty(0, np.int32), *parts])
         return cls(text, bounds, ids, grams, holding, common, hashes, called)
 
     @staticmethod
-    def write(spelled: Iterable[Spelled], folder: Path) -> None:
+    def write(parts: Iterable[Written], folder: Path) -> None:
         """The same into a folder, a part at a time: more names than fit into memory may be written."""
         arrays: dict[str, Any] = {}
 
         def write_text(path: Path) -> None:
             with path.open("wb") as file:
-                arrays.update(zip(("bounds", "ids", "hashes", "called"), _write_text(spelled, file), strict=True))
+                arrays.update(zip(("bounds", "ids", "hashes", "called"), _write_text(parts, file), strict=True))
 
         replace_atomically(folder / "search.text", write_text)
         text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
@@ -254,48 +271,46 @@ def _path(folder: Path, name: str) -> Path:
 # -- making it ---------------------------------------------------------------------------------------------------
 
 
-def _write_text(spelled: Iterable[Spelled], file: BinaryIO) -> tuple[NDArray[Any], ...]:
-    """Write the text; (bounds, ids, hashes, called)."""
-    none: NDArray[Any] = np.empty(0, np.int64)
-    lengths, ids, hashes, called = ([none] for _ in range(4))
-    for block in _blocks(spelled):
-        number = np.array([of for of, *_ in block])
-        pieces, owner = list[str](), list[int]()
-        further, further_owner = list[str](), list[int]()
-        for place, (_, title, name, others) in enumerate(block):
-            begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
-            pieces.append(title)
-            owner.append(place)
-            if title != begins:
-                pieces.append(begins)
-                owner.append(place)
-            others = others if name is begins else (*others, name)
-            further += others
-            further_owner += [place] * len(others)
-        data, sizes = _cut(pieces)
-        file.write(_encoded(EDGE) + data.replace(b"\n", _encoded(EDGE + EDGE)) + _encoded(EDGE))
-        lengths.append(np.bincount(owner, sizes + 2, len(block)).astype(np.int64))
+def written(spelled: Iterable[Spelled]) -> Written:
+    """The entries of some, best first."""
+    ids = list[int]()
+    pieces, owner = list[str](), list[int]()
+    further, further_owner = list[str](), list[int]()
+    for place, (number, title, name, others) in enumerate(spelled):
+        begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
         ids.append(number)
-        for (text, size), of in (((data, sizes), owner), (_cut(further), further_owner)):
-            starts = np.cumsum(size + 1) - size - 1
-            hashes.append(name_hashes(np.frombuffer(text, dtype=np.uint8), starts, size))
-            called.append(number[of])
+        pieces.append(title)
+        owner.append(place)
+        if title != begins:
+            pieces.append(begins)
+            owner.append(place)
+        others = others if name is begins else (*others, name)
+        further += others
+        further_owner += [place] * len(others)
+    data, sizes = _cut(pieces)
+    text = _encoded(EDGE) + data.replace(b"\n", _encoded(EDGE + EDGE)) + _encoded(EDGE) if ids else b""
+    numbers, keys = np.array(ids, dtype=np.int64), [np.empty(0, np.uint64)]
+    for (letters, size), of in (((data, sizes), owner), (_cut(further), further_owner)):
+        hashes = name_hashes(np.frombuffer(letters, dtype=np.uint8), np.cumsum(size + 1) - size - 1, size)
+        keys.append(hashes.astype(np.uint64) << _HALF | numbers[of].astype(np.uint64))
+    return Written(text, np.bincount(owner, sizes + 2, len(ids)).astype(np.int64), numbers, np.concatenate(keys))
+
+
+def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any], ...]:
+    """Write the text; (bounds, ids, hashes, called)."""
+    sizes, ids, keys = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
+    for part in parts:
+        file.write(part.text)
+        sizes.append(part.sizes)
+        ids.append(part.ids.astype(np.int32))
+        keys.append(part.keys)
     file.write(_encoded(EDGE))  # so that an edge follows the last entry, too
-    bounds = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    keys, whose = np.concatenate(hashes).astype(np.uint32), np.concatenate(called).astype(np.int32)
-    order = np.argsort(keys, kind="stable")
-    return bounds.astype(np.int64), np.concatenate(ids).astype(np.int32), keys[order], whose[order]
-
-
-def _blocks(spelled: Iterable[Spelled]) -> Iterator[list[Spelled]]:
-    block: list[Spelled] = []
-    for one in spelled:
-        block.append(one)
-        if len(block) == ENTRIES_AT_ONCE:
-            yield block
-            block = []
-    if block:
-        yield block
+    called = np.concatenate(keys)
+    keys.clear()
+    called.sort()
+    called = called[np.concatenate([[True], called[1:] != called[:-1]])[: len(called)]]
+    bounds = np.cumsum(np.concatenate(sizes))
+    return bounds, np.concatenate(ids), (called >> _HALF).astype(np.uint32), called.astype(np.uint32).view(np.int32)
 
 
 def _cut(pieces: list[str]) -> tuple[bytes, NDArray[np.int64]]:
