@@ -138,7 +138,7 @@ class Building:
         nodes, relations = (open_names(folder, stem, stem.removesuffix("s")) for stem in ("nodes", "relations"))
         if self._stage == "numbered":
             with progress("removing duplicates", show=show):
-                duplicates = self._write_distinct(self._told["rows"], len(nodes), len(relations))
+                duplicates = self._write_distinct(self._told["rows"], len(nodes))
             metadata = {**self._told["metadata"], "duplicates": duplicates}
             self._reached("distinct", {**self._told, "metadata": metadata})
         (folder / ROWS).unlink(missing_ok=True)
@@ -167,7 +167,7 @@ class Building:
 
         return dict(load_file(self.folder / name))
 
-    def _write_distinct(self, count: int, num_nodes: int, num_relations: int) -> int:
+    def _write_distinct(self, count: int, num_nodes: int) -> int:
         """Write the triples and what stands beside them without what repeats; how many did."""
         rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(count, 3))
         columns = self._columns(COLUMNS)
@@ -175,7 +175,7 @@ class Building:
         if "edge_weights" in columns:  # with weights, a triple that stands twice is two edges
             kept = np.ones(count, dtype=bool)
         else:
-            kept = distinct(rows, splits, times, num_nodes, num_relations)
+            kept = distinct(rows, splits, times, num_nodes)
         left = int(np.count_nonzero(kept))
         starts = range(0, count, COPIED_AT_ONCE)
         pieces = (rows[i : i + COPIED_AT_ONCE][kept[i : i + COPIED_AT_ONCE]] for i in starts)

@@ -224,7 +224,7 @@ class TripleCollector:
         self._rows.clear()
         kept = None
         if columns["edge_weights"] is None:  # with weights, a triple that stands twice is two edges
-            kept = distinct(rows, columns["triple_splits"], columns["triple_times"], len(nodes), len(relations))
+            kept = distinct(rows, columns["triple_splits"], columns["triple_times"], len(nodes))
         duplicates = 0 if kept is None else len(kept) - int(np.count_nonzero(kept))
         if kept is not None and duplicates:
             rows = rows[kept]
