@@ -30,6 +30,7 @@ from rgcn.data.graph_store import (
     damage_told,
     is_stored_graph,
     open_array,
+    open_incidence,
     open_names,
     read_json,
     write_incidence,
@@ -39,6 +40,7 @@ from rgcn.data.rdf import node_kinds
 from rgcn.data.triple_rows import distinct
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.memory import give_back
 from rgcn.progress import progress
 from rgcn.words import memory
 
@@ -135,6 +137,7 @@ class Building:
             sync(folder / ROWS)
             self._reached("numbered", {**told, "rows": collector.count})
             del collector, nodes, relations
+            give_back()
         nodes, relations = (open_names(folder, stem, stem.removesuffix("s")) for stem in ("nodes", "relations"))
         if self._stage == "numbered":
             with progress("removing duplicates", show=show):
@@ -142,14 +145,16 @@ class Building:
             metadata = {**self._told["metadata"], "duplicates": duplicates}
             self._reached("distinct", {**self._told, "metadata": metadata})
         (folder / ROWS).unlink(missing_ok=True)
-        triples = open_array(folder / TRIPLES, 2)
         if self._stage == "distinct":
             with progress("indexing", show=show):
-                write_incidence(folder, triples, len(nodes))
+                write_incidence(folder, open_array(folder / TRIPLES, 2), len(nodes))
             self._reached("indexed", self._told)
         kinds = node_kinds(nodes) if self._told["is_rdf"] else None
         known: Any = {key: self._told[key] for key in ("name", "metadata")} | self._columns(KEPT_COLUMNS)
-        return KnowledgeGraph(triples, nodes, relations, node_kinds=kinds, **known)
+        # What was read of a mapped file counts as memory for as long as it is open: it was closed, and is opened anew.
+        graph = KnowledgeGraph(open_array(folder / TRIPLES, 2), nodes, relations, node_kinds=kinds, **known)
+        graph.__dict__["_incidence"] = open_incidence(folder)
+        return graph
 
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""

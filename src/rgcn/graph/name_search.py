@@ -18,7 +18,6 @@ from __future__ import annotations
 import difflib
 import io
 import mmap
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 
 from rgcn.atomic import replace_atomically, write_array
 from rgcn.graph.stored_names import name_hash, name_hashes
+from rgcn.threads import in_order
 
 EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
 LONGEST_QUERY = LONGEST_NAME = 200
@@ -42,6 +42,7 @@ FEW = 20_000
 ENTRIES_AT_ONCE = 1 << 14
 # Sorting at once takes some bytes for each; beyond, numba counts, and what a pass writes is bounded.
 MOST_SORTED, MOST_IN_A_PASS = 1 << 22, 1 << 26
+ENTRIES_COUNTED = 1 << 19  # by one thread at a time
 # Of so many entries, a sequence that is in every eighth tells too little for the room that it takes.
 MANY, COMMON_SHARE = 1 << 14, 8
 ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
@@ -65,7 +66,7 @@ class Written(NamedTuple):
     keys: NDArray[np.uint64]
 
 
-_ODD_SPACE, _HALF = re.compile(r"[^\S \n]"), np.uint64(32)
+_HALF, _EDGE = np.uint64(32), EDGE.encode()
 
 
 def _kinds_of_bytes() -> NDArray[np.uint8]:
@@ -112,8 +113,8 @@ class NameSearch:
         buffer = io.BytesIO()
         bounds, ids, hashes, called = _write_text(parts, buffer)
         text = buffer.getvalue()
-        grams, common, parts = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
-        holding = np.concatenate([np.empty(0, np.int32), *parts])
+        grams, common, pieces = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
+        holding = np.concatenate([np.empty(0, np.int32), *pieces])
         return cls(text, bounds, ids, grams, holding, common, hashes, called)
 
     @staticmethod
@@ -127,9 +128,8 @@ class NameSearch:
 
         replace_atomically(folder / "search.text", write_text)
         text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
-        arrays["grams"], arrays["common"], parts = _postings(text, arrays["bounds"])
-
-        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), parts)
+        arrays["grams"], arrays["common"], pieces = _postings(text, arrays["bounds"])
+        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), pieces)
         for name, array in arrays.items():
             write_array(_path(folder, name), array.dtype.type, array.shape, [array])
 
@@ -249,17 +249,6 @@ def folded(text: str) -> str:
     return " ".join(text.replace("_", " ").casefold().split())
 
 
-def _folded_lines(pieces: list[str]) -> str:
-    """Every piece folded, one a line: all at once, which takes a tenth of the time of one after the other."""
-    text = "\n".join(pieces)
-    if text.count("\n") != max(len(pieces) - 1, 0) or _ODD_SPACE.search(text):
-        return "\n".join(map(folded, pieces))
-    text = text.replace("_", " ").casefold()
-    while "  " in text:
-        text = text.replace("  ", " ")
-    return text.replace(" \n", "\n").replace("\n ", "\n").strip(" ")
-
-
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
@@ -273,27 +262,21 @@ def _path(folder: Path, name: str) -> Path:
 
 def written(spelled: Iterable[Spelled]) -> Written:
     """The entries of some, best first."""
-    ids = list[int]()
-    pieces, owner = list[str](), list[int]()
-    further, further_owner = list[str](), list[int]()
-    for place, (number, title, name, others) in enumerate(spelled):
+    ids, sizes, parts = list[int](), list[int](), list[bytes]()
+    keys, owner = list[bytes](), list[int]()
+    for number, title, name, others in spelled:
         begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
-        ids.append(number)
-        pieces.append(title)
-        owner.append(place)
-        if title != begins:
-            pieces.append(begins)
-            owner.append(place)
+        shown = [_encoded(folded(piece)) for piece in ([title] if title == begins else [title, begins])]
         others = others if name is begins else (*others, name)
-        further += others
-        further_owner += [place] * len(others)
-    data, sizes = _cut(pieces)
-    text = _encoded(EDGE) + data.replace(b"\n", _encoded(EDGE + EDGE)) + _encoded(EDGE) if ids else b""
-    numbers, keys = np.array(ids, dtype=np.int64), [np.empty(0, np.uint64)]
-    for (letters, size), of in (((data, sizes), owner), (_cut(further), further_owner)):
-        hashes = name_hashes(np.frombuffer(letters, dtype=np.uint8), np.cumsum(size + 1) - size - 1, size)
-        keys.append(hashes.astype(np.uint64) << _HALF | numbers[of].astype(np.uint64))
-    return Written(text, np.bincount(owner, sizes + 2, len(ids)).astype(np.int64), numbers, np.concatenate(keys))
+        parts += [b"%b%b%b" % (_EDGE, piece, _EDGE) for piece in shown]
+        ids.append(number)
+        sizes.append(sum(map(len, shown)) + 2 * len(shown))
+        keys += (*shown, *(_encoded(folded(other)) for other in others))
+        owner += [number] * (len(shown) + len(others))
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    hashes = name_hashes(np.frombuffer(b"".join(keys), np.uint8), np.cumsum(lengths) - lengths, lengths)
+    whole = hashes.astype(np.uint64) << _HALF | np.array(owner, np.uint64)
+    return Written(b"".join(parts), np.array(sizes, np.int64), np.array(ids, np.int64), whole)
 
 
 def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any], ...]:
@@ -304,21 +287,13 @@ def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any],
         sizes.append(part.sizes)
         ids.append(part.ids.astype(np.int32))
         keys.append(part.keys)
-    file.write(_encoded(EDGE))  # so that an edge follows the last entry, too
+    file.write(_EDGE)  # so that an edge follows the last entry, too
     called = np.concatenate(keys)
     keys.clear()
     called.sort()
     called = called[np.concatenate([[True], called[1:] != called[:-1]])[: len(called)]]
     bounds = np.cumsum(np.concatenate(sizes))
     return bounds, np.concatenate(ids), (called >> _HALF).astype(np.uint32), called.astype(np.uint32).view(np.int32)
-
-
-def _cut(pieces: list[str]) -> tuple[bytes, NDArray[np.int64]]:
-    """(the pieces folded, one a line; bytes of each)."""
-    data = _encoded(_folded_lines(pieces))
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
-    ends = np.append(ends, len(data)) if pieces else ends
-    return data, np.diff(ends, prepend=-1) - 1
 
 
 def _grams(letters: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -340,13 +315,18 @@ def _postings(
         return _pointer(counts), np.empty(0, np.int32), iter([sorted_at_once])
     from rgcn.graph.gram_loops import count_grams
 
-    counts = np.zeros(GRAMS, dtype=np.int64)
-    count_grams(text, bounds, KINDS, counts)
-    entries = len(bounds) - 1
+    entries, bounds = len(bounds) - 1, np.asarray(bounds)
+    parts = [bounds[first : first + ENTRIES_COUNTED + 1] for first in range(0, entries, ENTRIES_COUNTED)]
+    by_part = np.zeros((len(parts), GRAMS), dtype=np.int64)
+    for _ in in_order(range(len(parts)), lambda i: count_grams(text, parts[i], KINDS, by_part[i])):
+        pass
+    counts = by_part.sum(axis=0)
     is_common = counts > entries // COMMON_SHARE if entries > MANY else np.zeros(GRAMS, bool)
     counts[is_common] = 0
     pointer = _pointer(counts)
-    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, bounds, pointer)
+    places = pointer[:-1] + np.cumsum(by_part, axis=0) - by_part
+    places[:, is_common] = -1
+    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, parts, pointer, places)
 
 
 def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -354,9 +334,12 @@ def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _passes(
-    text: NDArray[np.uint8], bounds: NDArray[np.int64], pointer: NDArray[np.int64]
+    text: NDArray[np.uint8], parts: list[NDArray[np.int64]], pointer: NDArray[np.int64], places: NDArray[np.int64]
 ) -> Iterator[NDArray[np.int32]]:
-    """Holding a bounded part at a time: each a pass over the text for the next sequences."""
+    """Holding a bounded part at a time: each a pass over the text for the next sequences.
+
+    parts, places  some entries each, and where the first of them that hold a sequence are written
+    """
     from rgcn.graph.gram_loops import fill_grams
 
     first = 0
@@ -364,6 +347,10 @@ def _passes(
         last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + MOST_IN_A_PASS, side="right")) - 1)
         part = np.empty(pointer[last] - pointer[first], dtype=np.int32)
         if len(part):
-            fill_grams(text, bounds, KINDS, pointer, first, last, part)
+            here = places[:, first:last]
+            here = np.where(here < 0, here, here - pointer[first])
+            given = [(text, of, KINDS, i * ENTRIES_COUNTED, first, here[i], part) for i, of in enumerate(parts)]
+            for _ in in_order(given, lambda each: fill_grams(*each)):
+                pass
             yield part
         first = last

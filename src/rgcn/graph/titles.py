@@ -27,6 +27,7 @@ LONGEST = 120
 LONGEST_SHORT_NAME = 64
 QUICKLY_FOUND = 200_000  # names
 SEARCHED_ON_DISK = 100_000  # nodes
+ROWS_AT_ONCE = 1 << 20
 TITLES = "search.titles.npy"
 
 
@@ -93,8 +94,8 @@ class Titles:
         sizes, odd = np.empty((2, len(nodes)), np.int64)
         keys = np.empty(KEYS * len(nodes), np.uint64)
         # A loop is compiled once for each kind of array: none of these can be written to.
-        given = *map(_frozen, (table.text, table.ends, nodes, kinds, titles)), int(NodeKind.LITERAL)
-        length, count, odds = spell(*given, text, sizes, keys, odd, scratch)
+        given = [_frozen(array) for array in (table.text, table.ends, nodes, kinds, titles)]
+        length, count, odds = spell(*given, int(NodeKind.LITERAL), text, sizes, keys, odd, scratch)
         return text[:length].tobytes(), sizes, keys[:count].copy(), odd[:odds]
 
     @property
@@ -124,16 +125,22 @@ class Titles:
         """int32 [N]: the literal of the graph that is a node's title, or -1."""
         folder = self.graph.search_folder
         if folder is not None and (folder / TITLES).is_file():
-            return np.load(folder / TITLES, mmap_mode="r").view(np.ndarray)  # type: ignore[no-any-return]
+            return np.asarray(np.load(folder / TITLES, mmap_mode="r"))
         graph, found = self.graph, np.full(self.graph.num_nodes, -1, dtype=np.int32)
         relations = [local_name(name) for name in graph.relations]
         naming = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
-        rows = graph.triples_at(np.flatnonzero((naming < len(NAMING_RELATIONS))[graph._rows[:, 1]]))
+        is_naming = naming < len(NAMING_RELATIONS)
+        starts = range(0, len(graph) if is_naming.any() else 0, ROWS_AT_ONCE)
+        places = (np.flatnonzero(is_naming[graph._rows[at : at + ROWS_AT_ONCE, 1]]) + at for at in starts)
+        rows = graph.triples_at(np.concatenate([np.empty(0, np.int64), *places]))
         rows = rows[graph.is_literal[rows[:, 2]]]
         literals, literal = np.unique(rows[:, 2], return_inverse=True)
-        names = graph.nodes.many(literals)
-        foreign = np.array([not _is_english(name) for name in names], dtype=bool)
-        said = np.array([bool(literal_text(name)) for name in names], dtype=bool)
+        foreign, said = np.empty((2, len(literals)), dtype=bool)
+        for first in range(0, len(literals), ENTRIES_AT_ONCE):
+            names = graph.nodes.many(literals[first : first + ENTRIES_AT_ONCE])
+            foreign[first : first + len(names)] = [not _is_english(name) for name in names]
+            # Most begin with a letter; of the others it takes longer to tell.
+            said[first : first + len(names)] = [name[1:2].isalnum() or bool(literal_text(name)) for name in names]
         # English and unmarked ones first of the best relation, then in the order of the graph; the first one stays.
         order = np.lexsort((foreign[literal], naming[rows[:, 1]])) if len(rows) else literal
         order = order[said[literal[order]]][::-1]
@@ -142,7 +149,7 @@ class Titles:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    view = np.asarray(array).view()
+    view: NDArray[Any] = np.asarray(array).view()
     view.setflags(write=False)
     return view
 
@@ -184,7 +191,7 @@ def literal_text(name: str) -> str:
 
 def _is_english(literal: str) -> bool:
     """English, or of no language."""
-    language = literal.rpartition('"')[2].lower()
+    language = "" if literal.endswith('"') else literal.rpartition('"')[2].lower()
     return not language.startswith("@") or language == "@en" or language.startswith("@en-")
 
 
