@@ -399,6 +399,17 @@ def test_another_input_begins_anew_and_other_folders_are_left_alone(tmp_path, mo
         rgcn.read(out, literals="drop")
 
 
+@pytest.mark.parametrize("text", ["", "a\tb\tc\nd\te\n"])
+def test_nothing_is_left_of_a_building_from_which_no_graph_can_come(tmp_path, text):
+    (tmp_path / "graph.tsv").write_text(text)
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        with pytest.raises(DataError, match=r"no triples|columns"):
+            rgcn.read(tmp_path / "graph.tsv", out=out)
+    assert sorted(at.name for at in tmp_path.iterdir()) == ["empty", "graph.tsv"]
+    assert not list((tmp_path / "empty").iterdir())
+
+
 def test_a_full_disk_is_said_before_and_while_it_fills(tmp_path, monkeypatch):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     usage = shutil.disk_usage(tmp_path)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from rgcn.compression import compression_of
 from rgcn.data.collecting import TripleCollector
 from rgcn.data.files import ByteSource, SourceFile, line_blocks
 from rgcn.data.graph_store import (
+    PARTS,
     TRIPLES,
     damage_told,
     is_stored_graph,
@@ -38,7 +39,7 @@ from rgcn.data.graph_store import (
 )
 from rgcn.data.rdf import node_kinds
 from rgcn.data.triple_rows import distinct
-from rgcn.errors import DataError
+from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.memory import give_back
 from rgcn.progress import progress
@@ -71,8 +72,8 @@ class Building:
         begun = (folder / STATE).exists()
         if not begun and folder.exists() and any(folder.iterdir()):
             raise DataError(f"{folder} is there and not empty: choose another folder for the graph")
+        self.folder, self._of, self._made = folder, of, not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._of = folder, of
         self._stage, self._told = "", dict[str, Any]()
         if begun:
             remove_temporaries(folder)
@@ -97,15 +98,19 @@ class Building:
     def writing(self, files: list[SourceFile]) -> Iterator[None]:
         """Check that there is room for the graph of these files, and say so where there was not."""
         lock, needed = FileLock(self.folder / LOCK), _needed_bytes(files)
-        free = shutil.disk_usage(self.folder).free
-        if not self.resumed and free < needed:
-            raise DataError(
-                f"building a graph of {', '.join(file.path.name for file in files[:3])} takes about "
-                f"{memory(needed)} of disk, and {self.folder} has {memory(free)} free: use another disk"
-            )
         try:
             with lock.acquire(timeout=0):
+                free = shutil.disk_usage(self.folder).free
+                if not self.resumed and free < needed:
+                    raise DataError(
+                        f"building a graph of {', '.join(file.path.name for file in files[:3])} takes about "
+                        f"{memory(needed)} of disk, and {self.folder} has {memory(free)} free: use another disk"
+                    )
                 yield
+        except RgcnError:
+            if not self._stage:  # nothing to go on with
+                self._leave_nothing()
+            raise
         except Timeout:
             raise DataError(f"another process is building in {self.folder}: wait for it, or stop it") from None
         except OSError as error:
@@ -160,6 +165,15 @@ class Building:
         """Remove what is not needed once the graph is whole."""
         for name in (ROWS, COLUMNS, KEPT_COLUMNS, LOCK, STATE):
             (self.folder / name).unlink(missing_ok=True)
+
+    def _leave_nothing(self) -> None:
+        remove_temporaries(self.folder)
+        for pattern in ("building.*", *PARTS):
+            for left in self.folder.glob(pattern):
+                left.unlink(missing_ok=True)
+        if self._made:
+            with suppress(OSError):  # somebody put something there
+                self.folder.rmdir()
 
     def _write_columns(self, name: str, columns: dict[str, NDArray[Any] | None]) -> None:
         from safetensors.numpy import save_file

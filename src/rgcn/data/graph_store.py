@@ -46,6 +46,16 @@ TRIPLES, POINTER, TOUCHING, ARRAYS_FILE = (
     "incidence.triples.npy",
     "arrays.safetensors",
 )
+PARTS = (
+    "nodes.*",
+    "relations.*",
+    "classes.*",
+    TRIPLES,
+    "incidence.*",
+    ARRAYS_FILE,
+    "search.*",
+    MANIFEST,
+)  # as patterns
 # Of what is known about the files: what questions and answers need, and what a user asks about a graph.
 KEPT = ("prefixes", "labels_from", "split", "source", "format", "duplicates", "skipped_lines", "skipped_examples")
 ROWS_AT_ONCE = 1 << 18
