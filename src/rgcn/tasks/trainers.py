@@ -466,7 +466,7 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
     if not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
         return {}
     device, batch, chosen = choose_device(training.device), training.batch_edges, dict[str, Any]()
-    triples, free = len(kg.split_triples("train")), available_bytes(device)
+    triples, free = kg.num_of("train"), available_bytes(device)
     if batch is None and kg.edge_weights is None:
         fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
         if triples > min(fit, WHOLE):
