@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from io import BytesIO
@@ -73,7 +74,15 @@ def write_pieces(path: Path, header: bytes, pieces: Iterable[NDArray[Any]]) -> N
 def remove_temporaries(folder: Path) -> None:
     """Remove what a process that was killed in the middle of a write left in a folder."""
     for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        left.unlink(missing_ok=True)
+        remove(left)
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that is in it; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def full_disk(error: BaseException | None, place: object) -> str | None:

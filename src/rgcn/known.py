@@ -105,6 +105,20 @@ def expanded_ranges(begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     return row, torch.arange(row.numel(), device=row.device) - first[row] + begin[row]
 
 
+def lower_bound(values: Tensor, begin: Tensor, end: Tensor, wanted: Tensor | int) -> Tensor:
+    """int64 [q]: in each range begin .. end of values, ascending there, the first place of one not below it.
+
+    >>> lower_bound(torch.tensor([1, 4, 9, 0, 4]), torch.tensor([0, 3]), torch.tensor([3, 5]), 4)
+    tensor([1, 4])
+    """
+    last = values.numel() - 1
+    for _ in range(values.numel().bit_length()):  # as often as any could need: no device is asked which
+        middle = (begin + end) // 2
+        below = (begin < end) & (values[middle.clamp(max=last)] < wanted)
+        begin, end = torch.where(below, middle + 1, begin), torch.where(below, end, middle)
+    return begin
+
+
 @dataclass(frozen=True, eq=False)
 class Answers:
     """Known answers of many queries, in one sorted list.

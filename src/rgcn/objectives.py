@@ -12,9 +12,11 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.errors import ConfigError
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import LinkNetwork
+from rgcn.processes import Processes
 from rgcn.sampling import Negatives, corrupt, share
 from rgcn.scoring import Questions
 
@@ -67,11 +69,25 @@ class Objective(ABC):
         """What the objective invents for a batch int64 [n, 3], such as false triples; before any edge is dropped."""
         return None
 
+    def share(self, positives: Tensor, drawn: Any, group: Processes) -> tuple[Tensor, Any]:
+        """A process's part of a batch, and of what was drawn for it: something with `part(begin, end, count)`."""
+        count, unit = len(positives), getattr(drawn, "unit", 1)
+        units = group.share(-(-count // unit))
+        begin, end = units.start * unit, min(units.stop * unit, count)
+        if begin == end:
+            raise ConfigError(
+                f"a step of {count:,} triples cannot be divided among {group.size} processes: take fewer of these, or "
+                "set training.batch_edges higher" + (", or training.shared_by lower" if unit > 1 else "")
+            )
+        if drawn is not None and not hasattr(drawn, "part"):
+            raise ConfigError(f"{type(self).__name__} does not say how what it draws is divided among processes")
+        return positives[begin:end], None if drawn is None else drawn.part(begin, end, count)
+
     @abstractmethod
     def loss(
         self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Any
     ) -> Tensor:
-        """A scalar with gradients.
+        """A scalar with gradients: a mean over the positives, so that processes may each take some of them.
 
         adjacency  the edges that carry messages in this step; None where the network passes none
         drawn      what `draw` gave for this batch
@@ -179,6 +195,9 @@ class Asked(NamedTuple):
 
     questions: Questions
     answer: Tensor
+
+    def part(self, begin: int, end: int, num_positives: int) -> Asked:
+        return Asked(self.questions.take(slice(begin, end)), self.answer[begin:end])
 
 
 class AmongAllNodes(Objective):

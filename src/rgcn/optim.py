@@ -28,6 +28,7 @@ from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
 from rgcn.nn.inputs import RowTable, TakenRows
 from rgcn.nn.table_files import zeros_beside
+from rgcn.processes import Processes
 from rgcn.sparse import SparsePattern
 
 
@@ -153,6 +154,21 @@ class RowOptimizer(Adam):
         super().zero_grad(set_to_none)
         for taken in self.taken.values():
             taken.clear()
+
+    def hear_all(self, group: Processes) -> None:
+        """Take up what all processes took of tables that each holds as a whole: their rows, and gradients of these."""
+        for table, taken in self.taken.items():
+            if hasattr(table, "shards"):
+                continue
+            self.leaves()
+            mine = taken[0] if taken else TakenRows(torch.empty(0, dtype=torch.int64), table.detach()[:0].clone())
+            gradient = torch.zeros_like(mine.leaf) if mine.leaf.grad is None else mine.leaf.grad
+            sizes = group.counts([len(mine.rows)] * group.size)
+            every, gradients = group.gather(mine.rows), group.gather(gradient)
+            taken.clear()
+            for rows, part in zip(torch.split(every, sizes), torch.split(gradients, sizes), strict=True):
+                taken.append(TakenRows(rows, torch.empty_like(part)))
+                taken[-1].leaf.grad = part
 
     def leaves(self) -> list[Tensor]:
         """What holds the tables' gradients after a backward pass, one tensor for each table: its rows, each once."""

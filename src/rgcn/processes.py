@@ -6,13 +6,18 @@ Each runs the same program on its share. `processes()` is the group, of this pro
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from rgcn.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -30,6 +35,15 @@ class Traffic:
     def count(self, sent: int, least: int) -> None:
         self.sent += sent
         self.least += least
+
+    def a_step(self, steps: int, group: Processes) -> dict[str, int]:
+        """What all processes together sent in each of so many steps, ready for JSON."""
+        import torch
+
+        every = torch.tensor([self.sent, self.least], device=group.device)
+        group.add(every)
+        sent, least = (every // max(steps, 1)).tolist()
+        return {"processes": group.size, "sent": sent, "least": least}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +90,11 @@ class Processes:
         for tensor in tensors:
             by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for alike in by_kind.values():  # one message for all of a kind
-            flat = alike[0] if len(alike) == 1 else torch.cat([tensor.reshape(-1) for tensor in alike])
-            flat = flat.contiguous()
+            flat = torch.cat([tensor.reshape(-1) for tensor in alike])
             dist.all_reduce(flat)
             size = 2 * (self.size - 1) * flat.nbytes // self.size
             self.traffic.count(size, size)
-            for tensor, total in zip(
-                alike, flat.split([tensor.numel() for tensor in alike]) if len(alike) > 1 else [flat], strict=True
-            ):
+            for tensor, total in zip(alike, torch.split(flat, [tensor.numel() for tensor in alike]), strict=True):
                 tensor.copy_(total.view_as(tensor))
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
@@ -131,6 +142,34 @@ class Processes:
         sizes = self.counts([len(rows)] * self.size)
         repeated = rows.expand(self.size, *rows.shape).flatten(0, 1) if rows.ndim > 1 else rows.repeat(self.size)
         return self.swap(torch.as_tensor(repeated), [len(rows)] * self.size, sizes)
+
+    def tell(self, words: Any) -> list[Any]:
+        """What everybody has to say, plain values as JSON knows them, of process 0 first."""
+        if not self.together:
+            return [words]
+        import torch
+
+        said = torch.frombuffer(bytearray(json.dumps(words).encode() + b"\n"), dtype=torch.uint8).to(self.device)
+        return [json.loads(line) for line in self.gather(said).cpu().numpy().tobytes().splitlines()]
+
+    def all(self, work: Callable[[], Result]) -> Result:
+        """What `work` gives me, once everybody is done; where it fails for one of us, it fails for all.
+
+        Nothing is exchanged within it.
+        """
+        if not self.together:
+            return work()
+        done, failure = None, None
+        try:
+            done = work()
+        except Exception as error:
+            failure = error
+        told = self.tell(None if failure is None else f"process {self.rank}: {failure or type(failure).__name__}")
+        if failure is not None:
+            raise failure
+        for words in filter(None, told):
+            raise DataError(words)
+        return cast("Result", done)
 
     def wait(self) -> None:
         """Until everybody is here."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -26,17 +26,19 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
-from rgcn.known import KnownTriples, PairedAnswers
+from rgcn.known import KnownTriples, PairedAnswers, lower_bound
+from rgcn.processes import Processes, processes
 from rgcn.scoring import Questions, Scorer
+from rgcn.sharding import Shards
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
 HITS_AT = (1, 3, 10)
 AMONG_DRAWN = 10  # hits at this place among drawn answers, as Teru et al. (2020) report it among 50
 
-# On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again; but with
-# many nodes a block should still have rows enough to be worth reading all node vectors for, on any device.
-CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS = 24 << 20, 256 << 20, 1 << 30, 64
+# On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again. Where it
+# holds too few rows of all nodes to be worth reading their vectors for, a block is of some nodes and of many rows.
+CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS, MOST_ROWS = 24 << 20, 256 << 20, 1 << 30, 64, 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,11 @@ class RankCounts:
     known_greater: Tensor | None = None
     known_equal: Tensor | None = None
     known: Tensor | None = None
+
+    def gathered(self, group: Processes) -> RankCounts:
+        """Those of all processes, one after another."""
+        own = self.greater, self.equal, self.known_greater, self.known_equal, self.known
+        return RankCounts(self.num_nodes, *(None if part is None else group.gather(part) for part in own))  # type: ignore[arg-type]
 
     def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
         """float64 [n], on the CPU: 1 is best."""
@@ -138,7 +145,7 @@ def rank_triples(
     scorer          what is ranked; its device is where the triples are
     filter          the triples that are known; what is left out of it is counted against the model. None ranks raw only
     memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
-                    scored); queries are scored in blocks of that size, equal queries of a block once
+                    scored): blocks of queries, equal ones once, and where nodes are many of these too
     on_progress     called after each block with how many of the 2 n questions are answered
 
     >>> class ByAnswer(Scorer):  # one relation, scores that depend on the answer alone
@@ -153,6 +160,20 @@ def rank_triples(
     (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
     _check(triples, scorer.num_nodes, filter)
+    group, how = processes(), (memory_budget, on_progress)
+    if not group.together or scorer.shards is not None or len(triples) < group.size:
+        return _ranked(scorer, triples, filter, *how)
+    mine = _ranked(scorer, triples[group.share(len(triples))], filter, *how)  # each ranks its share of them
+    return Ranks(triples, *(side.gathered(group) for side in (mine.object, mine.subject)))
+
+
+def _ranked(
+    scorer: Scorer,
+    triples: Tensor,
+    filter: KnownTriples | None,
+    memory_budget: int | None,
+    on_progress: Callable[[int], None] | None,
+) -> Ranks:
     subject, relation, object_ = triples.unbind(1)
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
@@ -182,6 +203,99 @@ def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None
         raise DataError(f"a triple to rank refers to a relation outside 0..{filter.num_relations - 1}")
 
 
+class RankedQuestions(NamedTuple):
+    """Questions with a true answer each: what is counted of it in some nodes adds up to what is counted in all.
+
+    distinct    the questions, each once
+    row         int64 [n]: which of them each true answer is to
+    target      int64 [n]: the true answers
+    begin, end  int64 [n]: the known answers to the same question are known[begin[i] : end[i]], ascending
+    known       nodes
+    """
+
+    distinct: Questions
+    row: Tensor
+    target: Tensor
+    begin: Tensor
+    end: Tensor
+    known: Tensor
+
+    def held(self, shards: Shards) -> RankedQuestions:
+        """The same among this process's nodes, by their places; a true answer that it does not hold is nowhere."""
+        count, which = self.distinct.size, torch.arange(len(self.row), device=self.row.device)
+        some = self.row.new_zeros(count).index_put_((self.row,), which)  # a true answer to each question
+        begin, number = self.begin[some], (self.end - self.begin)[some]
+        of = torch.repeat_interleave(number)
+        node = self.known[
+            torch.arange(len(of), device=of.device) + (begin - torch.cumsum(number, 0) + number)[of]
+        ].long()
+        mine = torch.nonzero(shards.mine(node)).squeeze(1)
+        of, place = of[mine], shards.place(node[mine])
+        place = place[torch.argsort(of * len(shards) + place)]
+        number = torch.bincount(of, minlength=count)
+        end = torch.cumsum(number, 0)
+        target = torch.where(shards.mine(self.target), shards.place(self.target), -1)
+        return self._replace(target=target, begin=(end - number)[self.row], end=end[self.row], known=place)
+
+
+def true_scores(scorer: Scorer, asked: RankedQuestions, nodes: range, width: int) -> Tensor:
+    """[n]: the score of each true answer that is among the nodes, 0 of the others.
+
+    They stand among others of the range, `width` in all: as many as `count_among` scores at once. A product of another
+    size may round otherwise, and then what is equal would not be.
+    """
+    mine = torch.nonzero((asked.target >= nodes.start) & (asked.target < nodes.stop)).squeeze(1)
+    target = asked.target[mine]
+    own = torch.unique(target)
+    others = torch.arange(nodes.start, min(nodes.start + width + len(own), nodes.stop), device=own.device)
+    others = others[~torch.isin(others, own)][: max(0, width - len(own))]
+    candidates = torch.sort(torch.cat([own, others])).values
+    scores = _scored(scorer, asked.distinct, candidates)
+    found = scores.new_zeros(len(asked.target))
+    found[mine] = scores[asked.row[mine], torch.searchsorted(candidates, target)]
+    return found
+
+
+def count_among(scorer: Scorer, asked: RankedQuestions, own: Tensor, nodes: range, width: int) -> Tensor:
+    """int64 [n, 5], of a range of nodes, `width` at a time: how many score above each true answer, whose score own [n]
+    is, and how many like it (itself among them); how many of either are other known answers; how many scores are NaN.
+    """
+    counts = torch.zeros(len(own), 5, dtype=torch.int64, device=own.device)
+    begin = lower_bound(asked.known, asked.begin, asked.end, nodes.start)
+    for first in range(nodes.start, nodes.stop, width):
+        last = min(first + width, nodes.stop)
+        early = max(nodes.start, last - width)  # the last ones are scored among as many as all others, too
+        scores = _scored(scorer, asked.distinct, torch.arange(early, last, device=own.device))[:, first - early :]
+        end = lower_bound(asked.known, begin, asked.end, last)
+        counts += _counted(scores, asked._replace(begin=begin, end=end), own, first)
+        begin = end
+    return counts
+
+
+def _added_up(scorer: Scorer, asked: RankedQuestions, shards: Shards, width: int) -> Tensor:
+    """What is counted in all nodes, each process in its own."""
+    own, held, every = scorer.own(asked.distinct), asked.held(shards), range(len(shards))
+    true = true_scores(own, held, every, width)
+    shards.group.add(true)
+    counts = count_among(own, held, true, every, width)
+    shards.group.add(counts)
+    return counts
+
+
+def _counted(scores: Tensor, asked: RankedQuestions, own: Tensor, first: int) -> Tensor:
+    scores = scores.contiguous()
+    counts: Tensor = kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
+    return counts
+
+
+def _scored(scorer: Scorer, asked: Questions, candidates: Tensor | None = None) -> Tensor:
+    scores = scorer.scores(asked, candidates)
+    expected = [asked.size, scorer.num_nodes if candidates is None else len(candidates)]
+    if list(scores.shape) != expected:
+        raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
+    return scores
+
+
 @dataclass
 class _Ranker:
     """Ranks in one direction a call: the query's node and relation are given, the target is asked for."""
@@ -207,17 +321,22 @@ class _Ranker:
         key, target = key[order], target[order]
         begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
         parts, known = [], begin if answers is None else answers.node
-        for first, last in self._blocks(begin, end):
-            queries, row = torch.unique_consecutive(key[first:last], return_inverse=True)
-            asked = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
-            scores = self.scorer.scores(asked)
-            if scores.shape != (len(queries), self.scorer.num_nodes):
-                expected = [len(queries), self.scorer.num_nodes]
-                raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
-            of_triples = (row, target[first:last], begin[first:last], end[first:last])
-            parts.append(kernels_for(scores).count_ranks(scores, *of_triples, known))
-            del scores  # before the next block is scored, or two would be held at once
-            self.answered += last - first
+        width, budget = self._block(key)
+        for part in self._parts(begin, end, width, budget):
+            queries, row = torch.unique_consecutive(key[part], return_inverse=True)
+            questions = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
+            asked = RankedQuestions(questions, row, target[part], begin[part], end[part], known)
+            if self.scorer.shards is not None:
+                parts.append(_added_up(self.scorer, asked, self.scorer.shards, width))
+            elif width == self.scorer.num_nodes:
+                scores = _scored(self.scorer, questions)
+                parts.append(_counted(scores, asked, scores[row, asked.target], 0))
+                del scores  # before the next block is scored, or two would be held at once
+            else:
+                every = range(self.scorer.num_nodes)
+                own = true_scores(self.scorer, asked, every, width)
+                parts.append(count_among(self.scorer, asked, own, every, width))
+            self.answered += len(row)
             if self.on_progress is not None:
                 self.on_progress(self.answered)
         counts = torch.empty(len(order), 6, dtype=torch.int64, device=key.device)
@@ -229,24 +348,37 @@ class _Ranker:
         told = found[:2] if answers is None else (*found[:4], found[5] - itself)
         return RankCounts(self.scorer.num_nodes, *told)
 
-    def _blocks(self, begin: Tensor, end: Tensor) -> Iterator[tuple[int, int]]:
-        """(first, last) of blocks of triples that fit the budget; at least one triple each."""
-        on_cpu = begin.device.type == "cpu"
-        budget = self.memory_budget
+    def _block(self, key: Tensor) -> tuple[int, int]:
+        """(nodes that are scored at once, bytes that this may take): all nodes, or a block where they are many."""
+        size, budget = self.scorer.num_nodes, self.memory_budget
+        rows = min(ENOUGH_ROWS, len(key))
         if budget is None:
-            rows = min(ENOUGH_ROWS * self.scorer.num_nodes * 4, LARGEST_BLOCK)
-            budget = max(CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK, rows)
-        if kernels_for(begin.new_empty(0, dtype=torch.float32)) is not reference:  # one pass, and no copy of the scores
-            cost = torch.full_like(begin, 4 * self.scorer.num_nodes)
-        else:  # scores, their copy where queries are shared, two comparisons; and a few numbers for each known answer
-            cost = 10 * self.scorer.num_nodes + 40 * (end - begin)
+            budget = CPU_BLOCK if key.device.type == "cpu" else ACCELERATOR_BLOCK
+            if not self.scorer.in_blocks:
+                budget = max(budget, min(rows * size * 4, LARGEST_BLOCK))
+        entries = max(budget // _bytes_each(key), 1)
+        if not self.scorer.in_blocks or rows * size <= entries:
+            return size, budget
+        return min(size, entries // min(MOST_ROWS, len(key), math.isqrt(entries))), budget
+
+    def _parts(self, begin: Tensor, end: Tensor, width: int, budget: int) -> Iterator[slice]:
+        """Parts of the triples whose scores against so many nodes fit the budget; at least one triple each."""
+        each = _bytes_each(begin)
+        cost = torch.full_like(begin, each * width)
+        if each > 4:
+            cost += 40 * (end - begin)  # a few numbers for each known answer
         spent = torch.cumsum(cost, 0).cpu()
         first, before = 0, 0
         while first < len(spent):
             last = int(torch.searchsorted(spent, before + budget, right=True))
             last = max(last, first + 1)
-            yield first, last
+            yield slice(first, last)
             first, before = last, int(spent[last - 1])
+
+
+def _bytes_each(like: Tensor) -> int:
+    """Bytes that a score takes until it is counted: compiled, in one pass; else with a copy, and two comparisons."""
+    return 10 if kernels_for(like.new_empty(0, dtype=torch.float32)) is reference else 4
 
 
 @dataclass(frozen=True)

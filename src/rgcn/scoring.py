@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rgcn.sharding import Shards
 
 # Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
 MOST_SCORES = 1 << 24
@@ -58,6 +61,8 @@ class Scorer(ABC):
     device             where questions are taken and scores are given
     questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
                        and take as many times as long. None where scores are a product: as many as memory holds
+    shards             who scores which nodes, where several processes do, and all ask the same at the same time
+    in_blocks          whether a few candidates cost less than all nodes, so that ranking may go in blocks of nodes
     hides              whether `scores_hiding` hides. Else its scores of known triples say little: they were learned, or
                        are heard
     """
@@ -65,6 +70,8 @@ class Scorer(ABC):
     num_nodes: int
     device: torch.device
     questions_at_once: int | None = None
+    in_blocks: bool = False
+    shards: Shards | None = None
     hides: bool = False
 
     @abstractmethod
@@ -100,6 +107,10 @@ class Scorer(ABC):
             found[mine] = scores[place[mine] - first, object_[mine]]
             first += size
         return torch.empty(0, device=self.device) if found is None else found
+
+    def own(self, questions: Questions) -> Scorer:
+        """Of a model in shards: what scores these questions against this process's nodes, by their places."""
+        raise NotImplementedError
 
     def bound(self, questions: Questions) -> float | None:
         """No answer to these questions scores above this, or below its negative; None where only asking would tell."""

@@ -1,9 +1,9 @@
 """Who of several processes holds what of each node, and rows that travel between them.
 
 A shard is a run of positions in a fixed order that has nothing to do with ids: position = a · id mod N, with a near
-N / golden ratio. Neighbors in id, which entered the graph together and are alike, land far apart, so that hubs are spread;
-the order does not depend on the number of processes, nothing is stored for it, and a table in this order is cut into
-blocks, as PyTorch's distributed tensors are.
+N / golden ratio. Neighbors in id, which entered the graph together and are alike, land far apart, so that hubs are
+spread; the order does not depend on the number of processes, nothing is stored for it, and a table in this order is cut
+into blocks, as PyTorch's distributed tensors are.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Shards:
         return self.at(torch.arange(self.first, self.first + len(self)))
 
     def gathered(self, rows: Tensor, out: Tensor | None = None, at_once: int = 1 << 20) -> Tensor | None:
-        """All rows [count, ...] in the order of nodes, on the first process alone, from mine [own, ...]; in `out`, where
-        it has room for them. So many travel at a time, and nobody else holds more than its own."""
+        """All rows [count, ...] in the order of nodes, on the first process alone, from mine [own, ...]; in `out`, if
+        it is given. So many travel at a time, and nobody else holds more than its own."""
         first = self.group.first
         if first and out is None:
             out = rows.new_empty(self.count, *rows.shape[1:])
@@ -102,27 +102,35 @@ class Shards:
 class RowExchange:
     """Rows of nodes that this process asked for, from whoever holds them; and what it gives to those who asked it.
 
-    needed  int64, ascending: my nodes that somebody asked for, I myself included
+    needed  int64: my nodes of which rows are given, those that somebody asked for, I myself included, ascending
 
         exchange = RowExchange.ask(shards, nodes)
         rows = exchange(states_of(exchange.needed))       # [nodes, width], in the order of the nodes; with gradients
     """
 
-    def __init__(self, group: Processes, needed: Tensor, give: Tensor, given: Sequence[int], got: Sequence[int]) -> None:
+    def __init__(
+        self, group: Processes, needed: Tensor, give: Tensor, given: Sequence[int], got: Sequence[int]
+    ) -> None:
         self.group, self.needed, self.given, self.got = group, needed, given, got
         self._give = SparsePattern.picking(give, len(needed))
         self.order: SparsePattern | None = None
 
     @classmethod
-    def ask(cls, shards: Shards, nodes: Tensor) -> RowExchange:
-        """For nodes int64 [n], distinct, whoever holds them. All processes ask at the same time."""
+    def ask(cls, shards: Shards, nodes: Tensor, of_all: bool = False) -> RowExchange:
+        """For nodes int64 [n], distinct, whoever holds them. All processes ask at the same time.
+
+        of_all  rows will be given of all own nodes, by their places, not of those alone that are needed
+        """
         group, device = shards.group, nodes.device
         owner = shards.owner(nodes)
         order = torch.argsort(owner, stable=True)
         got = torch.bincount(owner, minlength=group.size).tolist()
         given = group.counts(got)
         asked = group.swap(nodes[order].to(group.device), got, given, least=False).to(device)
-        needed, give = torch.unique(asked, return_inverse=True)
+        if of_all:
+            needed, give = shards.own, shards.place(asked)
+        else:
+            needed, give = torch.unique(asked, return_inverse=True)
         made = cls(group, needed, give, given, got)
         made.order = SparsePattern.picking(torch.argsort(order), len(order))
         return made
@@ -131,7 +139,8 @@ class RowExchange:
         """rows [needed, ...] of mine → those of the nodes asked for [n, ...], in their order."""
         assert self.order is not None
         flat = rows.flatten(1) if rows.ndim > 1 else rows[:, None]
-        found = take_rows(_Swap.apply(take_rows(flat, self._give), self), self.order)
+        swapped: Tensor = _Swap.apply(take_rows(flat, self._give), self)  # type: ignore[no-untyped-call]
+        found = take_rows(swapped, self.order)
         return found.view(len(found), *rows.shape[1:])
 
 
@@ -144,6 +153,6 @@ class _Swap(torch.autograd.Function):
         return exchange.group.swap(rows, exchange.given, exchange.got)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         exchange = ctx.exchange
         return exchange.group.swap(gradient, exchange.got, exchange.given), None

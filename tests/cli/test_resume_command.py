@@ -87,6 +87,12 @@ def test_a_finished_run_is_shown_and_measured(undisturbed):
 
 
 def test_figures_are_shown_by_direction_and_relation(undisturbed):
+    some = json.loads(rgcn("evaluate", undisturbed, "--at-most", "20", "--json").stdout)["metrics"]
+    assert some["count"] == 40
+    assert some["mrr_error"] > 0
+    told = rgcn("evaluate", undisturbed, "--at-most", "20").stdout
+    assert f"± {some['mrr_error']:.3f}" in told
+    assert "drawn at random" in told
     table = rgcn("evaluate", undisturbed, "--split", "valid").stdout
     assert "asking for the subject" in table
     assert "borders" in table

@@ -183,13 +183,20 @@ def test_count_ranks(kind: torch.dtype, known: bool) -> None:
     if known:
         begin, end = begin + 2, begin + draw.ids(9, 1400) + 2
         end[2] = 300
-    out = gpu.count_ranks(scores, row, target, begin, end, answers if known else torch.zeros(0))
+    true = scores[row, target]
+    out = gpu.count_ranks(scores, true, 0, row, target, begin, end, answers if known else torch.zeros(0))
     for i in range(len(row)):
         values, own = scores[row[i]], scores[row[i], target[i]]
         others = answers[begin[i] : end[i]]
         others = values[others[others != target[i]]]
         expected = [(values > own).sum(), (values == own).sum(), (others > own).sum(), (others == own).sum()]
+        expected[1] += bool(own.isnan())  # the true one is like itself, whatever it is
         assert out[i].tolist() == [int(number) for number in (*expected, values.isnan().sum())]
+    # of some of the nodes, whose own score was rounded otherwise: itself is like itself all the same
+    part, narrow = scores[:, 1000:2500].contiguous(), answers.clamp(1000, 2499)
+    for first, among, known_ones in ((0, scores, answers), (1000, part, narrow)):
+        given = (among, true + 1, first, row, target, begin, end, known_ones)
+        assert torch.equal(gpu.count_ranks(*given), reference.count_ranks(*given))
 
 
 def test_a_view_of_scores_and_of_indices() -> None:
@@ -197,7 +204,9 @@ def test_a_view_of_scores_and_of_indices() -> None:
     scores = draw.numbers(3, 50, kind=torch.float32)
     row, target, none = torch.arange(3, device=DEVICE), draw.ids(6, 40)[::2], torch.zeros(3, device=DEVICE).long()
     view = scores[:, 5:45]
-    out, same = (gpu.count_ranks(s, row, target, none, none, none) for s in (view, view.contiguous()))
+    out, same = (
+        gpu.count_ranks(s, s[row, target], 0, row, target, none, none, none) for s in (view, view.contiguous())
+    )
     assert torch.equal(out, same)
 
 
@@ -226,7 +235,7 @@ def test_nothing_to_do() -> None:
             pairs = Pairs(ids(0), ids(0), ids(groups + 1), ids(0), 3, groups)
             check("grouped_product", zeros(0, 2, 4), zeros(groups, 2, 4, width), pairs)
             check("grouped_outer", zeros(0, 2, 4), zeros(0, 2, width), pairs)
-    assert gpu.count_ranks(zeros(2, 3), *(ids(0).long() for _ in range(4)), ids(0)).shape == (0, 5)
+    assert gpu.count_ranks(zeros(2, 3), zeros(0), 0, *(ids(0).long() for _ in range(4)), ids(0)).shape == (0, 5)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from rgcn.kernels import dispatch
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import DistMult
 from rgcn.nn.link_network import VectorScorer
-from rgcn.ranking import RankCounts, Ranks, rank_metrics, rank_triples, summarize
+from rgcn.ranking import (
+    RankCounts,
+    RankedQuestions,
+    Ranks,
+    count_among,
+    rank_metrics,
+    rank_triples,
+    summarize,
+    true_scores,
+)
 from rgcn.scoring import Questions
 from tabled import TableScorer
 
@@ -74,14 +84,71 @@ def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPa
         filter = KnownTriples.of(
             torch.tensor(known, dtype=torch.int64).view(-1, 3), num_nodes=len(table), num_relations=table.shape[1]
         )
-        ranks = rank_table(table, torch.tensor(triples), filter, memory_budget=budget)
-        for ties in TIES:
-            for filtered in (True, False):
-                expected = naive_ranks(table, triples, set(known) if filtered else set(), ties)
-                assert ranks.rank("object", ties, filtered).tolist() == expected[0]  # type: ignore[arg-type]
-                assert ranks.rank("subject", ties, filtered).tolist() == expected[1]  # type: ignore[arg-type]
+        scorer = TableScorer(table)
+        for scorer.in_blocks in (False, True):  # questions with all nodes, and with some of them at a time
+            ranks = rank_triples(scorer, torch.tensor(triples), filter, memory_budget=budget)
+            for ties in TIES:
+                for filtered in (True, False):
+                    expected = naive_ranks(table, triples, set(known) if filtered else set(), ties)
+                    assert ranks.rank("object", ties, filtered).tolist() == expected[0]  # type: ignore[arg-type]
+                    assert ranks.rank("subject", ties, filtered).tolist() == expected[1]  # type: ignore[arg-type]
 
     check()
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases(), st.lists(st.integers(0, 6), max_size=3), st.integers(1, 4))
+def test_counts_of_ranges_of_nodes_add_up(
+    case: tuple[Tensor, list[Triple], list[Triple], int], cuts: list[int], width: int
+) -> None:
+    """Whoever has a share of the nodes counts in it alone: the scores of true answers are added up, then the counts."""
+    table, triples, known, _ = case
+    scorer, edges = TableScorer(table), sorted({0, len(table), *(min(cut, len(table)) for cut in cuts)})
+    subject, relation, target = torch.tensor(triples).unbind(1)
+    others = [sorted({b for a, q, b in known if (a, q) == (s, r)}) for s, r, _ in triples]
+    end = torch.tensor([len(each) for each in others]).cumsum(0)
+    begin, row = torch.cat([torch.zeros(1, dtype=torch.int64), end[:-1]]), torch.arange(len(triples))
+    nodes = torch.tensor([node for each in others for node in each], dtype=torch.int32)
+    asked = RankedQuestions(Questions(subject, relation), row, target, begin, end, nodes)
+    shares = [range(low, high) for low, high in itertools.pairwise(edges)]
+    own = sum((true_scores(scorer, asked, share, width) for share in shares), torch.zeros(()))
+    assert torch.equal(own, table[subject, relation, target])
+    counts = sum(count_among(scorer, asked, own, share, width) for share in shares)
+    for (s, r, o), there, (greater, equal, *of_known, strange) in zip(triples, others, counts.tolist(), strict=True):
+        scores = table[s, r]
+        rest = scores[[node for node in there if node != o]]
+        assert [greater, equal, strange] == [int((scores > scores[o]).sum()), int((scores == scores[o]).sum()), 0]
+        assert of_known == [int((rest > scores[o]).sum()), int((rest == scores[o]).sum())]
+
+
+def test_a_block_of_nodes_gives_the_ranks_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With vectors of small whole numbers, whose products are exact; every fifth node is another's twin."""
+    generator = torch.Generator().manual_seed(0)
+    nodes = torch.randint(-3, 4, (3000, 6), generator=generator).float()
+    nodes[::5] = nodes[1::5]
+    decoder = DistMult(3, 6, generator=generator)
+    decoder.relation.data.round_()
+    scorer = VectorScorer(decoder, nodes)
+    triples = torch.stack([torch.randint(high, (700,), generator=generator) for high in (300, 3, 3000)], dim=1)
+    filter = KnownTriples.of(triples, num_nodes=3000, num_relations=3)
+    asked: list[tuple[int, int]] = []
+    scores = scorer.scores
+
+    def hear(questions: Questions, candidates: Tensor | None = None) -> Tensor:
+        asked.append((questions.size, 3000 if candidates is None else len(candidates)))
+        return scores(questions, candidates)
+
+    monkeypatch.setattr(scorer, "scores", hear)
+    whole = rank_triples(scorer, triples, filter)
+    assert {columns for _, columns in asked} == {3000}
+    asked.clear()
+    blocks = rank_triples(scorer, triples, filter, memory_budget=300_000)
+    assert {columns for _, columns in asked} == {75_000 // math.isqrt(75_000)}  # all of one width
+    assert max(rows * columns for rows, columns in asked) <= 75_000
+    for side in ("object", "subject"):
+        one, other = getattr(whole, side), getattr(blocks, side)
+        for name in ("greater", "equal", "known_greater", "known_equal", "known"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
 
 
 def naive_hits_of(scores: list[float], target: int, known: set[int], drawn: int, ties: str, k: int) -> float:

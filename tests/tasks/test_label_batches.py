@@ -29,9 +29,9 @@ def test_an_epoch_is_every_label_once_in_another_order_each_time(world):
     epochs = []
     for epoch in range(2):
         batches = [trainer.batch(3 * epoch + part) for part in range(3)]
-        asked = torch.cat([field.outputs for field, _ in batches])
-        assert max(len(target) for _, target in batches) - min(len(target) for _, target in batches) <= 1
-        told = dict(zip(asked.tolist(), torch.cat([target for _, target in batches]).tolist(), strict=True))
+        asked = torch.cat([field.outputs for field, *_ in batches])
+        assert max(len(target) for _, target, _ in batches) - min(len(target) for _, target, _ in batches) <= 1
+        told = dict(zip(asked.tolist(), torch.cat([target for _, target, _ in batches]).tolist(), strict=True))
         assert told == dict(zip(nodes.tolist(), classes.tolist(), strict=True))
         epochs.append(asked.tolist())
     assert epochs[0] != epochs[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Literal, Protocol, get_args
@@ -17,10 +17,12 @@ from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_o
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
+from rgcn.sharding import Shards
 from rgcn.sparse import SparsePattern
 
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
+PART = 1 << 20  # triples that are looked at together for edges of one's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +68,20 @@ class RelationalAdjacency:
         normalization: Normalization = "relation",
         aggregation: Aggregation = "sum",
         device: torch.device | str = "cpu",
+        shards: Shards | None = None,
     ) -> RelationalAdjacency:
-        """The operator of a knowledge graph's triples, or of one split of them."""
+        """The operator of a knowledge graph's triples, or of one split of them.
+
+        shards  only of the edges into this process's own nodes, which are its targets, by their places: [own, nodes]
+        """
         weights = graph.edge_weights
         if weights is not None and split != "all" and graph.triple_splits is not None:
             weights = weights[graph.triple_splits == SPLITS.index(split)]
+        if shards is not None:
+            sizes = _sizes(graph.num_of(split), graph.num_nodes, graph.num_relations, inverse, self_loops)
+            structure = _own(_in_parts(graph, split), sizes, shards)
+            given = None if weights is None else torch.as_tensor(np.array(weights))
+            return cls.of_edges(structure, given, normalization, aggregation).to(device)
         with warnings.catch_warnings():  # that nobody may write to them: nobody does
             warnings.simplefilter("ignore", UserWarning)
             triples = torch.from_numpy(np.ascontiguousarray(graph.split_triples(split)))
@@ -100,8 +111,11 @@ class RelationalAdjacency:
         aggregation: Aggregation = "sum",
         transient: bool = False,
         checked: bool = False,
+        shards: Shards | None = None,
     ) -> RelationalAdjacency:
         """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only.
+
+        shards  as in `from_graph`
 
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
@@ -117,16 +131,11 @@ class RelationalAdjacency:
             raise DataError(f"{len(triples)} edge weights are needed, as floating-point numbers, not {got}")
         if not checked:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
-        sizes: dict[str, Any] = {
-            "num_targets": num_nodes,
-            "num_sources": num_nodes,
-            "num_relations": num_relations * (2 if inverse else 1) + int(self_loops),
-            "num_data_relations": num_relations,
-            "has_inverse": inverse,
-            "has_self_loops": self_loops,
-            "num_triples": len(triples),
-            "num_nodes": num_nodes,
-        }
+        sizes = _sizes(len(triples), num_nodes, num_relations, inverse, self_loops)
+        if shards is not None:
+            numbered = torch.arange(len(triples), device=triples.device), triples
+            structure = _own([numbered], sizes, shards, transient)
+            return cls.of_edges(structure, edge_weights, normalization, aggregation)
         in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
         edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
         structure = EdgeStructure(**edges, **sizes, transient=transient)
@@ -134,9 +143,21 @@ class RelationalAdjacency:
             weight = torch.empty(structure.num_edges)
             edge_loops().share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
             return cls(structure, torch.ones(1).expand(structure.num_edges), weight)
-        raw = torch.ones(1, device=triples.device).expand(structure.num_edges)
+        return cls.of_edges(structure, edge_weights, normalization, aggregation)
+
+    @classmethod
+    def of_edges(
+        cls,
+        structure: EdgeStructure,
+        edge_weights: Tensor | None,
+        normalization: Normalization,
+        aggregation: Aggregation,
+    ) -> RelationalAdjacency:
+        """Of sorted edges; edge_weights [T]: of the triples they come from, None: one."""
+        device = structure.target.device
+        raw = torch.ones(1, device=device).expand(structure.num_edges)
         if edge_weights is not None:
-            raw = torch.cat([edge_weights, edge_weights.new_ones(num_nodes)])[structure.origin]
+            raw = torch.cat([edge_weights, edge_weights.new_ones(structure.num_nodes)])[structure.origin]
         return cls.normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
 
     @classmethod
@@ -380,9 +401,36 @@ class ReceptiveField:
         nodes = torch.arange(num_nodes, device=self.inputs.device)
         return replace(self, layers=(replace(first, structure=structure), *self.layers[1:]), inputs=nodes)
 
+    def handed(self, number: int, states: Tensor) -> Tensor:
+        """What goes into a layer, by its number, from the states before it: the same, unless others have a part."""
+        return states
+
     def masked(self, keep: Tensor) -> ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+
+def _sizes(triples: int, nodes: int, relations: int, inverse: bool, self_loops: bool) -> dict[str, Any]:
+    """What an `EdgeStructure` of a whole graph says of its size."""
+    return {
+        "num_targets": nodes,
+        "num_sources": nodes,
+        "num_relations": relations * (2 if inverse else 1) + int(self_loops),
+        "num_data_relations": relations,
+        "has_inverse": inverse,
+        "has_self_loops": self_loops,
+        "num_triples": triples,
+        "num_nodes": nodes,
+    }
+
+
+def _in_parts(graph: KnowledgeGraph, split: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """(their numbers in the split, triples int64 [n, 3]), some at a time: of a stored graph no more is ever held."""
+    every = split == "all" or graph.triple_splits is None
+    places = np.arange(len(graph)) if every else np.flatnonzero(graph.triple_splits == SPLITS.index(split))
+    for begin in range(0, len(places), PART):
+        part = places[begin : begin + PART]
+        yield torch.arange(begin, begin + len(part)), torch.from_numpy(np.array(graph.triples_at(part)))
 
 
 def _worth_compiling(triples: Tensor) -> bool:
@@ -405,6 +453,33 @@ def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
     target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
     order = edge_order(target, kind, source, sizes["num_relations"])
     return {name: ends[order] for name, ends in zip(OF_EDGES, (target, kind, source, origin), strict=True)}
+
+
+def _own(
+    parts: Iterable[tuple[Tensor, Tensor]], sizes: Mapping[str, Any], shards: Shards, transient: bool = False
+) -> EdgeStructure:
+    """The edges into own nodes, whose targets are their places; sources are nodes, whoever holds them.
+
+    parts  triples int64 [n, 3] with their numbers, some at a time: no more is held than one's own edges
+    """
+    found: list[tuple[Tensor, ...]] = []
+    for number, triples in parts:
+        subject, relation, object_ = triples.unbind(1)
+        ways = [(object_, relation, subject, number)]
+        if sizes["has_inverse"]:
+            ways.append((subject, relation + sizes["num_data_relations"], object_, number))
+        for target, *rest in ways:
+            mine = shards.mine(target)
+            found.append((shards.place(target[mine]), *(end[mine] for end in rest)))
+    if sizes["has_self_loops"]:
+        node = shards.own.to(found[0][0].device)
+        loop = torch.full_like(node, sizes["num_relations"] - 1)
+        found.append((shards.place(node), loop, node, node + sizes["num_triples"]))
+    edges = [torch.cat(ends) for ends in zip(*found, strict=True)]
+    target, kind, source, _ = edges
+    order = edge_order(target, kind, source, sizes["num_relations"])
+    placed: dict[str, Any] = {name: ends[order] for name, ends in zip(OF_EDGES, edges, strict=True)}
+    return EdgeStructure(**placed | dict(sizes) | {"num_targets": len(shards)}, transient=transient)
 
 
 def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:

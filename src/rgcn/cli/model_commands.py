@@ -188,6 +188,12 @@ class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name
         max=10_000,
         show_default=False,
     )
+    at_most: int | None = option(
+        "Measure on so many of the split's triples or labels, drawn with the seed, where all would take too long: the "
+        "figures come with their standard errors.",
+        min=2,
+        show_default=False,
+    )
     as_json: bool = options.AS_JSON
 
 

@@ -17,7 +17,7 @@ from rgcn.graph import SPLITS
 from rgcn.graph.titles import local_name
 from rgcn.tasks.task import Metric, Task, task_of
 from rgcn.terminal import text_console
-from rgcn.words import count, duration
+from rgcn.words import count, duration, memory
 
 if TYPE_CHECKING:
     from rgcn.runs.selection import Selection
@@ -37,7 +37,10 @@ class Outcome:
     def figures(self, measured: Mapping[str, Any]) -> str:
         """The metrics of one split in a line."""
         there = [metric for metric in self.task.metrics if metric.name in measured]
-        return "  ".join(f"{metric.title} {metric.words(measured[metric.name])}" for metric in there)
+        return "  ".join(
+            f"{metric.title} {metric.words(measured[metric.name], measured.get(f'{metric.name}_error'))}"
+            for metric in there
+        )
 
     def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
         """What to hold the figures of a split against."""
@@ -71,7 +74,8 @@ class ClassOutcome(Outcome):
         return f"{count(measured['count'], 'node')}; {always}"
 
     def evaluated(self, measured: Mapping[str, Any]) -> str:
-        return f"{self.figures(measured)} of {count(measured['count'], 'node')}"
+        drawn = " drawn at random" if "accuracy_error" in measured else ""
+        return f"{self.figures(measured)} of {count(measured['count'], 'node')}{drawn}"
 
     def examples(self, model: Any) -> Table:
         """A few nodes, spread over the last split, with the class predicted and, where that is wrong, the true one."""
@@ -111,13 +115,14 @@ class LinkOutcome(Outcome):
         metrics = [*self.task.metrics, *drawn_of]
         figures = [*(metric.title for metric in metrics), "count"]
         drawn = table(("", *figures), figures)
+        drawn.caption = "of triples drawn at random, ± the standard error" if "mrr_error" in measured else None
         drawn.columns[0].min_width = len("asking for the subject")  # long names are folded, figures never cut off
         relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
         rows = {"both directions": measured}
         rows |= {f"asking for the {direction}": one for direction, one in measured["by_direction"].items()}
         rows |= {local_name(relation): one for relation, one in relations}
         for place, (label, values) in enumerate(rows.items()):
-            cells = [metric.words(values[metric.name]) for metric in metrics]
+            cells = [metric.words(values[metric.name], values.get(f"{metric.name}_error")) for metric in metrics]
             drawn.add_row(label, *cells, f"{values['count']:,}", end_section=place == 2)
         return drawn
 
@@ -162,6 +167,9 @@ def print_outcome(result: RunResult) -> None:
         f"[bold]{escape(values['model'])}[/] on [bold]{escape(values['dataset'])}[/], seed {values['seed']}: "
         f"{count(values['epochs'], 'epoch')} in {duration(values['seconds'])}, {parameters}"
     )
+    if result.exchanged is not None:
+        group, sent, least = (result.exchanged[key] for key in ("processes", "sent", "least"))
+        console.print(f"{group} processes sent each other {memory(sent)} a step; {memory(least)} is the least possible")
     for split, measured in values["metrics"].items():
         words = outcome.beside(result.model, split, measured)
         console.print(f"{split:<6} {outcome.figures(measured)}" + (f"   ({escape(words)})" if words else ""))

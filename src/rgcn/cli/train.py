@@ -154,7 +154,8 @@ def evaluate(asked: EvaluateCommand) -> None:
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)
-    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **outcome.measuring(asked.of, asked.on))
+    how = outcome.measuring(asked.of, asked.on) | _drawn(asked)
+    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **how)
     if asked.as_json:
         print_json(found)
         return
@@ -182,13 +183,17 @@ def _evaluate_graph(asked: EvaluateCommand) -> None:
         opened = replace(open_model(graph, mirror=asked.mirror, classes=classes), path=opened.path, name=opened.name)
     tell_opened(opened, asked.as_json)
     outcome = opened.task.to(Outcome)
-    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name)
+    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name) | _drawn(asked)
     measured = opened.model.evaluate(split=split, **how)
     if asked.as_json:
         print_json({**opened.source, "task": opened.task.name, "split": split, "metrics": measured})
         return
     typer.echo(f"{opened.title} on {opened.name}, {split} split")
     output(least=100).print(outcome.evaluated(measured))
+
+
+def _drawn(asked: EvaluateCommand) -> dict[str, int]:
+    return {} if asked.at_most is None else {"at_most": asked.at_most}
 
 
 def _has_split(graph: KnowledgeGraph, classes: bool) -> bool:

@@ -76,6 +76,10 @@ class NodeTrainingConfig(Section):
     """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
     deterministic: bool = False
     """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+    sharded: bool | None = None
+    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
+    Else each holds everything, and they divide the labels. null: where several begin a run and its nodes have vectors,
+    yes; that is then written down here. One process alone holds everything anyway."""
 
     def in_batches(self, labels: int) -> bool:
         """Whether a step takes a part of so many training labels, or hears a part of their edges."""
@@ -174,6 +178,10 @@ class LinkTrainingConfig(Section):
     """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
     deterministic: bool = False
     """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+    sharded: bool | None = None
+    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
+    Else each holds everything, and they divide the triples. null: where several begin a run and its nodes have
+    embeddings, yes; that is then written down here. One process alone holds everything anyway."""
 
     @impossible("patience", "evaluate_every")
     def _patience_counts_measurements(self) -> Iterator[str]:

@@ -165,10 +165,19 @@ def adagrad_rows(tables: Sequence[Tensor], rows: Tensor, gradient: Tensor, setti
     _in_pieces(loops.adagrad_rows, _even(len(rows)), 6 * gradient.numel(), rows, gradient, *tables, numbers)
 
 
-def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+def count_ranks(
+    scores: Tensor,
+    own: Tensor,
+    first: int,
+    row: Tensor,
+    target: Tensor,
+    begin: Tensor,
+    end: Tensor,
+    answers: Tensor,
+) -> Tensor:
     out = torch.empty(len(row), 5, dtype=torch.int64)
     work = len(row) * scores.shape[1]
-    _in_pieces(loops.count_ranks, _even(len(row)), work, scores, row, target, begin, end, answers, out)
+    _in_pieces(loops.count_ranks, _even(len(row)), work, scores, own, first, row, target, begin, end, answers, out)
     return out
 
 

@@ -226,7 +226,16 @@ def adam_bases(
     _launch(triton_bases.adam, grid, table, *tensors, pairs.pointer, pairs.relation, *numbers, warps=warps, **sizes)
 
 
-def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+def count_ranks(
+    scores: Tensor,
+    own: Tensor,
+    first: int,
+    row: Tensor,
+    target: Tensor,
+    begin: Tensor,
+    end: Tensor,
+    answers: Tensor,
+) -> Tensor:
     out = torch.empty(row.numel(), 5, dtype=torch.int64, device=scores.device)
     if row.numel() == 0:
         return out
@@ -234,10 +243,11 @@ def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end:
         scores = scores.contiguous()
     if answers.device != scores.device or answers.is_floating_point():  # there are none, and none will be read
         answers = begin
-    indices = (tensor.contiguous() for tensor in (row, target, begin, end, answers))
+    indices = (tensor.contiguous() for tensor in (own, row, target, begin, end, answers))
     block = min(2048, max(128, _power(scores.shape[1])))
     sizes = {"KIND": _accumulator(scores), "BLOCK": block, "ANSWERS": 128}
-    _launch(triton_ranks.count, (len(row),), out, scores, *indices, out, scores.stride(0), scores.shape[1], **sizes)
+    numbers = scores.stride(0), scores.shape[1], first
+    _launch(triton_ranks.count, (len(row),), out, scores, *indices, out, *numbers, **sizes)
     return out
 
 

@@ -506,20 +506,22 @@ def grouped_outer(first, last, bounds, x, gradient, pointer, out):  # type: igno
 
 
 @_jit
-def count_ranks(first, last, bounds, scores, row, target, begin, end, answers, out):  # type: ignore[no-untyped-def]
+def count_ranks(i0, i1, bounds, scores, own, first, row, target, begin, end, answers, out):  # type: ignore[no-untyped-def]
     """out[i] = greater, equal, known greater, known equal, not a number: one pass over a triple's row of scores."""
-    for i in range(bounds[first], bounds[last]):
-        values = scores[row[i]]
-        own = values[target[i]]
+    for i in range(bounds[i0], bounds[i1]):
+        values, true, place = scores[row[i]], own[i], target[i] - first
         greater, equal, strange = 0, 0, 0
         for j in range(scores.shape[1]):
             value = values[j]
-            greater += value > own
-            equal += value == own
+            greater += value > true
+            equal += value == true
             strange += value != value  # only NaN is not itself
+        if 0 <= place < scores.shape[1]:  # itself is like itself, however it was rounded
+            greater -= values[place] > true
+            equal += 1 - (values[place] == true)
         known_greater, known_equal = 0, 0
         for p in range(begin[i], end[i]):
             if answers[p] != target[i]:
-                known_greater += values[answers[p]] > own
-                known_equal += values[answers[p]] == own
+                known_greater += values[answers[p] - first] > true
+                known_equal += values[answers[p] - first] == true
         out[i, 0], out[i, 1], out[i, 2], out[i, 3], out[i, 4] = greater, equal, known_greater, known_equal, strange

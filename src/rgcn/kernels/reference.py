@@ -220,22 +220,36 @@ def _put_rows(tables: Sequence[Tensor], rows: Tensor, values: Sequence[Tensor]) 
         table.detach().index_copy_(0, rows, new.index_select(0, first))
 
 
-def count_ranks(scores: Tensor, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor) -> Tensor:
+def count_ranks(
+    scores: Tensor,
+    own: Tensor,
+    first: int,
+    row: Tensor,
+    target: Tensor,
+    begin: Tensor,
+    end: Tensor,
+    answers: Tensor,
+) -> Tensor:
     """int64 [c, 5]: scores greater than the triple's own, equal to it (itself among them), how many of either are
     other known answers, and how many scores are NaN.
 
-    Triple i is scores[row[i], target[i]] of scores [u, N]; its query's known answers are answers[begin[i] : end[i]].
+    Triple i has the score own[i], and stands among scores [u, n] of the nodes first .. first + n in row[i]; or nowhere,
+    if its target is another node. Known answers among these nodes are answers[begin[i] : end[i]].
     """
     if len(scores) != len(row):
         scores = scores.index_select(0, row)
-    own, count = scores.gather(1, target[:, None]), end - begin
+    own, count, place = own[:, None], end - begin, target - first
     counts = torch.zeros(len(row), 5, dtype=torch.int64, device=row.device)
     counts[:, 0] = (scores > own).sum(1)
     counts[:, 1] = (scores == own).sum(1)
     counts[:, 4] = scores.isnan().sum(1)
+    there = (place >= 0) & (place < scores.shape[1])
+    itself = scores.gather(1, place.clamp(0, scores.shape[1] - 1)[:, None])
+    counts[:, 0] -= (there[:, None] & (itself > own)).squeeze(1).long()
+    counts[:, 1] += (there[:, None] & (itself != own)).squeeze(1).long()
     of = torch.repeat_interleave(count)  # the triple that each known answer is for
     node = answers[torch.arange(len(of), device=of.device) + (begin - torch.cumsum(count, 0) + count)[of]]
-    other, value, own = node != target[of], scores[of, node], own[of, 0]
+    other, value, own = node != target[of], scores[of, node - first], own[of, 0]
     counts[:, 2].index_add_(0, of, ((value > own) & other).long())
     counts[:, 3].index_add_(0, of, ((value == own) & other).long())
     return counts

@@ -6,9 +6,10 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["num_nodes"])
+@triton.jit(do_not_specialize=["num_nodes", "first"])
 def count(  # type: ignore[no-untyped-def]
     scores_ptr,
+    own_ptr,
     row_ptr,
     target_ptr,
     begin_ptr,
@@ -17,6 +18,7 @@ def count(  # type: ignore[no-untyped-def]
     out_ptr,
     stride,
     num_nodes,
+    first,
     KIND: tl.constexpr,  # no narrower than the scores
     BLOCK: tl.constexpr,
     ANSWERS: tl.constexpr,
@@ -25,7 +27,7 @@ def count(  # type: ignore[no-untyped-def]
     i = tl.program_id(0).to(tl.int64)
     scores = scores_ptr + tl.load(row_ptr + i).to(tl.int64) * stride
     target = tl.load(target_ptr + i).to(tl.int64)
-    own = tl.load(scores + target).to(KIND)
+    own = tl.load(own_ptr + i).to(KIND)
     greater = tl.zeros([BLOCK], dtype=tl.int32)
     equal = tl.zeros([BLOCK], dtype=tl.int32)
     strange = tl.zeros([BLOCK], dtype=tl.int32)
@@ -36,6 +38,9 @@ def count(  # type: ignore[no-untyped-def]
         greater += ((value > own) & live).to(tl.int32)
         equal += ((value == own) & live).to(tl.int32)
         strange += ((value != value) & live).to(tl.int32)  # only NaN is not itself
+    place = target - first
+    there = (place >= 0) & (place < num_nodes)
+    itself = tl.load(scores + place, mask=there, other=0).to(KIND)  # like itself, however it was rounded
     known_greater = tl.zeros([ANSWERS], dtype=tl.int32)
     known_equal = tl.zeros([ANSWERS], dtype=tl.int32)
     begin = tl.load(begin_ptr + i).to(tl.int64)
@@ -45,11 +50,11 @@ def count(  # type: ignore[no-untyped-def]
         live = a < end
         node = tl.load(answers_ptr + a, mask=live, other=0).to(tl.int64)
         other = live & (node != target)
-        value = tl.load(scores + node, mask=other, other=0).to(KIND)
+        value = tl.load(scores + node - first, mask=other, other=0).to(KIND)
         known_greater += ((value > own) & other).to(tl.int32)
         known_equal += ((value == own) & other).to(tl.int32)
-    tl.store(out_ptr + i * 5, tl.sum(greater, axis=0).to(tl.int64))
-    tl.store(out_ptr + i * 5 + 1, tl.sum(equal, axis=0).to(tl.int64))
+    tl.store(out_ptr + i * 5, tl.sum(greater, axis=0).to(tl.int64) - (there & (itself > own)).to(tl.int64))
+    tl.store(out_ptr + i * 5 + 1, tl.sum(equal, axis=0).to(tl.int64) + (there & (itself != own)).to(tl.int64))
     tl.store(out_ptr + i * 5 + 2, tl.sum(known_greater, axis=0).to(tl.int64))
     tl.store(out_ptr + i * 5 + 3, tl.sum(known_equal, axis=0).to(tl.int64))
     tl.store(out_ptr + i * 5 + 4, tl.sum(strange, axis=0).to(tl.int64))

@@ -14,6 +14,7 @@ from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import take_table_rows
 from rgcn.sampling import Negatives, SharedNegatives
+from rgcn.sharding import Shards
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -124,10 +125,12 @@ class BilinearDecoder(Decoder):
     `prepare` appends, so that all nodes are still scored by one product.
     """
 
+    shards: Shards | None = None
+
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         relation = Initializer("normal").draw((plan.num_relations, cls.relation_width(width)), plan.generator)
-        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases)
+        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases).held_by(plan.shards)
 
     @staticmethod
     def relation_width(width: int) -> int:
@@ -140,8 +143,16 @@ class BilinearDecoder(Decoder):
             raise ConfigError("a decoder with biases needs to know the number of nodes")
         self.width = width
         self.relation = nn.Parameter(relation)
-        self.node_bias = nn.Parameter(torch.zeros(num_nodes or 0, 2)) if biases else None
+        self.node_bias: nn.Parameter | None = nn.Parameter(torch.zeros(num_nodes or 0, 2)) if biases else None
         self.relation_bias = nn.Parameter(torch.zeros(len(relation))) if biases else None
+
+    def held_by(self, shards: Shards | None) -> Self:
+        """The same, where processes hold what it knows of each node: this one that of its own."""
+        self.shards = shards
+        if shards is not None and self.node_bias is not None:
+            self.node_bias = nn.Parameter(self.node_bias.detach()[: len(shards)].clone())
+            self.node_bias.shards = shards  # type: ignore[attr-defined]
+        return self
 
     @abstractmethod
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
@@ -154,6 +165,8 @@ class BilinearDecoder(Decoder):
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         if self.node_bias is None:
             return nodes
+        if node_ids is not None and self.shards is not None:
+            node_ids = self.shards.place(node_ids)
         bias = self.node_bias if node_ids is None else take_table_rows(self.node_bias, node_ids)
         return torch.cat([nodes, bias.to(nodes.dtype)], dim=1)
 
@@ -340,7 +353,7 @@ class DistMult(BilinearDecoder):
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         biases = plan.model.decoder_biases
-        return cls(plan.num_relations, width, plan.num_nodes, biases, generator=plan.generator)
+        return cls(plan.num_relations, width, plan.num_nodes, biases, generator=plan.generator).held_by(plan.shards)
 
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
         return subject * relation

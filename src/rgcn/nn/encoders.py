@@ -88,7 +88,8 @@ class VectorEncoder(Encoder, ABC):
     @classmethod
     def for_links(cls, plan: LinkPlan) -> LinkNetwork:
         encoder = cls.vectors(plan)
-        return VectorNetwork(encoder, DECODERS.find(plan.model.decoder).build(plan, encoder.width))
+        decoder = DECODERS.find(plan.model.decoder).build(plan, encoder.width)
+        return VectorNetwork(encoder, decoder, plan.shards)
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
@@ -233,7 +234,7 @@ class EmbeddingEncoder(RgcnEncoder):
             reached[plan.training.inputs.cpu()] = True
         # E [nodes, width] as torch.nn.init reads a matrix: the fan in is its width.
         init = Initializer(config.embedding_init, config.embedding_gain, fans=(config.embedding, count))
-        return EmbeddingInput(count, config.embedding, init, plan.generator, reached)
+        return EmbeddingInput(count, config.embedding, init, plan.generator, reached, shards=plan.shards)
 
     @classmethod
     def widths(cls, model: NodeModelConfig) -> list[int]:
@@ -324,7 +325,8 @@ def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
     on_disk = plan.training.tables == "disk"
     if on_disk and plan.adjacency.device.type != "cpu":
         raise ConfigError("tables: disk is for a CPU: set training.device to cpu, or training.tables to memory")
-    return EmbeddingInput(plan.num_nodes, model.embedding, init, plan.generator, activated=activated, on_disk=on_disk)
+    size = plan.num_nodes, model.embedding
+    return EmbeddingInput(*size, init, plan.generator, None, activated, on_disk, plan.shards)
 
 
 def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:

@@ -16,6 +16,7 @@ from rgcn.config.knobs import introduced
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.sharding import Shards
 
 if TYPE_CHECKING:
     from rgcn.config import NodeModelConfig
@@ -92,6 +93,7 @@ class NodePlan:
     training   what the loss can reach. Rows outside it are kept out of the parameters; None where something decays
                them, so that all must be parameters
     generator  where initial weights come from
+    shards     where several processes hold the nodes: the operator is then that of edges into own nodes
     """
 
     model: NodeModelConfig
@@ -99,6 +101,7 @@ class NodePlan:
     adjacency: RelationalAdjacency
     training: ReceptiveField | None
     generator: torch.Generator
+    shards: Shards | None = None
 
     @property
     def num_classes(self) -> int:

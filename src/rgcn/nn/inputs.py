@@ -56,6 +56,7 @@ class RowTable(nn.Module):
         super().__init__()
         if shards is not None:
             self.shards, self.trained = shards, nn.Parameter(values)
+            self.trained.shards = shards  # type: ignore[attr-defined]
             self.register_buffer("still", values[:0])
             self.register_buffer("position", torch.empty(0, dtype=torch.int64))
             return

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.shared_field import SharedField
 from rgcn.kernels import take_rows
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
+from rgcn.sharding import RowExchange, Shards
 from rgcn.sparse import distinct
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class LinkPlan:
     model, training  its settings
     adjacency        the operator of the training triples
     generator        where initial weights come from
+    shards           where several processes hold the nodes: the operator is then that of edges into own nodes
     """
 
     model: LinkModelConfig
@@ -41,6 +44,7 @@ class LinkPlan:
     num_relations: int
     adjacency: RelationalAdjacency
     generator: torch.Generator
+    shards: Shards | None = None
 
 
 class Heard(NamedTuple):
@@ -68,6 +72,7 @@ class LinkNetwork(nn.Module, ABC):
                 only what lies on walks to the answer
     knows_relations whether it has weights for the relations it was trained with, and none for others
     source      the table of what nodes bring of their own, which new nodes lack; None without one
+    shards      who computes which nodes, where several processes do; None: everything is here
     """
 
     num_layers: int
@@ -78,6 +83,7 @@ class LinkNetwork(nn.Module, ABC):
     knows_relations: bool = True
     source: EmbeddingInput | None = None
     only_asked: bool = False
+    shards: Shards | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,9 +160,9 @@ class VectorNetwork(LinkNetwork):
     only_asked  compute the nodes of a batch alone, not all: where only their rows are to move
     """
 
-    def __init__(self, encoder: RelationalEncoder, decoder: Decoder) -> None:
+    def __init__(self, encoder: RelationalEncoder, decoder: Decoder, shards: Shards | None = None) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder, self.decoder, self.shards = encoder, decoder, shards
         self.num_layers, self.one_hot = encoder.num_layers, encoder.one_hot
 
     @property
@@ -179,6 +185,25 @@ class VectorNetwork(LinkNetwork):
         nodes = over.outputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return self.decoder.prepare(self.encoder(over), nodes)
 
+    def asked(self, adjacency: RelationalAdjacency | None, nodes: Tensor) -> Tensor:
+        """[n, d']: vectors of these nodes int64 [n], distinct, whoever holds them; all processes ask at once."""
+        assert self.shards is not None
+        if adjacency is None or not self.num_layers:
+            exchange = RowExchange.ask(self.shards, nodes)
+            return exchange(self.encode(exchange.needed))
+        if adjacency.structure.transient:  # a walk costs less than all nodes
+            exchange = RowExchange.ask(self.shards, nodes)
+            field = SharedField.of_own(adjacency, self.shards, exchange.needed, self.num_layers)
+            return exchange(self.encode(field))
+        return RowExchange.ask(self.shards, nodes, of_all=True)(self.own(adjacency))
+
+    def own(self, adjacency: RelationalAdjacency) -> Tensor:
+        """[own, d']: vectors of this process's nodes, by their places."""
+        assert self.shards is not None
+        if not self.num_layers:
+            return self.encode(self.shards.own.to(adjacency.device))
+        return self.encode(SharedField.of_all(adjacency, self.shards, self.num_layers))
+
     def step_bytes(self, num_nodes: int, questions: int) -> int:
         return BYTES_A_NUMBER * self.encoder.width * questions
 
@@ -186,6 +211,9 @@ class VectorNetwork(LinkNetwork):
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
     ) -> BatchScores:
         over: Over = adjacency
+        if self.shards is not None:
+            nodes, positives, negatives = _renumbered(positives, negatives, waits=True)
+            return self.decoder.score_batch(self.asked(adjacency, nodes), positives, negatives)
         if self.only_asked:
             over, positives, negatives = _renumbered(positives, negatives, waits=adjacency is not None)
             if adjacency is not None:
@@ -211,7 +239,11 @@ class VectorNetwork(LinkNetwork):
         relation = torch.tensor([heard.relation], device=nodes.device)
         return self.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
 
-    def make_scorer(self, adjacency: RelationalAdjacency) -> VectorScorer:
+    def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
+        if self.shards is not None:
+            from rgcn.nn.shared_scorer import SharedScorer
+
+            return SharedScorer(self.decoder, self.own(adjacency).detach(), self.shards)
         return VectorScorer(self.decoder, self.encode(adjacency).detach())
 
     def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor:
@@ -227,6 +259,8 @@ class VectorNetwork(LinkNetwork):
 
 class VectorScorer(Scorer):
     """Compares vectors [N, d'] that were computed once."""
+
+    in_blocks = True
 
     def __init__(self, decoder: Decoder, nodes: Tensor) -> None:
         self.decoder, self.nodes = decoder, nodes

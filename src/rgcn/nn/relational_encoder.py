@@ -73,6 +73,8 @@ class RelationalEncoder(nn.Module):
             raise ConfigError(f"a receptive field of {len(operators)} layers for {wanted} layers of the encoder")
         states: list[Tensor] = []
         for number, adjacency in enumerate(operators):
+            if x is not None and isinstance(over, ReceptiveField):
+                x = over.handed(number, x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
             if number + 1 < len(self.layers) or self.activated:
                 x = self.dropout(torch.relu(x))

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from mmap import ACCESS_COPY, mmap
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rgcn.data.registry import cache_folder
 from rgcn.errors import DataError
+from rgcn.memory import available_bytes
 from rgcn.words import memory
 
 PREFIX = "rgcn-table-"
@@ -26,7 +28,8 @@ PIECE = 1 << 24  # numbers that are written at once
 ALIGNED = 64  # bytes: where PyTorch puts tensors; elsewhere sums may come out with other last digits
 SMALL = 1 << 24  # bytes: less is read at once rather than mapped
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
-KINDS = {getattr(torch, name): word for word, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
+DTYPES = {w: getattr(torch, name) for w, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
+KINDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
@@ -46,6 +49,15 @@ def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
             f"a table of nodes needs {memory(4 * size)} on the disk of {folder}: {error.strerror}; make room, or set "
             "RGCN_CACHE to a folder elsewhere"
         ) from error
+
+
+def room_for(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Place for numbers that are about to be written: in memory, or on disk where they would take much of what is
+    left of it."""
+    free, size = available_bytes(), prod(shape) * dtype.itemsize
+    if dtype == torch.float32 and free is not None and size > free // 4:
+        return empty_on_disk(shape)
+    return torch.empty(tuple(shape), dtype=dtype)
 
 
 def is_on_disk(tensor: Tensor) -> bool:
@@ -78,10 +90,9 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         data = mmap(file.fileno(), 0, access=ACCESS_COPY)
     first, found = 8 + int.from_bytes(data[:8], "little"), {}
-    kinds = {word: dtype for dtype, word in KINDS.items()}
     for name, about in json.loads(data[8:first]).items():
         if name != "__metadata__":
-            (begin, end), dtype = about["data_offsets"], kinds[about["dtype"]]
+            (begin, end), dtype = about["data_offsets"], DTYPES[about["dtype"]]
             count = (end - begin) // dtype.itemsize
             flat = torch.frombuffer(data, dtype=dtype, count=count, offset=first + begin) if count else torch.empty(0)
             in_place = flat.nbytes >= SMALL and flat.data_ptr() % ALIGNED == 0
@@ -89,11 +100,15 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first."""
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first.
+
+    metadata: further words for its header
+    """
     # Widest numbers first, so that each is found at a multiple of its own size; of these the largest tables.
     ordered = dict(sorted(tensors.items(), key=lambda of: (-of[1].element_size(), -of[1].numel(), of[0])))
-    about, end = {}, 0
+    about: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
     for name, tensor in ordered.items():
         begin, end = end, end + tensor.numel() * tensor.element_size()
         about[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}

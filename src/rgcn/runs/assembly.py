@@ -94,7 +94,7 @@ def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto
     training = config.training.model_copy(update={"device": device})
     model = make_model(config.model_copy(update={"training": training})).prepare(graph)
     # Weights only: a run that is under way on a GPU may be looked at on another machine.
-    model.network_.load_state_dict(state.part("best") or state.part("network"))
+    model.network_.load_state_dict(state.weights("best" if state.part("best") else "network", model.network_))
     model.network_.eval()
     return model
 

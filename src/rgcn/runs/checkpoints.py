@@ -1,29 +1,37 @@
 """Checkpoints: a training's whole state on disk, found whole again or not used at all.
 
 step-000000500.safetensors   the tensors of TrainingState
+step-000000500.shards/       those of which several processes hold rows: a file of each (`shard_files`)
 step-000000500.json          its plain values, and the sha256 of the tensors; written last, so that where it is, all is
-best-000000400.safetensors   the best weights so far; checkpoints that share them refer to the same file
+best-000000400.safetensors   the best weights so far, and .shards/; checkpoints that share them refer to the same files
+
+Several processes call everything together: the first writes what all have alike, and decides.
 """
 
 import hashlib
 import json
 import warnings
+from collections.abc import Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from rgcn.atomic import replace_atomically, write_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, write_atomically
 from rgcn.data.graph_store import read_json
 from rgcn.data.sources import sha256_of
 from rgcn.errors import DataError
-from rgcn.nn.table_files import write_tensors
+from rgcn.nn.table_files import mapped_tensors, write_tensors
+from rgcn.processes import processes
+from rgcn.runs.shard_files import read_shards, write_shards
 from rgcn.tasks.fitting import TrainingState
 
-FORMAT_VERSION = 1
+PLAIN, SHARDED = 1, 2  # versions of the format
 ATTEMPTS = 3  # to read while another process writes
+Files = dict[str, dict[str, Any]]
 
 
 class Checkpoints:
@@ -34,17 +42,20 @@ class Checkpoints:
 
     def save(self, state: TrainingState) -> None:
         """Write a state under the number of steps taken; only then the oldest goes, lest a full disk cost us both."""
-        step = state.values["steps_taken"]
-        files = {}
+        step, group = state.values["steps_taken"], processes()
         try:
             weights = {name: tensor for name, tensor in state.tensors.items() if name.startswith("best/")}
             rest = {name: tensor for name, tensor in state.tensors.items() if name not in weights}
+            files: Files = {}
             if weights:
-                files["best"] = self._keep_best(weights, state.values["best"]["step"], step)
-            files["state"] = self._write(f"step-{step:09d}.safetensors", rest)
-            about = {"format": "rgcn-checkpoint", "version": FORMAT_VERSION, "files": files, "values": state.values}
+                best = f"best-{state.values['best']['step']:09d}"
+                files |= self._kept(best, step) or self._write("best", best, weights, state)
+            files |= self._write("state", f"step-{step:09d}", rest, state)
+            version = SHARDED if any("tables" in file for file in files.values()) else PLAIN
+            about = {"format": "rgcn-checkpoint", "version": version, "files": files, "values": state.values}
             about["check"] = _digest_of_values(about)
-            write_atomically(self.folder / f"step-{step:09d}.json", json.dumps(about, indent=1) + "\n")
+            words, path = json.dumps(about, indent=1) + "\n", self.folder / f"step-{step:09d}.json"
+            group.all(lambda: write_atomically(path, words) if group.first else None)
         except OSError as error:
             steps = self.steps()
             intact = f"the one at step {steps[0]} is intact" if steps else "there is none before it"
@@ -52,21 +63,27 @@ class Checkpoints:
                 f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {intact}: make room, then "
                 "resume the run"
             ) from error
-        for path in self._files():
-            if _step(path) > step:  # passed over as damaged: those steps are taken anew, and it must not be met again
-                path.unlink(missing_ok=True)
-        self._forget_old()
+        if group.first:
+            for path in self._files():
+                if _step(path) > step:  # passed over as damaged: those steps are taken anew, it must not be met again
+                    path.unlink(missing_ok=True)
+            self._forget_old()
 
     def newest(self) -> TrainingState | None:
-        """The newest state that is whole; a damaged one is passed over with a warning. None where there is none."""
+        """The newest state that is whole; a damaged one is passed over with a warning. None where there is none.
+
+        Of tables that several processes hold, each of several gets its own rows; one alone gets them whole.
+        """
+        group = processes()
         for _ in range(ATTEMPTS):
-            before = self._files()
-            for path in before:
+            before = group.tell([path.name for path in self._files()])[0]
+            for name in before:
                 try:
-                    return self._read(path)
+                    return self._read(self.folder / name)
                 except (DataError, OSError, SafetensorError) as error:  # noqa: PERF203
-                    warnings.warn(f"checkpoint {path.stem} cannot be used: {error}", stacklevel=2)
-            if self._files() == before:
+                    if group.first:
+                        warnings.warn(f"checkpoint {Path(name).stem} cannot be used: {error}", stacklevel=2)
+            if group.tell([path.name for path in self._files()])[0] == before:
                 break  # else a training that goes on meanwhile has replaced what we were reading
         return None
 
@@ -77,40 +94,57 @@ class Checkpoints:
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.json"), key=_step, reverse=True)
 
-    def _keep_best(self, weights: dict[str, Tensor], found_at: int, step: int) -> dict[str, str]:
-        """The file of the best weights: they change rarely, so that most checkpoints find it already written."""
-        name = f"best-{found_at:09d}.safetensors"
+    def _kept(self, best: str, step: int) -> Files:
+        """The files of the best weights: they change rarely, so that most checkpoints find them already written."""
+        found: Files = {}
         for path in self._files():
-            if _step(path) >= step:  # passed over as damaged, and so may be what it refers to
-                continue
-            kept = _files_of(path).get("best")
-            if kept is not None and kept["name"] == name and (self.folder / name).exists():
-                return kept
-        return self._write(name, weights)
+            kept = {role: file for role, file in _files_of(path).items() if role.startswith("best")}
+            names = [file["name"] for file in kept.values()]
+            there = all(name.startswith(f"{best}.") and (self.folder / name).exists() for name in names)
+            if there and _step(path) < step:  # a later one was passed over as damaged, and so may be what it refers to
+                found = found or kept
+        group = processes()
+        return group.tell(found if group.first else None)[0] or {}
 
-    def _write(self, name: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-        about = {"name": name}
+    def _write(self, role: str, stem: str, tensors: Mapping[str, Tensor], state: TrainingState) -> Files:
+        group, shards = processes(), {name: state.shards[name] for name in tensors if name in state.shards}
+        plain = {name: tensor for name, tensor in tensors.items() if name not in shards}
+        files: Files = {role: {"name": f"{stem}.safetensors"}}
 
         def write(temporary: Path) -> None:
-            write_tensors(tensors, temporary)
-            about["sha256"] = sha256_of(temporary)
+            write_tensors(plain, temporary)
+            files[role]["sha256"] = sha256_of(temporary)
 
-        replace_atomically(self.folder / name, write)
-        return about
+        group.all(lambda: replace_atomically(self.folder / f"{stem}.safetensors", write) if group.first else None)
+        if shards:
+            # Never over another, which a checkpoint of this very step may need until the new one is whole.
+            names = (f"{stem}.shards" if number == 0 else f"{stem}.{number}.shards" for number in count())
+            name = group.tell(next(name for name in names if not (self.folder / name).exists()))[0]
+            temporary = self.folder / f"{TEMPORARY_PREFIX}{name}"
+            group.all(lambda: remove(temporary) if group.first else None)
+            try:
+                about = write_shards(temporary, {name: tensors[name] for name in shards}, shards)
+            except BaseException:
+                if group.first:
+                    remove(temporary)
+                raise
+            group.all(lambda: temporary.replace(self.folder / name) if group.first else None)
+            files[f"{role}.shards"] = {"name": name, **about}
+        return files
 
     def _read(self, path: Path) -> TrainingState:
-        about = read_json(path, "rgcn-checkpoint", FORMAT_VERSION)
-        if about.get("check") != _digest_of_values(about):
-            raise DataError(f"{path.name} was changed or damaged")
-        tensors: dict[str, Tensor] = {}
+        group = processes()
+        about = group.tell(group.all(lambda: _checked(path) if group.first else None))[0]
+        group.all(lambda: _refuse_damage(self.folder, about["files"], group.rank, group.size))
+        state = TrainingState({}, about["values"])
         for file in about["files"].values():
-            target = self.folder / Path(file["name"]).name
-            if not target.exists():
-                raise DataError(f"{target.name} is missing")
-            if sha256_of(target) != file["sha256"]:
-                raise DataError(f"{target.name} was changed or damaged")
-            tensors |= load_file(target)
-        return TrainingState(tensors, about["values"])
+            at = self.folder / Path(file["name"]).name
+            tensors, shards = (
+                read_shards(at, file) if "tables" in file else (group.all(partial(mapped_tensors, at)), {})
+            )
+            state.tensors.update(tensors)
+            state.shards.update(shards)
+        return state
 
     def _forget_old(self) -> None:
         kept: set[str] = set()
@@ -119,9 +153,32 @@ class Checkpoints:
                 kept |= {file["name"] for file in _files_of(path).values()}
             else:
                 path.unlink(missing_ok=True)  # first, so that what is left without its other half is never used
-        for path in [*self.folder.glob("best-*.safetensors"), *self.folder.glob("step-*.safetensors")]:
-            if path.name not in kept:
-                path.unlink(missing_ok=True)
+        for pattern in ("best-*.safetensors", "step-*.safetensors", "best-*.shards", "step-*.shards"):
+            for path in self.folder.glob(pattern):
+                if path.name not in kept:
+                    remove(path)
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    about = read_json(path, "rgcn-checkpoint", SHARDED, oldest=PLAIN)
+    if about.get("check") != _digest_of_values(about):
+        raise DataError(f"{path.name} was changed or damaged")
+    return about
+
+
+def _refuse_damage(folder: Path, files: Files, rank: int, size: int) -> None:
+    """Whether all is there, and of every so many-th file whether it is whole: others look at the others."""
+    expected: dict[Path, str] = {}
+    for file in files.values():
+        at, parts = folder / Path(file["name"]).name, file.get("files")
+        expected |= {at: file["sha256"]} if parts is None else {at / part: about[1] for part, about in parts.items()}
+        for stranger in set() if parts is None else set(at.glob("*")) - set(expected):
+            raise DataError(f"{at.name} has a file that does not belong there, {stranger.name}")
+    for number, (path, digest) in enumerate(expected.items()):
+        if not path.exists():
+            raise DataError(f"{path.relative_to(folder)} is missing")
+        if number % size == rank and sha256_of(path) != digest:
+            raise DataError(f"{path.relative_to(folder)} was changed or damaged")
 
 
 def _step(path: Path) -> int:
@@ -129,10 +186,10 @@ def _step(path: Path) -> int:
     return int(number) if number.isdigit() else -1
 
 
-def _files_of(path: Path) -> dict[str, dict[str, str]]:
+def _files_of(path: Path) -> Files:
     """The files a checkpoint refers to; none where it cannot be read."""
     try:
-        files: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["files"]
+        files: Files = json.loads(path.read_text(encoding="utf-8"))["files"]
         return files
     except (OSError, ValueError, KeyError, TypeError):
         return {}

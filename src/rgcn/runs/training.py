@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,7 +26,7 @@ from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, envir
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.workers import HEARD, Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch, choose_device
-from rgcn.tasks.fitting import Fitting, TrainingState
+from rgcn.tasks.fitting import Fitting
 from rgcn.tasks.task import Epoch, task_of
 from rgcn.words import html_table
 
@@ -43,6 +43,7 @@ class RunResult:
     parameters         as the paper counts them: a row for every relation and node in a one-hot layer
     stored_parameters  what is really held and trained
     seconds            spent training, in all sessions together
+    exchanged          of several processes: bytes that a step sent between them, and the least possible
     """
 
     config: RunConfig
@@ -51,6 +52,7 @@ class RunResult:
     parameters: int
     seconds: float
     metrics: dict[str, dict[str, Any]]
+    exchanged: dict[str, int] | None = None
 
     def _repr_html_(self) -> str:
         rows = [{"split": split, **metrics} for split, metrics in self.metrics.items()]
@@ -67,6 +69,7 @@ class RunResult:
             "stored_parameters": self.model.num_parameters_,
             "seconds": round(self.seconds, 3),
             "metrics": self.metrics,
+            **({} if self.exchanged is None else {"exchanged": self.exchanged}),
         }
 
 
@@ -196,7 +199,7 @@ class _Training:
             for _ in self.steps(fitting):
                 pass
             fitting.finish()
-        return self.result()
+        return self.result(fitting)
 
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step there is, and pass on what is reported of it."""
@@ -213,10 +216,11 @@ class _Training:
                     fitting.stop()
             yield
 
-    def result(self) -> RunResult:
+    def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        counted = model.num_parameters_as_published_
-        return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model))
+        counted, group = model.num_parameters_as_published_, processes()
+        sent = fitting.exchanged.a_step(fitting.steps_here, group) if group.together else None
+        return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model), sent)
 
 
 class _Session(_Training):
@@ -305,8 +309,7 @@ class _Session(_Training):
 
     def _save(self, fitting: Fitting) -> None:
         state = fitting.state()
-        if processes().first:
-            self.checkpoints.save(TrainingState(state.tensors, {**state.values, "run_seconds": self.seconds}))
+        self.checkpoints.save(replace(state, values={**state.values, "run_seconds": self.seconds}))
         self.last_saved = time.monotonic()
 
     def _save_and_stop(self, fitting: Fitting) -> NoReturn:
@@ -322,9 +325,8 @@ class _Session(_Training):
         self.interruption.at_once = True
         try:
             fitting.finish()
-            result = self.result()
-            if processes().first:
-                result.model.save(str(self.run.path / "model"))
+            result = self.result(fitting)
+            result.model.save(str(self.run.path / "model"))
             for tracker in self.trackers:
                 tracker.finish(result.metrics)
             self.run.write("result.json", result.as_dict())

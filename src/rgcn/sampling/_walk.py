@@ -108,15 +108,18 @@ def kept(key, origin, num_triples, rate, loop_rate, out):  # type: ignore[no-unt
 
 
 @_jit
-def fan_out(state, pointer, relation, targets, most, edges, factor, ends):  # type: ignore[no-untyped-def]
+def fan_out(key, pointer, relation, targets, names, most, edges, factor, ends):  # type: ignore[no-untyped-def]
     """Draw at most so many edges of each target and relation, all sets of them alike; how many edges there are.
+
+    What is drawn for a target follows from the key and its name, a number, alone: whoever draws it, and with whom.
 
     The edges of a target stand together from pointer[target], sorted by relation. edges, factor: the drawn ones,
     ascending for each target, and how many each stands for, degree / kept. ends [targets]: where each target's end.
     Of a run only its ends are looked for, so that a hub costs no more than its relations.
     """
-    filled = 0
+    filled, state = 0, np.empty(1, dtype=np.uint64)
     for i in range(len(targets)):
+        state[0] = _mixed(_mixed(key + np.uint64(names[i]) * _GOLDEN) + _GOLDEN)
         begin, last = pointer[targets[i]], pointer[targets[i] + 1]
         while begin < last:
             width = 1

@@ -36,7 +36,7 @@ class EdgeSampler(ABC):
     """
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
-        num_triples = len(checked_triples(triples))
+        num_triples = len(_in_threes(triples))
         if size < 1:
             raise ConfigError(f"a batch needs at least one edge, not {size}")
         if num_triples >= MAX_TRIPLES:
@@ -237,16 +237,25 @@ class NeighborhoodEdges(EdgeSampler):
 
 
 def checked_triples(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
+    return _in_threes(triples).astype(np.int64, copy=False)
+
+
+def _in_threes(triples: NDArray[Any] | Tensor) -> NDArray[Any]:
     array: NDArray[Any] = triples.cpu().numpy() if isinstance(triples, Tensor) else np.asarray(triples)
     if array.ndim != 2 or array.shape[1] != 3:
         raise DataError(f"triples must have shape [T, 3], not {list(array.shape)}")
-    return array.astype(np.int64, copy=False)
+    return array
 
 
 def seed_word(seed: Seed) -> NDArray[np.uint64]:
-    """uint64 [1]: a well mixed word. numpy keeps SeedSequence as it is for good, a Generator's methods not."""
+    """uint64 [1]: a well mixed word."""
+    return seed_words(seed, 1)
+
+
+def seed_words(seed: Seed, count: int) -> NDArray[np.uint64]:
+    """uint64 [count]: well mixed words. numpy keeps SeedSequence as it is for good, a Generator's methods not."""
     entropy = seed.bit_generator.random_raw(4).tolist() if isinstance(seed, np.random.Generator) else seed
-    return np.random.SeedSequence(entropy).generate_state(1, np.uint64).astype(np.uint64, copy=False)
+    return np.random.SeedSequence(entropy).generate_state(count, np.uint64).astype(np.uint64, copy=False)
 
 
 def prefetched(source: Iterable[T] | Callable[[], T], depth: int = 2) -> Iterator[T]:

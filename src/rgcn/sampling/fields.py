@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.shared_field import SharedField
 from rgcn.adjacency.structure import rows_of
-from rgcn.sampling.edges import Seed, seed_word
+from rgcn.sampling.edges import Seed, seed_words
+from rgcn.sharding import Shards
 
 
 class FieldSampler:
@@ -39,32 +40,45 @@ class FieldSampler:
         num_layers: int,
         fan_out: int | None = None,
         dropout: tuple[float, float] = (0.0, 0.0),
+        shards: Shards | None = None,
     ) -> None:
+        """shards: where several processes draw together, each for its own nodes, from the edges into these."""
         self.adjacency = adjacency.to("cpu") if adjacency.device.type != "cpu" else adjacency
-        self.num_layers, self.fan_out, self.dropout = num_layers, fan_out, dropout
+        self.num_layers, self.fan_out, self.dropout, self.shards = num_layers, fan_out, dropout, shards
 
     def field(self, nodes: Tensor, seed: Seed) -> ReceptiveField:
         """nodes int64 [n], distinct, on the CPU."""
-        from rgcn.sampling import _walk
+        whole, *keys = seed_words(seed, 1 + self.num_layers)  # of what is dropped in all layers; of each layer's draws
+        drawn = iter(keys)
 
-        state = seed_word(seed)
-        key, layers, wanted = state[0], list[RelationalAdjacency](), nodes
+        def rows(targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
+            return self._rows(targets, whole, next(drawn))
+
+        if self.shards is not None:
+            return SharedField.over(rows, self.shards, nodes, self.num_layers)
+        layers, wanted = list[RelationalAdjacency](), nodes
         for _ in range(self.num_layers):
-            if any(self.dropout):
-                whole, sources = self.adjacency.restricted(wanted)
-                there = torch.ones(whole.num_edges)
-                origins = whole.structure.origin.numpy(), whole.structure.num_triples
-                _walk.kept(key, *origins, *self.dropout, there.numpy())
-                rest = whole.reweighted(whole.raw * there).selected(torch.nonzero(there).squeeze(1))
-                layer, read = self._drawn(rest, torch.arange(len(wanted)), state)
-                wanted = sources[read]
-            else:
-                layer, wanted = self._drawn(self.adjacency, wanted, state)
+            layer, wanted = rows(wanted)
             layers.append(layer)
         return ReceptiveField(tuple(reversed(layers)), wanted, nodes)
 
+    def _rows(self, nodes: Tensor, whole: np.uint64, key: np.uint64) -> tuple[RelationalAdjacency, Tensor]:
+        """The operator of a layer into these nodes, and the nodes it reads."""
+        places = nodes if self.shards is None else self.shards.place(nodes)
+        if not any(self.dropout):
+            return self._drawn(self.adjacency, places, nodes, key)
+        from rgcn.sampling import _walk
+
+        every, sources = self.adjacency.restricted(places)
+        there = torch.ones(every.num_edges)
+        origins = every.structure.origin.numpy(), every.structure.num_triples
+        _walk.kept(whole, *origins, *self.dropout, there.numpy())
+        rest = every.reweighted(every.raw * there).selected(torch.nonzero(there).squeeze(1))
+        layer, read = self._drawn(rest, torch.arange(len(nodes)), nodes, key)
+        return layer, sources[read]
+
     def _drawn(
-        self, adjacency: RelationalAdjacency, targets: Tensor, state: NDArray[np.uint64]
+        self, adjacency: RelationalAdjacency, targets: Tensor, names: Tensor, key: np.uint64
     ) -> tuple[RelationalAdjacency, Tensor]:
         """The rows of these targets, with the edges that are drawn for them, and the sources they read."""
         pointer, most = adjacency.structure.pointer, self.fan_out
@@ -77,8 +91,8 @@ class FieldSampler:
         room = int(degree.long().clamp(max=min(most * adjacency.num_relations, 2**40)).sum())
         edges, factor = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
         ends = np.zeros(len(targets) + 1, dtype=np.int64)
-        places = pointer.numpy(), adjacency.structure.relation.numpy(), targets.numpy()
-        count = _walk.fan_out(state, *places, most, edges, factor, ends[1:])
+        places = pointer.numpy(), adjacency.structure.relation.numpy(), targets.numpy(), names.numpy()
+        count = _walk.fan_out(key, *places, most, edges, factor, ends[1:])
         chosen, stands_for = torch.from_numpy(edges[:count]), torch.from_numpy(factor[:count])
         layer, sources = adjacency.rows_chosen(chosen, torch.from_numpy(ends), batch=True)
         return replace(layer, weight=layer.weight * stands_for.to(layer.weight.dtype)), sources

@@ -46,6 +46,14 @@ class Negatives:
         """The same with other nodes in their places."""
         return replace(self, node=drawn)
 
+    unit = 1  # positives that cannot be told apart: shares of a batch are cut between such
+
+    def part(self, begin: int, end: int, num_positives: int) -> Negatives:
+        """Those of the positives begin .. end, which are numbered from 0 then."""
+        rate = len(self) // max(num_positives, 1)
+        of = slice(begin * rate, end * rate)
+        return Negatives(self.positive[of] - begin, self.node[of], self.is_head[of], self.one_sided)
+
     def by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the positives [n] and of these, as those of questions: of answers [q], of wrong ones [q, rate]."""
         return positive, negative.view(len(positive), -1)
@@ -117,6 +125,16 @@ class SharedNegatives(Negatives):
     @property
     def drawn(self) -> Tensor:
         return self.shared.flatten()
+
+    @property
+    def unit(self) -> int:  # type: ignore[override]
+        return self.chunk if self.shared.shape[1] > 1 else 1
+
+    def part(self, begin: int, end: int, num_positives: int) -> SharedNegatives:
+        if self.shared.shape[1] == 1:
+            return SharedNegatives(self.shared, end - begin, end - begin)
+        chunks = slice(begin // self.chunk, -(-end // self.chunk))
+        return SharedNegatives(self.shared[:, chunks], end - begin, self.chunk)
 
     def with_drawn(self, drawn: Tensor) -> SharedNegatives:
         return SharedNegatives(drawn.view_as(self.shared), self.num_positives, self.chunk)

@@ -73,9 +73,10 @@ class NodeClassification(Task):
         return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import default_batches
+        from rgcn.tasks.trainers import default_batches, held_in_shards
 
-        found = default_batches(config.model, config.training, graph)
+        about = config.model, config.training, graph
+        found = {**default_batches(*about), **held_in_shards(*about)}
         return {f"training.{name}": value for name, value in found.items()}
 
     def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
@@ -145,9 +146,10 @@ class LinkPrediction(Task):
         return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import chosen_at_size
+        from rgcn.tasks.trainers import chosen_at_size, held_in_shards
 
-        chosen = chosen_at_size(config.model, config.training, graph)
+        about = config.model, config.training, graph
+        chosen = {**chosen_at_size(*about), **held_in_shards(*about)}
         return {f"training.{name}": value for name, value in chosen.items()}
 
     def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
@@ -193,7 +195,10 @@ class ClassificationByLinks(NodeClassification):
     folds = 1
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        return {}
+        from rgcn.tasks.trainers import held_in_shards
+
+        found = held_in_shards(config.model, config.training, graph)
+        return {f"training.{name}": value for name, value in found.items()}
 
     def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
@@ -20,7 +21,9 @@ from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.joining import refuse_shared_gpus
+from rgcn.nn.spread_tables import shards_by_name, whole_weights
 from rgcn.processes import processes
+from rgcn.sharding import Shards
 from rgcn.tasks.fitting import Fitting, Schedule
 from rgcn.tasks.task import Epoch, Task, task_of
 
@@ -61,6 +64,7 @@ class SharedSettings(TypedDict, total=False):
     patience: int | None
     device: str
     deterministic: bool
+    sharded: bool | None
 
 
 class Estimator(ABC):
@@ -109,6 +113,7 @@ class Estimator(ABC):
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
+        self._shards: Shards | None = None  # where several processes hold the nodes
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
@@ -157,18 +162,23 @@ class Estimator(ABC):
 
     @property
     def fingerprint_(self) -> str:
-        """Of its settings, its weights and the graph it knows: models that have the same give the same answers."""
-        settings = {key: str(value) for key, value in self.get_params().items() if key != "device"}
+        """Of its settings, its weights and the graph it knows: models that have the same give the same answers.
+
+        Processes that hold its tables together ask for it together.
+        """
+        settings = {key: str(value) for key, value in self.get_params().items() if key not in ("device", "sharded")}
         digest = sha256(f"{self.graph_.fingerprint} {sorted(settings.items())}".encode())
-        for name, tensor in sorted(self.network_.state_dict().items()):
+        for name, tensor in whole_weights(self.network_, in_order=True):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return str(processes().tell(digest.hexdigest())[0]) if shards_by_name(self.network_) else digest.hexdigest()
 
     @property
     def num_parameters_(self) -> int:
-        """Numbers that training may change."""
-        return sum(p.numel() for p in self.network_.parameters())
+        """Numbers that training may change, whoever holds them."""
+        spread = shards_by_name(self.network_)
+        sizes = ((spread[name].count if name in spread else None, p) for name, p in self.network_.named_parameters())
+        return sum(p.numel() if rows is None else rows * math.prod(p.shape[1:]) for rows, p in sizes)
 
     @property
     def num_parameters_as_published_(self) -> int:
@@ -231,15 +241,30 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        self._in_place = None
+        self._in_place, group = None, processes()
+        self._shards = None
+        if self.training.sharded and group.together:
+            from rgcn.tasks.trainers import cannot_shard
+
+            if (reason := cannot_shard(self.model, self.training, graph)) is not None:
+                raise ConfigError(f"training.sharded: {reason}; or set it to false")
+            self._shards = Shards(graph.num_nodes, group)
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
+
+    def hold_in_shards(self, graph: KnowledgeGraph) -> None:
+        """Let several processes each hold a part of the nodes, however it was trained, where that can be."""
+        from rgcn.tasks.trainers import cannot_shard
+
+        if processes().together and "sharded" in self.training_section.model_fields:
+            can = cannot_shard(self.model, self.training, graph) is None
+            self.training = self.training.model_copy(update={"sharded": can})
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""
         device, rule = choose_device(self.training.device), self._rule() | changes
         if split is not None:
-            return RelationalAdjacency.from_graph(graph, split=split, device=device, **rule)
+            return RelationalAdjacency.from_graph(graph, split=split, device=device, shards=self._shards, **rule)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
         return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
 

@@ -17,7 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.errors import DataError
+from rgcn.nn.spread_tables import arranged, moved_rows, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
+from rgcn.optim import RowOptimizer
+from rgcn.processes import ALONE, Processes, Traffic
+from rgcn.sampling.edges import seed_word
+from rgcn.sharding import Shards
 from rgcn.tasks.task import Epoch, Metric
 
 # Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
@@ -32,15 +37,28 @@ class TrainingState:
 
     tensors  by name: network/…, optimizer/…, best/…, random/…
     values   plain ones, ready for JSON
+    shards   names of tensors that are this process's rows [own, ...] of a table, and who holds the others
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    shards: dict[str, Shards] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with `prefix/`, without it."""
         cut = len(prefix) + 1
         return {name[cut:]: tensor for name, tensor in self.tensors.items() if name.startswith(f"{prefix}/")}
+
+    def own(self, part: str) -> set[str]:
+        """What of network/… or best/… is this process's rows alone."""
+        return {name.removeprefix(f"{part}/") for name in self.shards if name.startswith(f"{part}/")}
+
+    def weights(self, part: str, network: nn.Module) -> dict[str, Tensor]:
+        """Of network/… or best/…, as this network holds them, however many processes wrote them."""
+        try:
+            return arranged(network, self.part(part), self.own(part))
+        except ValueError as error:
+            raise DataError(f"the checkpoint is of another model or other data: {error}") from error
 
 
 class Trainer(ABC):
@@ -51,10 +69,53 @@ class Trainer(ABC):
     generator: torch.Generator
     step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
     steps_an_epoch = 1  # how many steps are one of what the configuration counts in `epochs`
+    group: Processes = ALONE  # with whom its batches are divided
 
     @abstractmethod
     def step(self) -> Tensor:
         """Take one step; its loss before it, on the device, not waited for."""
+
+    def added_up(self, loss: Tensor) -> Tensor:
+        """Gradients of everybody's share of a batch added up, but for those of tables of which each has its own rows;
+        and the loss of the whole batch. Rows that were taken of a table that all hold move everywhere."""
+        total = loss.detach()
+        if not self.group.together:
+            return total
+        if isinstance(self.optimizer, RowOptimizer):
+            self.optimizer.hear_all(self.group)
+        shared = [p for p in self.network.parameters() if p.requires_grad and not hasattr(p, "shards")]
+        by_rows = self.optimizer.taken if isinstance(self.optimizer, RowOptimizer) else {}
+        shared = [parameter for parameter in shared if parameter not in by_rows]
+        for parameter in shared:
+            if parameter.grad is None:  # a share may lack what another has
+                parameter.grad = torch.zeros_like(parameter)
+        total = total.clone()
+        self.group.add(*(parameter.grad for parameter in shared if parameter.grad is not None), total)
+        return total
+
+    def clip(self, norm: float) -> None:
+        """Scale gradients down to this norm, that of all processes' shards together."""
+        leaves = self.optimizer.leaves() if isinstance(self.optimizer, RowOptimizer) else []
+        every = [*self.network.parameters(), *leaves]
+        if not self.group.together:
+            torch.nn.utils.clip_grad_norm_(every, norm)
+            return
+        held = {id(p) for p in every if hasattr(p, "shards")} | {id(leaf) for leaf in leaves if self.sharded}
+        squares = torch.zeros(2, device=self.generator.device)
+        for parameter in every:
+            if parameter.grad is not None:
+                squares[int(id(parameter) in held)] += parameter.grad.square().sum()
+        own = squares[1:].clone()
+        self.group.add(own)
+        factor = (norm / ((squares[0] + own[0]).sqrt() + 1e-6)).clamp(max=1.0)
+        for parameter in every:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each process holds a part of the nodes."""
+        return any(hasattr(parameter, "shards") for parameter in self.network.parameters())
 
     def running(self) -> AbstractContextManager[object]:
         """Held while steps are taken; batches may be made ahead meanwhile."""
@@ -121,6 +182,7 @@ class Fitting:
         self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
         self.deterministic, self.steps, self.steps_taken = deterministic, schedule.steps, 0
         self.best = BestWeights()
+        self.exchanged, self.steps_here = Traffic(), 0  # by the steps of this session
         self.stopped = False
         self.seconds_before, self.start = 0.0, time.perf_counter()
         self.since_report: list[Tensor] = []
@@ -128,7 +190,13 @@ class Fitting:
 
     def step(self) -> Epoch | None:
         """Take one step; a report after it, if it is time for one."""
+        if self.trainer.group.together:  # what each draws for itself, of its own nodes, follows from the step
+            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, self.trainer.group.rank))[0]) >> 1)
+        traffic = self.trainer.group.traffic
+        before = traffic.sent, traffic.least
         self.since_report.append(self.trainer.step())
+        self.exchanged.count(traffic.sent - before[0], traffic.least - before[1])
+        self.steps_here += 1
         self.steps_taken += 1
         schedule, number = self.schedule, self.steps_taken
         last = number == self.steps
@@ -212,12 +280,17 @@ class Fitting:
 
         Nothing is copied: write it down, or copy it, before the next step.
         """
-        best = self.best
-        tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
-        tensors |= {f"best/{name}": tensor for name, tensor in (best.weights or {}).items()}
-        for number, parameter in enumerate(self._parameters()):
-            remembered = self.optimizer.state.get(parameter, {})
-            tensors |= {f"optimizer/{number}/{name}": tensor for name, tensor in remembered.items()}
+        best, tensors, shards = self.best, dict[str, Tensor](), dict[str, Shards]()
+        spread = shards_by_name(self.network)
+        left_out = {name.removesuffix("trained") + part for name in spread for part in ("still", "position")}
+        for part, weights in (("network", self.network.state_dict()), ("best", best.weights or {})):
+            tensors |= {f"{part}/{name}": tensor for name, tensor in weights.items() if name not in left_out}
+            shards |= {f"{part}/{name}": spread[name] for name in spread if name in weights}
+        for number, (name, parameter) in enumerate(self._parameters()):
+            for kind, tensor in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{number}/{kind}"] = tensor
+                if name in spread and tensor.ndim and len(tensor) == len(parameter):
+                    shards[f"optimizer/{number}/{kind}"] = spread[name]
         tensors["random/own"] = self.generator.get_state()
         tensors["random/global"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -233,7 +306,7 @@ class Fitting:
             "trainer": self.trainer.state(),
             "best": {"figure": best.figure, "step": best.step, "waited": best.waited},
         }
-        return TrainingState(tensors, values)
+        return TrainingState(tensors, values, shards)
 
     def restore(self, state: TrainingState) -> None:
         """Go on from where `state` was taken; within `with`, before the first step."""
@@ -244,31 +317,38 @@ class Fitting:
                 "cannot go on here; choose the same device"
             )
         try:
-            self.network.load_state_dict(state.part("network"))
+            self.network.load_state_dict(state.weights("network", self.network))
         except RuntimeError as error:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
         # Not the optimizer's `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step
         # reads its rate from.
-        parameters = self._parameters()
+        parameters, kept = self._parameters(), state.part("network")
+        moved = moved_rows(self.network, kept, state.own("network"))
         for key, tensor in state.part("optimizer").items():
-            number, _, name = key.partition("/")
+            number, _, kind = key.partition("/")
             if int(number) >= len(parameters):
                 raise DataError("the checkpoint's optimizer has more parameters than this model")
-            parameter = parameters[int(number)]
-            self.optimizer.state[parameter][name] = copy_beside(parameter, tensor)
+            name, parameter = parameters[int(number)]
+            if name in moved and tensor.ndim and len(tensor) == len(kept[name]):
+                tensor = rows_at(moved[name][: len(parameter)], tensor)
+            self.optimizer.state[parameter][kind] = copy_beside(parameter, tensor)
         self.generator.set_state(tensors["random/own"].cpu())
         torch.set_rng_state(tensors["random/global"].cpu())
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random/cuda"].cpu(), self.device)
-        best = {name: tensor.to(self.device) for name, tensor in state.part("best").items()}
+        weights = state.weights("best", self.network) if state.part("best") else {}
+        best = {name: tensor.to(self.device) for name, tensor in weights.items()}
         self.best = BestWeights(**values["best"], weights=best or None)
         self.steps_taken, self.seconds_before = values["steps_taken"], values["seconds"]
         self.stopped = values["stopped"]
         self.since_report = list(tensors["losses"].to(self.device).unbind()) if "losses" in tensors else []
         self.trainer.restore(self.steps_taken, values["trainer"])
 
-    def _parameters(self) -> list[Tensor]:
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+    def _parameters(self) -> list[tuple[str, Tensor]]:
+        """The optimizer's, in its order, each with its name in the network."""
+        names = {parameter: name for name, parameter in self.network.named_parameters()}
+        found = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return [(names.get(parameter, ""), parameter) for parameter in found]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.adjacency.operator import HasRows
+from rgcn.adjacency.shared_field import SharedField
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
@@ -23,6 +24,8 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.processes import processes
+from rgcn.sharding import RowExchange
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer, default_batches
 from rgcn.words import Rows
@@ -88,19 +91,23 @@ class ClassEstimator(Estimator):
     def evaluate(
         self, kg: KnowledgeGraph | None = None, split: str = "test", *, at_most: int | None = None
     ) -> dict[str, Any]:
-        """Accuracy on one split of a graph's labels, or on so many of them, and how many there are."""
+        """Accuracy on one split of a graph's labels and how many there are; on `at_most` of them, drawn with the seed,
+        with its standard error."""
         graph = self.graph_ if kg is None else kg
         if graph.labels is None:
             raise DataError("the graph has no labels to score against")
         nodes, classes = graph.labels.of(split)
-        some = self._some(torch.arange(len(nodes)), at_most).numpy()
+        some, every = self._some(torch.arange(len(nodes)), at_most).numpy(), len(nodes)
         nodes, classes = nodes[some], classes[some]
         if not len(nodes):
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
         known = {name: i for i, name in enumerate(self.classes_)}
         expected = np.array([known.get(graph.labels.names[c], -1) for c in classes])
         predicted = self.logits([graph.nodes[n] for n in nodes]).argmax(1).numpy()
-        return {"accuracy": float((predicted == expected).mean()), "count": len(nodes)}
+        right = float((predicted == expected).mean())
+        drawn = len(nodes) / every
+        error = {} if drawn == 1 else {"accuracy_error": (right * (1 - right) * (1 - drawn) / len(nodes)) ** 0.5}
+        return {"accuracy": right, "count": len(nodes), **error}
 
     def measured_splits(self) -> list[str]:
         return list(self._labels.counts())
@@ -206,13 +213,14 @@ class NodeClassifier(ClassEstimator):
         nodes = self._labels.of("train")[0]
         # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        reach = None if decays or self.training.in_batches(len(nodes)) else self._field(nodes, self.model.layers)
-        plan = NodePlan(self.model, graph, adjacency, reach, generator)
+        whole = decays or self.training.in_batches(len(nodes)) or self.training.sharded
+        reach = None if whole else self._field(nodes, self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, reach, generator, self._shards)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        if len(graph) >= IN_PLACE and choose_device(self.training.device).type == "cpu":
+        if len(graph) >= IN_PLACE and not processes().together and choose_device(self.training.device).type == "cpu":
             _, generator = self._begin(graph, hears=False)
             plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
             self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
@@ -224,7 +232,8 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def trainer(self) -> NodeTrainer:
-        return NodeTrainer(self.network_, self.adjacency_, self._labels, self.model, self.training, self.seed)
+        about = self._labels, self.model, self.training, self.seed, self._shards
+        return NodeTrainer(self.network_, self.adjacency_, *about)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that takes a step and returns (loss, logits) from before it: for loops of one's own."""
@@ -264,6 +273,12 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
+        if self._shards is not None:
+            exchange = RowExchange.ask(self._shards, on_device(distinct, self.adjacency_.device))
+            with torch.no_grad():
+                field = SharedField.of_own(self.adjacency_, self._shards, exchange.needed, depth)
+                states = exchange(network.states(field, depth)[-1])
+            return states[torch.from_numpy(back).to(states.device)]
         states = network.states_of(self._rows, on_device(distinct, choose_device(self.training.device)), depth)
         return states[torch.from_numpy(back).to(states.device)]
 

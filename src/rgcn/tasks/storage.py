@@ -11,11 +11,15 @@ from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
+from rgcn.nn.spread_tables import arranged, shards_by_name, whole_weights
 from rgcn.nn.table_files import mapped_tensors, write_tensors
+from rgcn.processes import processes
 from rgcn.tasks.task import task_of
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rgcn.tasks.estimator import Estimator
 
 Model = TypeVar("Model", bound="Estimator")
@@ -25,10 +29,17 @@ KEYS = {"graph": str, "settings": dict, "task": str}
 
 
 def save_model(model: Estimator, folder: str | Path) -> None:
-    """Write a fitted model into a folder. Its settings name the classes it needs; no code is kept."""
-    target = Path(folder)
+    """Write a fitted model into a folder. Its settings name the classes it needs; no code is kept.
+
+    Several processes call it together, and the first writes what one alone would.
+    """
+    group, weights = processes(), dict(whole_weights(model.network_))
+    group.all(lambda: _write(model, Path(folder), weights) if group.first else None)
+
+
+def _write(model: Estimator, target: Path, weights: dict[str, Tensor]) -> None:
     save_graph(model.graph_, target / "graph")
-    replace_atomically(target / "weights.safetensors", partial(write_tensors, model.network_.state_dict()))
+    replace_atomically(target / "weights.safetensors", partial(write_tensors, weights))
     about: dict[str, Any] = {
         "format": "rgcn-model",
         "version": FORMAT_VERSION,
@@ -74,13 +85,18 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
         raise DataError(f"{source}: the graph beside the model is another than it was saved with (fingerprints differ)")
     weights = plain_file(source / "weights.safetensors")
     with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
-        model = kind.from_settings({**about["settings"], "device": device}).restore_saved(graph)
+        model = kind.from_settings({**about["settings"], "device": device})
+        model.hold_in_shards(graph)
+        model.restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        place = choose_device(model.training.device)
-        kept = {name: tensor.to(place) for name, tensor in mapped_tensors(weights).items()}
-        if model._in_place is not None:
+        place, spread = choose_device(model.training.device), shards_by_name(model.network_)
+        kept = mapped_tensors(weights)
+        if model._in_place is not None and not spread:
             take_tables(model.network_, kept)
+        kept = {name: tensor.to(place) for name, tensor in arranged(model.network_, kept).items()}
         model.network_.load_state_dict(kept, assign=True)
+        for name, shards in spread.items():  # the parameters are others now
+            model.network_.get_parameter(name).shards = shards
     model.network_.eval()
     try:
         model.restore_beside(about.get("beside", {}))  # folders of older versions have none

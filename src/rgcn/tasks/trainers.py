@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.shared_field import SharedField
 from rgcn.axis_tables import ENCODERS, OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
 from rgcn.errors import ConfigError
@@ -24,14 +25,16 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.memory import available_bytes
 from rgcn.nn.decompositions import BasisRows
-from rgcn.nn.encoders import VectorEncoder
+from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
 from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
-from rgcn.objectives import Objective, ObjectivePlan
+from rgcn.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.optim import Adam, RowOptimizer
+from rgcn.processes import processes
 from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.sampling.edges import seed_word
+from rgcn.sharding import Shards
 from rgcn.tasks.estimator import choose_device
 from rgcn.tasks.fitting import StepRecording, Trainer
 from rgcn.words import memory
@@ -69,58 +72,80 @@ class NodeTrainer(Trainer):
         model: NodeModelConfig,
         training: NodeTrainingConfig,
         seed: int,
+        shards: Shards | None = None,
     ) -> None:
         self.network, self.adjacency, self.training, self.seed = network, adjacency, training, seed
-        device = adjacency.device
+        self.group, self.shards, device = processes(), shards, adjacency.device
         (nodes, self.target), (valid, self.valid_target) = (
             [torch.from_numpy(part.copy()).to(device) for part in labels.of(split)] for split in ("train", "valid")
         )
         balanced = training.class_weights != "none"
         self.class_weight = _class_weights(self.target, labels.num_classes) if balanced else None
-        self.valid: ReceptiveField | Tensor | None = valid if len(valid) else None
+        self.num_valid = len(valid)
+        if self.group.together:
+            mine, watched = self._mine(nodes), self._mine(valid)
+            valid, self.valid_target = valid[watched], self.valid_target[watched]
+        self.valid: ReceptiveField | Tensor | None = valid if self.num_valid else None
         self.optimizer = _optimizer(network, training)
         self.generator = torch.Generator(device=device).manual_seed(seed)
         self.both: Callable[[], tuple[Tensor, Tensor]] = self._step
         self.field: ReceptiveField | None = None  # of all training labels
         self._logits: Tensor | None = None
-        self.nodes, self.steps_taken, self._asked = nodes.cpu(), 0, self.target
+        self.nodes, self.steps_taken, self._asked, self._whole = nodes.cpu(), 0, self.target, self.target
         if training.in_batches(len(nodes)):
             self.steps_an_epoch = -(-len(nodes) // (training.batch_labels or len(nodes)))
             rates = training.edge_dropout, training.self_loop_dropout
-            self.sampler = FieldSampler(adjacency, model.layers, training.fan_out, rates)
+            self.sampler = FieldSampler(adjacency, model.layers, training.fan_out, rates, shards)
             self._batches, self._order = self.batches(), (-1, nodes)
             return
-        self.field = ReceptiveField.of(adjacency, nodes, model.layers)
-        if isinstance(network.source, EmbeddingInput) and network.source.rows.all_trained:
+        if self.group.together:
+            nodes, self._asked = nodes[mine], self.target[mine]
+        self.field = self._field(nodes, model.layers)
+        if shards is None and isinstance(network.source, EmbeddingInput) and network.source.rows.all_trained:
             # Every row is updated anyway: no copy of some of them.
             self.field = self.field.reading_all(adjacency.num_sources)
-        self.valid = ReceptiveField.of(adjacency, valid, model.layers) if len(valid) else None
-        if device.type == "cuda":
+        self.valid = self._field(valid, model.layers) if self.num_valid else None
+        if device.type == "cuda" and not self.group.together:
             # The graph never changes, so that from the fourth step on the GPU replays the step as a whole.
             self.both = StepRecording(self._step, self.generator, device)
-        elif self.optimizer.tables:
+        elif self.optimizer.tables and not self.group.together:
             self.both = self._on_own_threads
+
+    def _mine(self, nodes: Tensor) -> Tensor:
+        """int64: which of the labelled nodes this process computes; those that it holds, or its share of all."""
+        if self.shards is not None:
+            return torch.nonzero(self.shards.mine(nodes)).squeeze(1)
+        return torch.arange(len(nodes), device=nodes.device)[self.group.share(len(nodes))]
+
+    def _field(self, nodes: Tensor, num_layers: int) -> ReceptiveField:
+        if self.shards is not None:
+            return SharedField.of_own(self.adjacency, self.shards, nodes, num_layers)
+        return ReceptiveField.of(self.adjacency, nodes, num_layers)
 
     def running(self) -> AbstractContextManager[object]:
         return nullcontext() if self.field is not None else closing(self._batches)
 
-    def batches(self) -> Generator[tuple[ReceptiveField, Tensor], None, None]:
-        """The batches to come, without end, drawn ahead on the CPU."""
-        yield from prefetched(self.batch(number) for number in itertools.count(self.steps_taken))
+    def batches(self) -> Generator[tuple[ReceptiveField, Tensor, Tensor], None, None]:
+        """The batches to come, without end, drawn ahead on the CPU; not where processes draw them together."""
+        numbered = (self.batch(number) for number in itertools.count(self.steps_taken))
+        yield from numbered if self.shards is not None else prefetched(numbered)
 
-    def batch(self, number: int) -> tuple[ReceptiveField, Tensor]:
-        """The field of a step, and the classes of its nodes."""
+    def batch(self, number: int) -> tuple[ReceptiveField, Tensor, Tensor]:
+        """The field of a step, the classes of its nodes, and those of all processes' nodes of this step."""
         epoch, part = divmod(number, self.steps_an_epoch)
         if self._order[0] != epoch:
             shuffling = torch.Generator().manual_seed(int(seed_word((self.seed, epoch, 1))[0]) >> 1)
             self._order = epoch, torch.randperm(len(self.nodes), generator=shuffling)
         labels = self._order[1].tensor_split(self.steps_an_epoch)[part]
+        whole = self.target[labels.to(self.target.device)]
+        if self.group.together:
+            labels = labels[self._mine(self.nodes[labels])]
         nodes, order = torch.sort(self.nodes[labels])  # neighbors in a table are read together
         field, device = self.sampler.field(nodes, (self.seed, number, 2)), self.target.device
         if device.type != "cpu":
             layers = tuple(layer.to(device) for layer in field.layers)
             field = replace(field, layers=layers, inputs=field.inputs.to(device))
-        return field, self.target[labels[order].to(device)]
+        return field, self.target[labels[order].to(device)], whole
 
     def step(self) -> Tensor:
         self.network.train()
@@ -130,7 +155,7 @@ class NodeTrainer(Trainer):
     def figures(self) -> dict[str, float]:
         """Accuracy on the labels of the last step, before it."""
         assert self._logits is not None
-        return {"train_accuracy": _accuracy(self._logits, self._asked)}
+        return {"train_accuracy": self._accuracy(self._logits, self._asked, len(self._whole))}
 
     def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
         self.steps_taken = steps_taken  # which batches are to come follows from it
@@ -142,12 +167,18 @@ class NodeTrainer(Trainer):
         with torch.no_grad():
             if isinstance(self.valid, ReceptiveField):
                 logits = self.network(self.valid)
+            elif self.shards is not None:
+                depth = len(self.network.layers)
+                logits = self.network(SharedField.of_own(self.adjacency, self.shards, self.valid, depth))
             else:
                 logits = self.network.head(self.network.states_of(self.adjacency, self.valid))
-        return {
-            "loss": float(F.cross_entropy(logits, self.valid_target)),
-            "accuracy": _accuracy(logits, self.valid_target),
-        }
+        loss = F.cross_entropy(logits, self.valid_target, reduction="sum").double()
+        if self.group.together:
+            self.group.add(loss)
+            mean = float(loss) / self.num_valid
+        else:
+            mean = float(F.cross_entropy(logits, self.valid_target))
+        return {"loss": mean, "accuracy": self._accuracy(logits, self.valid_target, self.num_valid)}
 
     def _on_own_threads(self) -> tuple[Tensor, Tensor]:
         with own_threads():
@@ -157,20 +188,31 @@ class NodeTrainer(Trainer):
         rates = self.training.edge_dropout, self.training.self_loop_dropout
         kept = self.field
         if kept is None:
-            kept, self._asked = next(self._batches)
+            kept, self._asked, self._whole = next(self._batches)
         elif any(rates):
             kept = kept.masked(self.adjacency.draw_mask(*rates, generator=self.generator))
         self.optimizer.zero_grad(set_to_none=True)
-        with self.optimizer.factoring():
+        with self.optimizer.factoring() if not self.group.together else nullcontext():
             logits = self.network(kept)
-        loss = F.cross_entropy(logits, self._asked, weight=self.class_weight)
+        if self.group.together:  # each its part of the mean over all
+            weights = None if self.class_weight is None else self.class_weight[self._whole].sum()
+            total = len(self._whole) if weights is None else weights
+            loss = F.cross_entropy(logits, self._asked, weight=self.class_weight, reduction="sum") / total
+        else:
+            loss = F.cross_entropy(logits, self._asked, weight=self.class_weight)
         loss.backward()  # type: ignore[no-untyped-call]
+        loss = self.added_up(loss)
         self.optimizer.update()
-        return loss.detach(), logits.detach()
+        return loss, logits.detach()
 
-
-def _accuracy(logits: Tensor, target: Tensor) -> float:
-    return float((logits.argmax(1) == target).float().mean())
+    def _accuracy(self, logits: Tensor, target: Tensor, count: int) -> float:
+        """The share of right answers, of so many in all processes."""
+        right = logits.argmax(1) == target
+        if not self.group.together:
+            return float(right.float().mean())
+        found = right.sum()
+        self.group.add(found)
+        return int(found) / count
 
 
 def _optimizer(network: NodeNetwork, settings: NodeTrainingConfig) -> Adam:
@@ -188,7 +230,7 @@ def _class_weights(classes: Tensor, num_classes: int) -> Tensor:
     """[classes]: n / (classes · count); a class without training labels weighs nothing."""
     counts = np.bincount(classes.cpu().numpy(), minlength=num_classes)
     weights = np.where(counts > 0, len(classes) / (num_classes * np.maximum(counts, 1)), 0.0)
-    return torch.tensor(weights, dtype=torch.float32, device=classes.device)
+    return torch.tensor(weights, dtype=torch.get_default_dtype(), device=classes.device)
 
 
 class Stepping:
@@ -213,13 +255,37 @@ class Stepping:
             group["lr"] = rate
 
 
+class StoredTriples:
+    """The triples of a stored graph where they lie: a batch reads its own, and nobody holds them all."""
+
+    is_cuda = False
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        self.graph, self.device = graph, torch.device("cpu")
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        return torch.from_numpy(self.graph.triples_at(numbers.numpy()))
+
+    @classmethod
+    def suit(cls, graph: KnowledgeGraph, network: LinkNetwork, training: LinkTrainingConfig) -> bool:
+        """Whether steps look at nothing but their batches: no list is kept of all triples, none is asked for others."""
+        asks = training.filtered_negatives or issubclass(OBJECTIVES.find(training.objective), AmongAllNodes)
+        scattered = training.batch_edges is not None and issubclass(SAMPLERS.find(training.sampler), ScatteredEdges)
+        here = graph.stored and graph.triple_splits is None and choose_device(training.device).type == "cpu"
+        known = issubclass(OBJECTIVES.find(training.objective), SelfAdversarial) and training.shared_by is None
+        return here and scattered and not (asks or known or network.hides_asked)
+
+
 class LinkTrainer(Trainer):
     """Draws batches and takes steps. All randomness follows from the seed; nothing waits for the device in a step."""
 
     def __init__(
         self,
         network: LinkNetwork,
-        triples: Tensor,
+        triples: Any,
         adjacency: RelationalAdjacency,
         model: LinkModelConfig,
         training: LinkTrainingConfig,
@@ -227,25 +293,27 @@ class LinkTrainer(Trainer):
         stepping: Stepping | None = None,
         asked: Tensor | None = None,
     ) -> None:
-        """triples int64 [T, 3]: the training triples, on the device; adjacency: their operator.
+        """triples int64 [T, 3]: the training triples, on the device, or `StoredTriples`; adjacency: their operator.
 
         stepping  what several trainers of the same weights share
         asked     int64 [A, 3]: triples that steps ask about, one as often as it stands there; None: all of them
         """
         self.network: LinkNetwork = network
-        self.asked = triples if asked is None else asked
-        self.triples, self.adjacency, self.model, self.training = triples, adjacency, model, training
+        self.group = processes()
+        self.asked: Any = triples if asked is None else asked
+        self.triples: Any = triples  # read by what needs all of them, or not at all
+        self.adjacency, self.model, self.training = adjacency, model, training
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.stepping = stepping or Stepping(network, training, triples.device, seed)
         self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
         network.only_asked = isinstance(self.optimizer, RowOptimizer)
-        plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
+        plan = ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
         self.hidden: HiddenTriples | None = None  # where a triple may be heard while it is asked about
         batch = training.batch_edges
         if network.hides_asked:
-            self.hidden = HiddenTriples(triples, self.num_nodes, self.num_relations, training.hidden)
+            self.hidden = HiddenTriples(self.triples, self.num_nodes, self.num_relations, training.hidden)
             # What is asked about is not heard: something must be left.
             batch = max(1, min(batch or ASKED_AT_ONCE, len(self.asked) // 2))
         most, size = self.objective.most_positives, min(batch or len(self.asked), len(self.asked))
@@ -254,7 +322,7 @@ class LinkTrainer(Trainer):
                 f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
                 f"does not fit: set training.batch_edges to {most:,} or less, or training.objective to self-adversarial"
             )
-        self.step_bytes = need = network.step_bytes(self.num_nodes, size)
+        self.step_bytes = need = network.step_bytes(self.num_nodes, -(-size // self.group.size))
         available = available_bytes(adjacency.device)
         if available is not None and need > available:
             fits = int(size * available / need)
@@ -268,11 +336,12 @@ class LinkTrainer(Trainer):
         self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
         if batch is not None:
             sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
-            self.sampler = sampler(self.asked.cpu().numpy(), self.num_nodes, batch, seed)
+            every = self.asked.cpu().numpy() if isinstance(self.asked, Tensor) else self.asked.graph._rows
+            self.sampler = sampler(every, self.num_nodes, batch, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
         self.steps_taken = 0
-        recordable = triples.is_cuda and network.recordable
+        recordable = triples.is_cuda and network.recordable and not self.group.together
         self.recording = StepRecording(self._step, self.generator, triples.device) if recordable else None
         self._batches: Generator[Tensor, None, None] | None = None
 
@@ -336,14 +405,18 @@ class LinkTrainer(Trainer):
         drawn = self.objective.draw(positives, self.generator)
         self.optimizer.zero_grad(set_to_none=True)
         by_rows = self.optimizer if isinstance(self.optimizer, RowOptimizer) else None
+        heard, count = self.message_graph(positives), len(positives)
+        if self.group.together:
+            positives, drawn = self.objective.share(positives, drawn, self.group)
         with by_rows.factoring() if by_rows else nullcontext():
-            loss = self.objective.loss(self.network, self.message_graph(positives), positives, drawn)
+            loss = self.objective.loss(self.network, heard, positives, drawn)
+        loss = loss if len(positives) == count else loss * (len(positives) / count)
         loss.backward()  # type: ignore[no-untyped-call]
+        total = self.added_up(loss)
         if self.training.clip is not None:
-            leaves = by_rows.leaves() if by_rows else []
-            torch.nn.utils.clip_grad_norm_([*self.network.parameters(), *leaves], self.training.clip)
+            self.clip(self.training.clip)
         self.optimizer.step()
-        return loss.detach()
+        return total
 
     def message_graph(self, positives: Tensor) -> RelationalAdjacency | None:
         """The operator of the edges that carry messages in this step.
@@ -376,6 +449,7 @@ class LinkTrainer(Trainer):
             aggregation=self.model.aggregation,
             transient=True,
             checked=True,  # rows of the training triples; to ask again would wait for the device in every step
+            shards=self.network.shards,
         )
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
 
@@ -406,6 +480,30 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
         if training.tables is None and by_rows and tables_that_fit < 2 and device.type == "cpu":
             chosen["tables"] = "disk"
     return chosen
+
+
+def cannot_shard(model: Any, training: Any, kg: KnowledgeGraph) -> str | None:
+    """Why processes cannot each hold a part of the nodes; None where they can."""
+    encoder = ENCODERS.find(model.encoder)
+    if isinstance(training, NodeTrainingConfig):
+        features = model.input != "one-hot" and kg.features is not None
+        if not issubclass(encoder, EmbeddingEncoder) and not (issubclass(encoder, RgcnEncoder) and features):
+            return f"{model.title} holds rows for pairs of relation and node: train e-rgcn, or on a graph with features"
+        return None
+    if not issubclass(encoder, VectorEncoder):
+        return f"{model.title} holds nothing of nodes, and computes each question over the whole graph"
+    if model.input != "embedding":
+        return f"{model.title} over one-hot nodes holds rows for pairs of relation and node: set model.input: embedding"
+    if issubclass(OBJECTIVES.find(training.objective), AmongAllNodes):
+        return f"{training.objective} compares each answer with all nodes: choose sampled-bce or sampled-softmax"
+    return None
+
+
+def held_in_shards(model: Any, training: Any, kg: KnowledgeGraph) -> dict[str, bool]:
+    """`sharded` where nobody has set it and several processes begin."""
+    if training.sharded is not None or not processes().together:
+        return {}
+    return {"sharded": cannot_shard(model, training, kg) is None}
 
 
 def default_batches(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> dict[str, int]:

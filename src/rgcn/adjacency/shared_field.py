@@ -1,0 +1,62 @@
+"""Convolutions over a graph that several processes hold: each computes its own nodes, and asks for others' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rgcn.adjacency.operator import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.structure import EdgeStructure
+from rgcn.sharding import RowExchange, Shards
+
+Rows = Callable[[Tensor], tuple[RelationalAdjacency, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedField(ReceptiveField):
+    """What L layers must compute for nodes of which each process wants its own; every node is computed by its owner.
+
+    inputs, outputs  of this process's own nodes: those whose input vectors somebody reads, those whose outputs it gives
+    exchanges        one a layer: what goes into it, rows of nodes that others hold among them
+    """
+
+    exchanges: tuple[RowExchange, ...] = ()
+
+    @classmethod
+    def over(cls, rows: Rows, shards: Shards, nodes: Tensor, num_layers: int) -> SharedField:
+        """Walk back from own nodes int64 [n]; rows: the operator of edges into own nodes, and the nodes these read.
+
+        All processes walk at the same time: in each layer they tell each other what they will read.
+        """
+        layers: list[RelationalAdjacency] = []
+        exchanges: list[RowExchange] = []
+        wanted = nodes
+        for _ in range(num_layers):
+            operator, sources = rows(wanted)
+            layers.append(operator)
+            exchanges.append(RowExchange.ask(shards, sources))
+            wanted = exchanges[-1].needed
+        return cls(tuple(reversed(layers)), wanted, nodes, tuple(reversed(exchanges)))
+
+    @classmethod
+    def of_own(cls, operator: RelationalAdjacency, shards: Shards, nodes: Tensor, num_layers: int) -> SharedField:
+        """The same over all edges into own nodes: operator [own, nodes]."""
+        return cls.over(lambda wanted: operator.restricted(shards.place(wanted)), shards, nodes, num_layers)
+
+    @classmethod
+    def of_all(cls, operator: RelationalAdjacency, shards: Shards, num_layers: int) -> SharedField:
+        """Of all own nodes, in every layer, by their places. What is exchanged is found once for the same edges."""
+        structure = operator.structure
+        kept: tuple[EdgeStructure, RowExchange] | None = structure.__dict__.get("_shared")
+        if kept is None:
+            sources, source = torch.unique(structure.source, return_inverse=True)
+            fewer = replace(structure, source=source, num_sources=len(sources))
+            kept = structure.__dict__["_shared"] = fewer, RowExchange.ask(shards, sources.long(), of_all=True)
+        layer, own = replace(operator, structure=kept[0]), shards.own.to(operator.device)
+        return cls((layer,) * num_layers, own, own, (kept[1],) * num_layers)
+
+    def handed(self, number: int, states: Tensor) -> Tensor:
+        return self.exchanges[number](states)
