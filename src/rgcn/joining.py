@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -50,8 +51,8 @@ def join() -> Processes:
     global _heartbeat
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong is said below, without stack traces
     import torch
-    import torch.distributed as dist
 
+    dist: Any = import_module("torch.distributed")  # some of what it documents has no types
     if not dist.is_available():
         raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
