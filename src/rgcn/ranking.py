@@ -26,7 +26,7 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
-from rgcn.known import KnownTriples, PairedAnswers, lower_bound
+from rgcn.known import KnownAnswers, KnownTriples, lower_bound
 from rgcn.scoring import Questions, Scorer
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -236,7 +236,8 @@ def count_among(scorer: Scorer, asked: RankedQuestions, own: Tensor, nodes: rang
 
 def _counted(scores: Tensor, asked: RankedQuestions, own: Tensor, first: int) -> Tensor:
     scores = scores.contiguous()
-    return kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
+    counts: Tensor = kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
+    return counts
 
 
 def _scored(scorer: Scorer, asked: Questions, candidates: Tensor | None = None) -> Tensor:
@@ -263,7 +264,7 @@ class _Ranker:
         node: Tensor,
         relation: Tensor,
         target: Tensor,
-        answers: PairedAnswers | None = None,
+        answers: KnownAnswers | None = None,
         itself: Tensor | int = 0,
     ) -> RankCounts:
         """answers: what is known; itself int64 [n]: 1 where the target is among it"""
@@ -271,7 +272,7 @@ class _Ranker:
         order = torch.argsort(key)  # equal queries side by side
         key, target = key[order], target[order]
         begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
-        parts, known = [], begin if answers is None else answers.node
+        parts, known = [], begin.int() if answers is None else answers.node
         width, budget = self._block(key)
         for part in self._parts(begin, end, width, budget):
             queries, row = torch.unique_consecutive(key[part], return_inverse=True)
