@@ -2,6 +2,7 @@
 
 python benchmarks/building.py --rows 1e7 --out results/building.json
 python benchmarks/building.py --rows 1e8 --only tsv     # about 20 GB of disk; no peers, which need more memory
+python benchmarks/building.py --shape hub --only tsv    # an object of 10 million edges; --shape relations: 100,000
 
 Each figure is of a process of its own: seconds by the clock and of computing, and the most memory it held (mapped files
 count). The peers: pyoxigraph parses the file and counts its triples, which is not yet a graph; polars reads the table
@@ -52,6 +53,22 @@ start, cpu = time.perf_counter(), time.process_time()
 graph = rgcn.read(out)
 result = graph.nodes[graph.num_nodes // 2]
 """,
+    "ask": """
+import rgcn.data.reading
+graph, result = rgcn.read(out), {}
+hub = int(graph.degrees().argmax())
+asked = {
+    "neighbors": lambda: graph.neighbors(hub, limit=20),
+    "statistics": graph.statistics,
+    "find": lambda: graph.names.find("entity_12" if path.endswith("nt") else "q12"),
+    "relation": lambda: graph.names.relation(graph.relations[graph.num_relations // 2].swapcase()),
+    "misspelled": lambda: graph.names.nodes("Q1 2345"),
+}
+for what, ask in asked.items():
+    begun = time.perf_counter()
+    ask()
+    result[what] = round(time.perf_counter() - begun, 4)
+""",
     "read": "import rgcn; result = rgcn.read(path)",
     "pyoxigraph": "import pyoxigraph; result = sum(1 for _ in pyoxigraph.parse(path=path))",
     "polars": """
@@ -68,9 +85,14 @@ result = table.shape
 }
 
 
+# How many relations there are, and how ids are drawn: the number of them times a random number to these powers.
+SHAPES = {"usual": (1000, (2, 3, 3)), "hub": (1000, (2, 3, np.inf)), "relations": (100_000, (2, 1, 3))}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=float, default=1e7)
+    parser.add_argument("--shape", choices=SHAPES, default="usual", help="hub: one object; relations: 100,000 of them")
     parser.add_argument("--only", choices=sorted(LINES), help="one format instead of both")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=None, help="default: up to 2e7 rows")
     parser.add_argument("--folder", type=Path, help="where to draw and build; default: a temporary one")
@@ -81,11 +103,11 @@ def main() -> None:
     figures: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for kind in LINES:
-            path = drawn(Path(folder, "warm"), kind, 1000)
+            path = drawn(Path(folder, "warm"), kind, 1000, "usual")
             measured("warm", path, Path(f"{path}.graph"))
         for kind in [asked.only] if asked.only else LINES:
-            path, out = drawn(Path(folder), kind, rows), Path(folder, f"{kind}.graph")
-            turns = ["build", "open", *(["pyoxigraph" if kind == "nt" else "polars", "read"] if peers else [])]
+            path, out = drawn(Path(folder), kind, rows, asked.shape), Path(folder, f"{kind}.graph")
+            turns = ["build", "open", "ask", *(["pyoxigraph" if kind == "nt" else "polars", "read"] if peers else [])]
             for what in turns:
                 figures[f"{kind}: {what}"] = measured(what, path, out)
                 print(f"{kind:<4} {what:<11}", figures[f"{kind}: {what}"], flush=True)
@@ -93,10 +115,10 @@ def main() -> None:
             figures[f"{kind}: build"] |= {"input_bytes": path.stat().st_size, "graph_bytes": size}
             path.unlink()
     if asked.out:
-        write_result(asked.out, {"rows": rows, "figures": figures})
+        write_result(asked.out, {"rows": rows, "shape": asked.shape, "figures": figures})
 
 
-def drawn(folder: Path, kind: str, rows: int) -> Path:
+def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
     """A file of so many triples, the same for the same number."""
     import polars as pl
 
@@ -106,10 +128,9 @@ def drawn(folder: Path, kind: str, rows: int) -> Path:
     with path.open("wb") as file:
         for first in range(0, rows, ROWS_AT_ONCE):
             size = min(ROWS_AT_ONCE, rows - first)
-            powers = {"s": (nodes, 2), "r": (min(1000, nodes), 3), "o": (nodes, 3)}
-            ids = {
-                name: (number * rng.random(size) ** power).astype(np.int64) for name, (number, power) in powers.items()
-            }
+            relations, powers = SHAPES[shape]
+            numbers = zip("sro", (nodes, min(relations, nodes), nodes), powers, strict=True)
+            ids = {name: (number * rng.random(size) ** power).astype(np.int64) for name, number, power in numbers}
             lines = pl.DataFrame(ids).select(pl.format(LINES[kind], "s", "r", "o")).to_series()
             file.write(lines.str.join("\n").item().encode() + b"\n")
     print(f"drawn: {path.stat().st_size / 1e9:.2f} GB of {kind} in {time.perf_counter() - start:.0f} s", flush=True)

@@ -106,8 +106,10 @@ class Heartbeat:
         who = f"process {self.next} of {self.size}"
         words = f"{who} is gone" if gone else f"{who} has given no sign of life for {silent:.0f} s"
         store.set("failed", json.dumps({"rank": self.next, "words": words}))
-        if self._outspoken or not gone:
+        if self._outspoken:
             say(f"{words}: the others stop{self._advice()}")
+        elif not gone:
+            say(f"{words}, and is ended")
         store.set("told", "")
         if self._pid is not None and not gone:
             with suppress(OSError):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -50,8 +51,8 @@ def join() -> Processes:
     global _heartbeat
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong is said below, without stack traces
     import torch
-    import torch.distributed as dist
 
+    dist: Any = import_module("torch.distributed")  # some of what it documents has no types
     if not dist.is_available():
         raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -223,7 +224,7 @@ def last_words(error: BaseException, words: str) -> str | None:
         signal.signal(number, signal.SIG_IGN)
     store, others = group.store, range(group.rank)
     try:
-        if isinstance(error, OthersFailedError) or _by_others(error):
+        if isinstance(error, OthersFailedError) or lost_others(error):
             if _until(lambda: store.check(["failed"]), GRACE_S):
                 _until(lambda: store.check(["told"]), GRACE_S)
                 return None
@@ -250,8 +251,10 @@ def told() -> None:
             processes().store.set("told", "")
 
 
-def _by_others(error: BaseException) -> bool:
+def lost_others(error: BaseException) -> bool:
     """Whether an error is one of the connection to other processes."""
+    if not processes().together:
+        return False
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 # OpenMP's own variable, obeyed by GNU's runtime (in PyTorch's wheels for Linux) and by LLVM's (macOS, Windows). The
 # others are theirs and win over it. Whoever set any has chosen.
@@ -16,6 +22,9 @@ WAITING = "OMP_WAIT_POLICY"
 WAITING_CHOSEN = (WAITING, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 # How many threads libraries start; read, too, when they are loaded.
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
+
+Block = TypeVar("Block")
+Found = TypeVar("Found")
 
 _asked: int | None = None  # by the whole process, as PyTorch's own number is
 
@@ -62,6 +71,23 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def in_order(blocks: Iterable[Block], work: Callable[[Block], Found]) -> Iterator[tuple[Block, Found]]:
+    """Each block with what `work` makes of it; that of the next ones is made meanwhile, on other threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    threads = available_cores()
+    waiting: deque[tuple[Block, Future[Found]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for block in blocks:
+            waiting.append((block, pool.submit(work, block)))
+            if len(waiting) > threads:
+                done, found = waiting.popleft()
+                yield done, found.result()
+        while waiting:
+            done, found = waiting.popleft()
+            yield done, found.result()
 
 
 def thread_limits(threads: int) -> dict[str, str]:

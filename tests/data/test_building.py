@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, parse, serialize
 
 import rgcn
-from rgcn import atomic
-from rgcn.data import building, graph_store, line_scanning, name_loops, reading, triple_rows
+from rgcn import atomic, threads
+from rgcn.data import building, graph_store, reading, triple_rows
 from rgcn.data.line_scanning import line_triples, table_triples
 from rgcn.errors import DataError, RgcnError
+from rgcn.graph import hash_loops
 from rgcn.graph.stored_names import NAMES_AT_ONCE, StoredNames, name_hash, name_hashes
 
 PER_EXAMPLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -63,7 +64,7 @@ def test_a_name_has_one_hash_in_python_numpy_and_numba(names):
     lengths = np.array([len(name) for name in names], dtype=np.int64)
     text, starts = np.frombuffer(b"".join(names), dtype=np.uint8), np.cumsum(lengths) - lengths
     hashes = np.empty(len(names), dtype=np.uint32)
-    name_loops.hash_all(text, starts, lengths, hashes)
+    hash_loops.hash_all(text, starts, lengths, hashes)
     assert hashes.tolist() == [name_hash(name) for name in names] == name_hashes(text, starts, lengths).tolist()
 
 
@@ -260,7 +261,7 @@ def test_ids_do_not_depend_on_threads(tmp_path, monkeypatch, compiled):
     monkeypatch.setattr("rgcn.data.files.BLOCK_BYTES", 100)
     found = []
     for cores in (1, 2, 7):
-        monkeypatch.setattr(line_scanning, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(threads, "available_cores", lambda cores=cores: cores)
         found.append(outcome(path))
     assert found[0] == found[1] == found[2]
     firsts = list(dict.fromkeys(name for i in range(2000) for name in (f"n{i * 7 % 97}", f"n{i * 31 % 89}")))
@@ -277,12 +278,13 @@ def test_the_first_of_equal_triples_stays_with_the_earliest_time(monkeypatch, ro
     keys = [row[: 3 + split] for row in rows]
     first = [keys.index(key) == i for i, key in enumerate(keys)]
     earliest = [min(row[4] for row, other in zip(rows, keys, strict=True) if other == key) for key in keys]
-    for few in (-1, 1000):
+    for few, compared in ((-1, 64), (-1, 2), (1000, 64)):
         monkeypatch.setattr(triple_rows, "FEW", few)
+        monkeypatch.setattr(triple_rows, "MOST_COMPARED", compared)
         monkeypatch.setattr(triple_rows, "PIECE", 3)
         splits = np.array([row[3] for row in rows], dtype=np.int8) if split else None
         times = np.array([row[4] for row in rows], dtype=np.float64) if timed else None
-        kept = triple_rows.distinct(triples, splits, times, 4, 4)
+        kept = triple_rows.distinct(triples, splits, times, 4)
         assert kept.tolist() == first
         if times is not None:
             assert times[kept].tolist() == [time for time, is_first in zip(earliest, first, strict=True) if is_first]
@@ -395,6 +397,17 @@ def test_another_input_begins_anew_and_other_folders_are_left_alone(tmp_path, mo
         rgcn.read(path, out=path)
     with pytest.raises(DataError, match="is a built graph"):
         rgcn.read(out, literals="drop")
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\tc\nd\te\n"])
+def test_nothing_is_left_of_a_building_from_which_no_graph_can_come(tmp_path, text):
+    (tmp_path / "graph.tsv").write_text(text)
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        with pytest.raises(DataError, match=r"no triples|columns"):
+            rgcn.read(tmp_path / "graph.tsv", out=out)
+    assert sorted(at.name for at in tmp_path.iterdir()) == ["empty", "graph.tsv"]
+    assert not list((tmp_path / "empty").iterdir())
 
 
 def test_a_full_disk_is_said_before_and_while_it_fills(tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import rgcn
 from rgcn.errors import AmbiguousNameError, UnknownNameError
-from rgcn.graph import KnowledgeGraph, name_search
+from rgcn.graph import KnowledgeGraph, Vocabulary, name_search, titles
 from rgcn.graph.name_search import NameSearch, folded
+from rgcn.graph.stored_names import StoredNames
 from rgcn.graph.titles import NameLookup, Titles, local_name
 
 names = st.lists(
@@ -22,7 +23,8 @@ names = st.lists(
 
 @cache
 def edged_texts(lookup: NameLookup) -> list[tuple[int, str]]:
-    spelled = [(number, {title, name[:200]}) for number, title, name, _ in lookup._nodes.spelled()]
+    order = lookup._best_first()
+    spelled = [(number, {title, name[:200]}) for number, title, name, _ in lookup._nodes.spelled(order)]
     return [(number, "".join(f"\x1e{folded(text)}\x1e" for text in texts)) for number, texts in spelled]
 
 
@@ -36,9 +38,9 @@ def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
 
 def plain_keys(lookup: NameLookup, key: str) -> list[int]:
     """Whom a folded text may stand for, by the definition."""
-    titles, found, after_prefix = lookup._titles, [], []
-    for number, name in enumerate(titles.graph.nodes):
-        if key in {folded(text) for text in (titles.of(number), local_name(name), name)}:
+    of, found, after_prefix = lookup._titles, [], []
+    for number, name in enumerate(of.graph.nodes):
+        if key in {folded(text) for text in (of.of(number), local_name(name), name)}:
             found.append(number)
         if ":" in name and "://" not in name and not name.startswith(('"', "_:")):
             after_prefix += [number] if folded(name.partition(":")[2]) == key else []
@@ -52,10 +54,11 @@ def way(request, monkeypatch):
         monkeypatch.setattr(name_search, "MOST_SORTED", 0)
         monkeypatch.setattr(name_search, "MOST_IN_A_PASS", 40)
         monkeypatch.setattr(name_search, "MANY", 0)
+        monkeypatch.setattr(name_search, "ENTRIES_COUNTED", 4)
     if request.param == "read through":
         monkeypatch.setattr(name_search, "FEW", 0)
         monkeypatch.setattr(name_search, "COMMON_SHARE", 1000)
-    monkeypatch.setattr(name_search, "ENTRIES_AT_ONCE", 100)
+    monkeypatch.setattr(titles, "ENTRIES_AT_ONCE", 100)
     return request.param
 
 
@@ -90,13 +93,51 @@ def test_whom_a_text_stands_for_is_told_by_title_name_last_part_or_what_follows_
 def test_an_index_in_a_folder_answers_as_one_in_memory(way, tmp_path):
     kg = rgcn.load("world")
     called = NameLookup(Titles(kg))._nodes
-    NameSearch.write(called.spelled(), tmp_path)
+    NameSearch.write(called.written(), tmp_path)
     stored, made = NameSearch.opened(tmp_path), called.search
     assert all(np.array_equal(getattr(stored, name), getattr(made, name)) for name in name_search.ARRAYS)
     assert stored.text[:] == made.text
     for text in ("swi", "Swizerland", "a", "of the", "é"):
         assert stored.find(text) == made.find(text)
         assert stored.similar(text) == made.similar(text)
+
+
+BEGINNINGS = ["", "http://x.org/", "https://w.org/a%20b#", "ex:", '"', "_:", ":", "urn:a:", "1234567890://"]
+MIDDLES = ["", "CamelCase", "a b" * 50, "x" * 197, "_" * 210, " y" * 120]
+ENDINGS = ["", '"', '"@en', '"@de', '"^^<http://x.org/T#t>', "/", "##"]
+LETTERS = 'aZ_ #/:.%20"\\ntq\n\t\x1e\x85…é'
+ANY_NAMES = st.one_of(
+    IRIS,
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.builds(
+        lambda *parts: "".join(parts),
+        st.sampled_from(BEGINNINGS),
+        st.text(st.sampled_from(LETTERS), max_size=12),
+        st.sampled_from(MIDDLES),
+        st.text(st.sampled_from(LETTERS[:-3]), max_size=12),
+        st.sampled_from(ENDINGS),
+    ),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    nodes=st.lists(ANY_NAMES, min_size=1, max_size=12, unique=True),
+    triples=st.lists(st.tuples(*[st.integers(0, 11)] * 3), max_size=12),
+    rdf=st.booleans(),
+)
+def test_a_loop_spells_names_as_python_does(monkeypatch, nodes, triples, rdf):
+    rows = np.array(triples, dtype=np.int64).reshape(-1, 3) % [len(nodes), 4, len(nodes)]
+    kinds = np.array([1 if name[:1] == '"' else 2 * (name[:2] == "_:") for name in nodes], np.uint8) if rdf else None
+    relations = Vocabulary(["http://x.org/label", "name", "r", "title"], kind="relation")
+    kg = KnowledgeGraph(rows, Vocabulary(StoredNames.of(nodes), kind="node"), relations, node_kinds=kinds)
+    monkeypatch.setattr(titles, "ENTRIES_AT_ONCE", 5)
+    plain = NameLookup(Titles(kg))._nodes.search
+    with monkeypatch.context() as now:
+        now.setattr(titles, "SEARCHED_ON_DISK", 0)
+        compiled = NameLookup(Titles(kg))._nodes.search
+    assert plain.text == compiled.text
+    assert all(np.array_equal(getattr(plain, name), getattr(compiled, name)) for name in name_search.ARRAYS)
 
 
 def test_the_whole_title_then_beginnings_then_words_then_parts():

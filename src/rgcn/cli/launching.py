@@ -80,10 +80,14 @@ def _cause(codes: dict[int, int]) -> tuple[int, int]:
     return min(codes.items(), key=lambda each: (each[1] in to_end, each[1] >= 0, each[1] <= 128, each[0]))
 
 
+def _silent() -> bool:
+    return invited() and os.environ["RANK"] != "0"
+
+
 @contextmanager
 def one_voice() -> Iterator[None]:
     """Of several processes only the first is heard."""
-    if not invited() or os.environ["RANK"] == "0":
+    if not _silent():
         yield
         return
     before = sys.stdout, sys.stderr
@@ -101,10 +105,10 @@ def end(error: BaseException, words: str, code: int = 1) -> NoReturn:
     if isinstance(error, StoppedError):
         code = error.exit_code
     said = last_words(error, words)
-    if said is not None and group.first:
-        print(f"rgcn: {said}" if said else "", end="\n" if said else "", file=sys.stderr)
-    elif said is not None:
+    if said and _silent():
         say(shown(said))
+    elif said:
+        print(f"rgcn: {said}", file=sys.stderr)
     if not group.together:
         sys.exit(code)
     sys.stdout.flush()

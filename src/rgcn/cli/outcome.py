@@ -17,7 +17,7 @@ from rgcn.graph import SPLITS
 from rgcn.graph.titles import local_name
 from rgcn.tasks.task import Metric, Task, task_of
 from rgcn.terminal import text_console
-from rgcn.words import count, duration
+from rgcn.words import count, duration, memory
 
 if TYPE_CHECKING:
     from rgcn.runs.selection import Selection
@@ -167,6 +167,9 @@ def print_outcome(result: RunResult) -> None:
         f"[bold]{escape(values['model'])}[/] on [bold]{escape(values['dataset'])}[/], seed {values['seed']}: "
         f"{count(values['epochs'], 'epoch')} in {duration(values['seconds'])}, {parameters}"
     )
+    if result.exchanged is not None:
+        group, sent, least = (result.exchanged[key] for key in ("processes", "sent", "least"))
+        console.print(f"{group} processes sent each other {memory(sent)} a step; {memory(least)} is the least possible")
     for split, measured in values["metrics"].items():
         words = outcome.beside(result.model, split, measured)
         console.print(f"{split:<6} {outcome.figures(measured)}" + (f"   ({escape(words)})" if words else ""))

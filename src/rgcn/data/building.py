@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ from rgcn.compression import compression_of
 from rgcn.data.collecting import TripleCollector
 from rgcn.data.files import ByteSource, SourceFile, line_blocks
 from rgcn.data.graph_store import (
+    PARTS,
     TRIPLES,
     damage_told,
     is_stored_graph,
     open_array,
+    open_incidence,
     open_names,
     read_json,
     write_incidence,
@@ -37,8 +39,9 @@ from rgcn.data.graph_store import (
 )
 from rgcn.data.rdf import node_kinds
 from rgcn.data.triple_rows import distinct
-from rgcn.errors import DataError
+from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
+from rgcn.memory import give_back
 from rgcn.progress import progress
 from rgcn.words import memory
 
@@ -69,8 +72,8 @@ class Building:
         begun = (folder / STATE).exists()
         if not begun and folder.exists() and any(folder.iterdir()):
             raise DataError(f"{folder} is there and not empty: choose another folder for the graph")
+        self.folder, self._of, self._made = folder, of, not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._of = folder, of
         self._stage, self._told = "", dict[str, Any]()
         if begun:
             remove_temporaries(folder)
@@ -95,15 +98,19 @@ class Building:
     def writing(self, files: list[SourceFile]) -> Iterator[None]:
         """Check that there is room for the graph of these files, and say so where there was not."""
         lock, needed = FileLock(self.folder / LOCK), _needed_bytes(files)
-        free = shutil.disk_usage(self.folder).free
-        if not self.resumed and free < needed:
-            raise DataError(
-                f"building a graph of {', '.join(file.path.name for file in files[:3])} takes about "
-                f"{memory(needed)} of disk, and {self.folder} has {memory(free)} free: use another disk"
-            )
         try:
             with lock.acquire(timeout=0):
+                free = shutil.disk_usage(self.folder).free
+                if not self.resumed and free < needed:
+                    raise DataError(
+                        f"building a graph of {', '.join(file.path.name for file in files[:3])} takes about "
+                        f"{memory(needed)} of disk, and {self.folder} has {memory(free)} free: use another disk"
+                    )
                 yield
+        except RgcnError:
+            if not self._stage:  # nothing to go on with
+                self._leave_nothing()
+            raise
         except Timeout:
             raise DataError(f"another process is building in {self.folder}: wait for it, or stop it") from None
         except OSError as error:
@@ -135,26 +142,38 @@ class Building:
             sync(folder / ROWS)
             self._reached("numbered", {**told, "rows": collector.count})
             del collector, nodes, relations
+            give_back()
         nodes, relations = (open_names(folder, stem, stem.removesuffix("s")) for stem in ("nodes", "relations"))
         if self._stage == "numbered":
             with progress("removing duplicates", show=show):
-                duplicates = self._write_distinct(self._told["rows"], len(nodes), len(relations))
+                duplicates = self._write_distinct(self._told["rows"], len(nodes))
             metadata = {**self._told["metadata"], "duplicates": duplicates}
             self._reached("distinct", {**self._told, "metadata": metadata})
         (folder / ROWS).unlink(missing_ok=True)
-        triples = open_array(folder / TRIPLES, 2)
         if self._stage == "distinct":
             with progress("indexing", show=show):
-                write_incidence(folder, triples, len(nodes))
+                write_incidence(folder, open_array(folder / TRIPLES, 2), len(nodes))
             self._reached("indexed", self._told)
         kinds = node_kinds(nodes) if self._told["is_rdf"] else None
         known: Any = {key: self._told[key] for key in ("name", "metadata")} | self._columns(KEPT_COLUMNS)
-        return KnowledgeGraph(triples, nodes, relations, node_kinds=kinds, **known)
+        # What was read of a mapped file counts as memory for as long as it is open: it was closed, and is opened anew.
+        graph = KnowledgeGraph(open_array(folder / TRIPLES, 2), nodes, relations, node_kinds=kinds, **known)
+        graph.__dict__["_incidence"] = open_incidence(folder)
+        return graph
 
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""
         for name in (ROWS, COLUMNS, KEPT_COLUMNS, LOCK, STATE):
             (self.folder / name).unlink(missing_ok=True)
+
+    def _leave_nothing(self) -> None:
+        remove_temporaries(self.folder)
+        for pattern in ("building.*", *PARTS):
+            for left in self.folder.glob(pattern):
+                left.unlink(missing_ok=True)
+        if self._made:
+            with suppress(OSError):  # somebody put something there
+                self.folder.rmdir()
 
     def _write_columns(self, name: str, columns: dict[str, NDArray[Any] | None]) -> None:
         from safetensors.numpy import save_file
@@ -167,7 +186,7 @@ class Building:
 
         return dict(load_file(self.folder / name))
 
-    def _write_distinct(self, count: int, num_nodes: int, num_relations: int) -> int:
+    def _write_distinct(self, count: int, num_nodes: int) -> int:
         """Write the triples and what stands beside them without what repeats; how many did."""
         rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(count, 3))
         columns = self._columns(COLUMNS)
@@ -175,7 +194,7 @@ class Building:
         if "edge_weights" in columns:  # with weights, a triple that stands twice is two edges
             kept = np.ones(count, dtype=bool)
         else:
-            kept = distinct(rows, splits, times, num_nodes, num_relations)
+            kept = distinct(rows, splits, times, num_nodes)
         left = int(np.count_nonzero(kept))
         starts = range(0, count, COPIED_AT_ONCE)
         pieces = (rows[i : i + COPIED_AT_ONCE][kept[i : i + COPIED_AT_ONCE]] for i in starts)

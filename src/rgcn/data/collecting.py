@@ -43,13 +43,13 @@ class NamesInTable:
 
     def number(self, names: list[str]) -> NDArray[np.int32]:
         """Ids of the names; new ones get the next."""
-        from rgcn.data import name_loops
+        from rgcn.graph import hash_loops
 
         encoded = [name.encode() for name in names]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         text, starts = np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum(lengths) - lengths
         hashes = np.empty(len(names), dtype=np.uint32)
-        name_loops.hash_all(text, starts, lengths, hashes)
+        hash_loops.hash_all(text, starts, lengths, hashes)
         return self.number_spans(text, Spans(starts, lengths, hashes))
 
     def number_spans(self, text: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
@@ -224,7 +224,7 @@ class TripleCollector:
         self._rows.clear()
         kept = None
         if columns["edge_weights"] is None:  # with weights, a triple that stands twice is two edges
-            kept = distinct(rows, columns["triple_splits"], columns["triple_times"], len(nodes), len(relations))
+            kept = distinct(rows, columns["triple_splits"], columns["triple_times"], len(nodes))
         duplicates = 0 if kept is None else len(kept) - int(np.count_nonzero(kept))
         if kept is not None and duplicates:
             rows = rows[kept]

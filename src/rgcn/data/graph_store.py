@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ TRIPLES, POINTER, TOUCHING, ARRAYS_FILE = (
     "incidence.triples.npy",
     "arrays.safetensors",
 )
+PARTS = (
+    "nodes.*",
+    "relations.*",
+    "classes.*",
+    TRIPLES,
+    "incidence.*",
+    ARRAYS_FILE,
+    "search.*",
+    MANIFEST,
+)  # as patterns
 # Of what is known about the files: what questions and answers need, and what a user asks about a graph.
 KEPT = ("prefixes", "labels_from", "split", "source", "format", "duplicates", "skipped_lines", "skipped_examples")
 ROWS_AT_ONCE = 1 << 18
@@ -71,6 +82,10 @@ def write_incidence(folder: Path, rows: NDArray[Any], num_nodes: int) -> None:
     write_array(folder / TOUCHING, np.int32 if len(rows) <= MOST_NAMES else np.int64, (2 * len(rows),), touching)
 
 
+def open_incidence(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    return open_array(folder / POINTER), open_array(folder / TOUCHING)
+
+
 def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
     """What is left when names, triples and incidence lie there: arrays, classes, and last what says that all is."""
     from safetensors.numpy import save_file
@@ -82,7 +97,9 @@ def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
             arrays[f"label_{name}"] = getattr(graph.labels, name)
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at))
-    searched = write_search(graph, folder)
+    with ThreadPoolExecutor(1) as beside:
+        fingerprint = beside.submit(lambda: graph.fingerprint)
+        searched = write_search(graph, folder)
     about = {
         "format": "rgcn-graph",
         "version": FORMAT_VERSION,
@@ -90,7 +107,7 @@ def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
         "nodes": graph.num_nodes,
         "relations": graph.num_relations,
         "triples": len(graph),
-        "fingerprint": graph.fingerprint,
+        "fingerprint": fingerprint.result(),
         "metadata": {key: graph.metadata[key] for key in KEPT if key in graph.metadata},
         "parts": {name: (folder / name).stat().st_size for name in [*_parts(graph.labels is not None), *searched]},
     }
@@ -127,7 +144,7 @@ def load_graph(folder: Path) -> KnowledgeGraph:
             metadata=_metadata(about.get("metadata", {})),
             **given,
         )
-        pointer, touching = open_array(folder / POINTER), open_array(folder / TOUCHING)
+        pointer, touching = open_incidence(folder)
         if pointer.shape != (graph.num_nodes + 1,) or touching.shape != (2 * len(graph),):
             raise DataError(f"{folder}: damaged: its triples and the index of them differ in number")
         fingerprint = "".join(_texts([about["fingerprint"]]))

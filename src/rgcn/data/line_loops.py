@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rgcn.data.line_grammar import REFUSED, TAKEN
-from rgcn.data.name_loops import hash_of, loop, word_at
+from rgcn.graph.hash_loops import hash_of, loop, word_at
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _QUOTE, _HASH, _OPEN, _CLOSE = (np.uint8(c) for c in b'\t\n\r "#<>')
 # The parser leaves out the type of a plain string, and refuses that of a text without its language.

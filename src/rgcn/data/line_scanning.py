@@ -5,19 +5,14 @@ Which lines a block has does not depend on the threads, and neither does what is
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.data.line_grammar import statement, table_row
-from rgcn.threads import available_cores
 
-Block = TypeVar("Block")
-Found = TypeVar("Found")
 Names = list[tuple[str, str, str]]
 
 
@@ -45,21 +40,6 @@ class FoundTriples(NamedTuple):
     relations: Spans
 
 
-def in_order(blocks: Iterable[Block], work: Callable[[Block], Found]) -> Iterator[tuple[Block, Found]]:
-    """Each block with what `work` makes of it; that of the next ones is made meanwhile, on other threads."""
-    threads = available_cores()
-    waiting: deque[tuple[Block, Future[Found]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for block in blocks:
-            waiting.append((block, pool.submit(work, block)))
-            if len(waiting) > threads:
-                done, found = waiting.popleft()
-                yield done, found.result()
-        while waiting:
-            done, found = waiting.popleft()
-            yield done, found.result()
-
-
 def table_triples(data: bytes, separator: bytes, quoted: bool, width: int, columns: list[int]) -> FoundTriples | None:
     """The triples of plain rows; None where there is any other."""
     found, odd = _found(data, table_row(separator, quoted, width), columns, False, True)
@@ -74,7 +54,7 @@ def line_triples(
     blanks  whether the names of blank nodes are their labels
     parse   from such lines to the triple of each
     """
-    from rgcn.data import name_loops
+    from rgcn.graph import hash_loops
 
     found, odd = _found(data, statement(quads, blanks), [0, 1, 2], True, keep_literals)
     if not len(odd):
@@ -88,7 +68,7 @@ def line_triples(
     text, places = np.concatenate([found.text, np.frombuffer(b"".join(encoded), dtype=np.uint8)]), odd[:, 0]
     text.setflags(write=False)
     hashes = np.empty(len(lengths), dtype=np.uint32)
-    name_loops.hash_all(text, starts, lengths, hashes)
+    hash_loops.hash_all(text, starts, lengths, hashes)
     columns: Iterable[Any] = zip(found.ends, found.relations, Spans(starts, lengths, hashes), strict=True)
     for ends, relations, part in columns:
         ends[2 * places], ends[2 * places + 1], relations[places] = part[0::3], part[2::3], part[1::3]

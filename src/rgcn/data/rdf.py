@@ -17,11 +17,12 @@ from pyoxigraph import RdfFormat, parse, serialize
 
 from rgcn.data.document_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
-from rgcn.data.line_scanning import FoundTriples, in_order, line_triples
+from rgcn.data.line_scanning import FoundTriples, line_triples
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind, Vocabulary
 from rgcn.graph.interop.rdf_terms import RDF_ENDINGS
+from rgcn.threads import in_order
 
 LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")
@@ -99,6 +100,8 @@ def node_kinds(names: Vocabulary) -> NDArray[np.uint8]:
     """
     kinds = np.zeros(256, dtype=np.uint8)  # 0: an IRI
     kinds[list(b'"_')] = int(NodeKind.LITERAL), int(NodeKind.BLANK)
+    if names.stored is not None and len(names):
+        return np.asarray(kinds[names.stored.text[np.concatenate([[0], names.stored.ends[:-1]])]])
     beginnings = b"".join(b"".join([name[:1] for name in block]) for block in names.encoded_blocks())
     return np.asarray(kinds[np.frombuffer(beginnings, dtype=np.uint8)])
 

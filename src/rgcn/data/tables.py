@@ -25,10 +25,11 @@ from rgcn.data.files import (
     said,
 )
 from rgcn.data.headers import TRIPLE, is_header, named_columns, names_a_triple
-from rgcn.data.line_scanning import FoundTriples, in_order, table_triples
+from rgcn.data.line_scanning import FoundTriples, table_triples
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
 from rgcn.graph import SPLITS
+from rgcn.threads import in_order
 
 Column = str | int
 SEPARATORS = {"tsv": "\t", "csv": ","}

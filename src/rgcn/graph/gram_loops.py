@@ -23,17 +23,19 @@ def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def fill_grams(text, bounds, kinds, pointer, first, stop, part):  # type: ignore[no-untyped-def]
-    """Write the entries that hold the sequences from first to before stop, where these have room."""
-    place = pointer[first:stop] - pointer[first]
+def fill_grams(text, bounds, kinds, number, first, places, part):  # type: ignore[no-untyped-def]
+    """Write the entries, of which the first has this number, that hold the sequences from `first` on.
+
+    places  int64: where the next entry of each sequence is written; -1: nowhere
+    """
+    last = np.full(len(places), -1, np.int32)
     for entry in range(len(bounds) - 1):
         gram = np.int64(kinds[text[bounds[entry]]]) << 6
         gram |= np.int64(kinds[text[bounds[entry] + 1]])
         for at in range(bounds[entry] + 2, bounds[entry + 1] + 1):
             gram = ((gram << 6) | np.int64(kinds[text[at]])) & 0x3FFFF
-            if first <= gram < stop:
-                begin, end = pointer[gram] - pointer[first], pointer[gram + 1] - pointer[first]
-                here = place[gram - first]
-                if begin < end and (here == begin or part[here - 1] != entry):
-                    part[here] = entry
-                    place[gram - first] = here + 1
+            one = gram - first
+            if 0 <= one < len(places) and last[one] != entry and places[one] >= 0:
+                last[one] = entry
+                part[places[one]] = number + entry
+                places[one] += 1

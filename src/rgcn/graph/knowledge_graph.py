@@ -106,6 +106,11 @@ class KnowledgeGraph:
             return wide
 
     @property
+    def stored(self) -> bool:
+        """Whether its triples lie in a file, mapped, and were not asked for all at once yet."""
+        return "_mapped_triples" in self.__dict__ and "triples" not in self.__dict__
+
+    @property
     def _rows(self) -> NDArray[Any]:
         """The triples as they lie: of a stored graph in a file, as int32 where they fit, and not yet checked."""
         mapped: NDArray[Any] | None = self.__dict__.get("_mapped_triples")
@@ -340,15 +345,13 @@ class KnowledgeGraph:
         """Every triple the node takes part in, seen from the node: those it is the subject of first."""
         index = self.nodes.id(node)
         pointer, triple_ids = self._incidence
-        found = []
-        touching = np.unique(triple_ids[pointer[index] : pointer[index + 1]])
-        for s, r, o in self.triples_at(touching).tolist():
-            if s == index:
-                found.append(Neighbor(self.relations[r], self.nodes[o], True))
-            if o == index:
-                found.append(Neighbor(self.relations[r], self.nodes[s], False))
-        found.sort(key=lambda n: not n.outgoing)
-        return found[:limit]
+        touching = triple_ids[pointer[index] : pointer[index + 1]][:limit]
+        rows, first = self.triples_at(touching), np.zeros(len(touching), dtype=bool)
+        first[np.unique(touching, return_index=True)[1]] = True
+        outgoing = first & (rows[:, 0] == index)  # a loop is met again from its other end
+        ends = np.where(outgoing, rows[:, 2], rows[:, 0])
+        relations, nodes = self.relations.many(rows[:, 1]), self.nodes.many(ends)
+        return [Neighbor(*found) for found in zip(relations, nodes, outgoing.tolist(), strict=True)]
 
     # -- smaller graphs --------------------------------------------------------------------------------
 

@@ -18,18 +18,18 @@ from __future__ import annotations
 import difflib
 import io
 import mmap
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.atomic import replace_atomically, write_array
 from rgcn.graph.stored_names import name_hash, name_hashes
+from rgcn.threads import in_order
 
 EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
 LONGEST_QUERY = LONGEST_NAME = 200
@@ -42,13 +42,31 @@ FEW = 20_000
 ENTRIES_AT_ONCE = 1 << 14
 # Sorting at once takes some bytes for each; beyond, numba counts, and what a pass writes is bounded.
 MOST_SORTED, MOST_IN_A_PASS = 1 << 22, 1 << 26
+ENTRIES_COUNTED = 1 << 19  # by one thread at a time
 # Of so many entries, a sequence that is in every eighth tells too little for the room that it takes.
 MANY, COMMON_SHARE = 1 << 14, 8
 ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
 SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
 
 Spelled = tuple[int, str, str, Sequence[str]]  # whom it is of, title, name, what else it may be called
-_ODD_SPACE = re.compile(r"[^\S \n]")
+
+
+class Written(NamedTuple):
+    """Some entries of an index.
+
+    text   UTF-8 of them
+    sizes  int64 [n]   bytes of each
+    ids    int64 [n]   whom each is of
+    keys   uint64 [k]  hashes of what somebody may be called, and in the lower half who
+    """
+
+    text: bytes
+    sizes: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+
+
+_HALF, _EDGE = np.uint64(32), EDGE.encode()
 
 
 def _kinds_of_bytes() -> NDArray[np.uint8]:
@@ -75,7 +93,7 @@ class NameSearch:
     names are read. Fields as above.
 
     >>> names = ["Old Zealand", "New Zealand", "Zealandia"]
-    >>> search = NameSearch.of([(number, names[number], names[number], ()) for number in (1, 0, 2)])
+    >>> search = NameSearch.of([written((number, names[number], names[number], ()) for number in (1, 0, 2))])
     >>> search.find("zea"), search.find("land", limit=1), search.similar("Zeelandia", limit=1)
     ([2, 1, 0], [1], [2])
     """
@@ -90,29 +108,28 @@ class NameSearch:
     called: NDArray[np.int32]
 
     @classmethod
-    def of(cls, spelled: Iterable[Spelled]) -> NameSearch:
+    def of(cls, parts: Iterable[Written]) -> NameSearch:
         """Of those that are searched for, best first."""
         buffer = io.BytesIO()
-        bounds, ids, hashes, called = _write_text(spelled, buffer)
+        bounds, ids, hashes, called = _write_text(parts, buffer)
         text = buffer.getvalue()
-        grams, common, parts = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
-        holding = np.concatenate([np.empty(0, np.int32), *parts])
+        grams, common, pieces = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
+        holding = np.concatenate([np.empty(0, np.int32), *pieces])
         return cls(text, bounds, ids, grams, holding, common, hashes, called)
 
     @staticmethod
-    def write(spelled: Iterable[Spelled], folder: Path) -> None:
+    def write(parts: Iterable[Written], folder: Path) -> None:
         """The same into a folder, a part at a time: more names than fit into memory may be written."""
         arrays: dict[str, Any] = {}
 
         def write_text(path: Path) -> None:
             with path.open("wb") as file:
-                arrays.update(zip(("bounds", "ids", "hashes", "called"), _write_text(spelled, file), strict=True))
+                arrays.update(zip(("bounds", "ids", "hashes", "called"), _write_text(parts, file), strict=True))
 
         replace_atomically(folder / "search.text", write_text)
         text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
-        arrays["grams"], arrays["common"], parts = _postings(text, arrays["bounds"])
-
-        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), parts)
+        arrays["grams"], arrays["common"], pieces = _postings(text, arrays["bounds"])
+        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), pieces)
         for name, array in arrays.items():
             write_array(_path(folder, name), array.dtype.type, array.shape, [array])
 
@@ -232,17 +249,6 @@ def folded(text: str) -> str:
     return " ".join(text.replace("_", " ").casefold().split())
 
 
-def _folded_lines(pieces: list[str]) -> str:
-    """Every piece folded, one a line: all at once, which takes a tenth of the time of one after the other."""
-    text = "\n".join(pieces)
-    if text.count("\n") != max(len(pieces) - 1, 0) or _ODD_SPACE.search(text):
-        return "\n".join(map(folded, pieces))
-    text = text.replace("_", " ").casefold()
-    while "  " in text:
-        text = text.replace("  ", " ")
-    return text.replace(" \n", "\n").replace("\n ", "\n").strip(" ")
-
-
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
@@ -254,56 +260,40 @@ def _path(folder: Path, name: str) -> Path:
 # -- making it ---------------------------------------------------------------------------------------------------
 
 
-def _write_text(spelled: Iterable[Spelled], file: BinaryIO) -> tuple[NDArray[Any], ...]:
-    """Write the text; (bounds, ids, hashes, called)."""
-    none: NDArray[Any] = np.empty(0, np.int64)
-    lengths, ids, hashes, called = ([none] for _ in range(4))
-    for block in _blocks(spelled):
-        number = np.array([of for of, *_ in block])
-        pieces, owner = list[str](), list[int]()
-        further, further_owner = list[str](), list[int]()
-        for place, (_, title, name, others) in enumerate(block):
-            begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
-            pieces.append(title)
-            owner.append(place)
-            if title != begins:
-                pieces.append(begins)
-                owner.append(place)
-            others = others if name is begins else (*others, name)
-            further += others
-            further_owner += [place] * len(others)
-        data, sizes = _cut(pieces)
-        file.write(_encoded(EDGE) + data.replace(b"\n", _encoded(EDGE + EDGE)) + _encoded(EDGE))
-        lengths.append(np.bincount(owner, sizes + 2, len(block)).astype(np.int64))
+def written(spelled: Iterable[Spelled]) -> Written:
+    """The entries of some, best first."""
+    ids, sizes, parts = list[int](), list[int](), list[bytes]()
+    keys, owner = list[bytes](), list[int]()
+    for number, title, name, others in spelled:
+        begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
+        shown = [_encoded(folded(piece)) for piece in ([title] if title == begins else [title, begins])]
+        others = others if name is begins else (*others, name)
+        parts += [b"%b%b%b" % (_EDGE, piece, _EDGE) for piece in shown]
         ids.append(number)
-        for (text, size), of in (((data, sizes), owner), (_cut(further), further_owner)):
-            starts = np.cumsum(size + 1) - size - 1
-            hashes.append(name_hashes(np.frombuffer(text, dtype=np.uint8), starts, size))
-            called.append(number[of])
-    file.write(_encoded(EDGE))  # so that an edge follows the last entry, too
-    bounds = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    keys, whose = np.concatenate(hashes).astype(np.uint32), np.concatenate(called).astype(np.int32)
-    order = np.argsort(keys, kind="stable")
-    return bounds.astype(np.int64), np.concatenate(ids).astype(np.int32), keys[order], whose[order]
+        sizes.append(sum(map(len, shown)) + 2 * len(shown))
+        keys += (*shown, *(_encoded(folded(other)) for other in others))
+        owner += [number] * (len(shown) + len(others))
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    hashes = name_hashes(np.frombuffer(b"".join(keys), np.uint8), np.cumsum(lengths) - lengths, lengths)
+    whole = hashes.astype(np.uint64) << _HALF | np.array(owner, np.uint64)
+    return Written(b"".join(parts), np.array(sizes, np.int64), np.array(ids, np.int64), whole)
 
 
-def _blocks(spelled: Iterable[Spelled]) -> Iterator[list[Spelled]]:
-    block: list[Spelled] = []
-    for one in spelled:
-        block.append(one)
-        if len(block) == ENTRIES_AT_ONCE:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-def _cut(pieces: list[str]) -> tuple[bytes, NDArray[np.int64]]:
-    """(the pieces folded, one a line; bytes of each)."""
-    data = _encoded(_folded_lines(pieces))
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
-    ends = np.append(ends, len(data)) if pieces else ends
-    return data, np.diff(ends, prepend=-1) - 1
+def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any], ...]:
+    """Write the text; (bounds, ids, hashes, called)."""
+    sizes, ids, keys = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
+    for part in parts:
+        file.write(part.text)
+        sizes.append(part.sizes)
+        ids.append(part.ids.astype(np.int32))
+        keys.append(part.keys)
+    file.write(_EDGE)  # so that an edge follows the last entry, too
+    called = np.concatenate(keys)
+    keys.clear()
+    called.sort()
+    called = called[np.concatenate([[True], called[1:] != called[:-1]])[: len(called)]]
+    bounds = np.cumsum(np.concatenate(sizes))
+    return bounds, np.concatenate(ids), (called >> _HALF).astype(np.uint32), called.astype(np.uint32).view(np.int32)
 
 
 def _grams(letters: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -325,13 +315,18 @@ def _postings(
         return _pointer(counts), np.empty(0, np.int32), iter([sorted_at_once])
     from rgcn.graph.gram_loops import count_grams
 
-    counts = np.zeros(GRAMS, dtype=np.int64)
-    count_grams(text, bounds, KINDS, counts)
-    entries = len(bounds) - 1
+    entries, bounds = len(bounds) - 1, np.asarray(bounds)
+    parts = [bounds[first : first + ENTRIES_COUNTED + 1] for first in range(0, entries, ENTRIES_COUNTED)]
+    by_part = np.zeros((len(parts), GRAMS), dtype=np.int64)
+    for _ in in_order(range(len(parts)), lambda i: count_grams(text, parts[i], KINDS, by_part[i])):
+        pass
+    counts = by_part.sum(axis=0)
     is_common = counts > entries // COMMON_SHARE if entries > MANY else np.zeros(GRAMS, bool)
     counts[is_common] = 0
     pointer = _pointer(counts)
-    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, bounds, pointer)
+    places = pointer[:-1] + np.cumsum(by_part, axis=0) - by_part
+    places[:, is_common] = -1
+    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, parts, pointer, places)
 
 
 def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -339,9 +334,12 @@ def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _passes(
-    text: NDArray[np.uint8], bounds: NDArray[np.int64], pointer: NDArray[np.int64]
+    text: NDArray[np.uint8], parts: list[NDArray[np.int64]], pointer: NDArray[np.int64], places: NDArray[np.int64]
 ) -> Iterator[NDArray[np.int32]]:
-    """Holding a bounded part at a time: each a pass over the text for the next sequences."""
+    """Holding a bounded part at a time: each a pass over the text for the next sequences.
+
+    parts, places  some entries each, and where the first of them that hold a sequence are written
+    """
     from rgcn.graph.gram_loops import fill_grams
 
     first = 0
@@ -349,6 +347,10 @@ def _passes(
         last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + MOST_IN_A_PASS, side="right")) - 1)
         part = np.empty(pointer[last] - pointer[first], dtype=np.int32)
         if len(part):
-            fill_grams(text, bounds, KINDS, pointer, first, last, part)
+            here = places[:, first:last]
+            here = np.where(here < 0, here, here - pointer[first])
+            given = [(text, of, KINDS, i * ENTRIES_COUNTED, first, here[i], part) for i, of in enumerate(parts)]
+            for _ in in_order(given, lambda each: fill_grams(*each)):
+                pass
             yield part
         first = last

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +15,10 @@ from numpy.typing import NDArray
 from rgcn.atomic import write_array
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, folded
+from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, Written, folded, written
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
+from rgcn.threads import in_order
 from rgcn.words import shortened
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
@@ -24,6 +27,7 @@ LONGEST = 120
 LONGEST_SHORT_NAME = 64
 QUICKLY_FOUND = 200_000  # names
 SEARCHED_ON_DISK = 100_000  # nodes
+ROWS_AT_ONCE = 1 << 20
 TITLES = "search.titles.npy"
 
 
@@ -75,6 +79,25 @@ class Titles:
             return shortened(literal_text(name if literal < 0 else self.graph.nodes[literal]), LONGEST)
         return local_name(name)
 
+    def spell(self, nodes: NDArray[np.int64]) -> tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """(text, sizes, keys, places of those left out) of what plain names are called; see `name_search.Written`."""
+        from rgcn.graph.spelling_loops import KEYS, spell
+
+        table, kinds = self.graph.nodes.table, self.graph.node_kinds
+        titles = np.empty(0, np.int32) if kinds is None else self._by_literal
+        kinds = np.empty(0, np.uint8) if kinds is None else kinds
+        named = np.where(titles[nodes] >= 0, titles[nodes], nodes) if len(kinds) else nodes
+        lengths = table.lengths(nodes)
+        longest = int(max(lengths.max(), table.lengths(named).max())) + LONGEST
+        text = np.empty(2 * lengths.sum() + (LONGEST + 10) * len(nodes), np.uint8)
+        scratch = np.empty((2, longest), np.uint8)
+        sizes, odd = np.empty((2, len(nodes)), np.int64)
+        keys = np.empty(KEYS * len(nodes), np.uint64)
+        # A loop is compiled once for each kind of array: none of these can be written to.
+        given = [_frozen(array) for array in (table.text, table.ends, nodes, kinds, titles)]
+        length, count, odds = spell(*given, int(NodeKind.LITERAL), text, sizes, keys, odd, scratch)
+        return text[:length].tobytes(), sizes, keys[:count].copy(), odd[:odds]
+
     @property
     def from_outside(self) -> bool:
         """Whether some are not the graph's own."""
@@ -102,21 +125,33 @@ class Titles:
         """int32 [N]: the literal of the graph that is a node's title, or -1."""
         folder = self.graph.search_folder
         if folder is not None and (folder / TITLES).is_file():
-            return np.load(folder / TITLES, mmap_mode="r").view(np.ndarray)  # type: ignore[no-any-return]
+            return np.asarray(np.load(folder / TITLES, mmap_mode="r"))
         graph, found = self.graph, np.full(self.graph.num_nodes, -1, dtype=np.int32)
         relations = [local_name(name) for name in graph.relations]
         naming = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
-        rows = graph.triples_at(np.flatnonzero(naming[graph._rows[:, 1]] < len(NAMING_RELATIONS)))
+        is_naming = naming < len(NAMING_RELATIONS)
+        starts = range(0, len(graph) if is_naming.any() else 0, ROWS_AT_ONCE)
+        places = (np.flatnonzero(is_naming[graph._rows[at : at + ROWS_AT_ONCE, 1]]) + at for at in starts)
+        rows = graph.triples_at(np.concatenate([np.empty(0, np.int64), *places]))
         rows = rows[graph.is_literal[rows[:, 2]]]
         literals, literal = np.unique(rows[:, 2], return_inverse=True)
-        names = graph.nodes.many(literals)
-        foreign = np.array([not _is_english(name) for name in names], dtype=bool)
-        said = np.array([bool(literal_text(name)) for name in names], dtype=bool)
+        foreign, said = np.empty((2, len(literals)), dtype=bool)
+        for first in range(0, len(literals), ENTRIES_AT_ONCE):
+            names = graph.nodes.many(literals[first : first + ENTRIES_AT_ONCE])
+            foreign[first : first + len(names)] = [not _is_english(name) for name in names]
+            # Most begin with a letter; of the others it takes longer to tell.
+            said[first : first + len(names)] = [name[1:2].isalnum() or bool(literal_text(name)) for name in names]
         # English and unmarked ones first of the best relation, then in the order of the graph; the first one stays.
         order = np.lexsort((foreign[literal], naming[rows[:, 1]])) if len(rows) else literal
         order = order[said[literal[order]]][::-1]
         found[rows[order, 0]] = rows[order, 2]
         return found
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view: NDArray[Any] = np.asarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 def local_name(name: str) -> str:
@@ -156,7 +191,7 @@ def literal_text(name: str) -> str:
 
 def _is_english(literal: str) -> bool:
     """English, or of no language."""
-    language = literal.rpartition('"')[2].lower()
+    language = "" if literal.endswith('"') else literal.rpartition('"')[2].lower()
     return not language.startswith("@") or language == "@en" or language.startswith("@en-")
 
 
@@ -168,6 +203,7 @@ class Called:
     best_first  the order in which those that match equally well are found
     prefixes    namespaces of short names, which come before well-known ones
     stored      the folder that has an index for searching them
+    loop        writes plain ones of them (`Titles.spell`)
     """
 
     def __init__(
@@ -178,27 +214,47 @@ class Called:
         is_literal: Callable[[int], bool] = lambda number: False,
         prefixes: Mapping[str, list[str]] | None = None,
         stored: Path | None = None,
+        loop: Callable[[NDArray[np.int64]], tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any]]] | None = None,
     ) -> None:
         self._names, self._titles, self._is_literal, self._stored = names, titles, is_literal, stored
+        self._loop = loop
         self._prefixes = prefixes or {}
         self._best_first = best_first or (lambda: range(len(names)))
 
     @cached_property
     def search(self) -> NameSearch:
-        return NameSearch.of(self.spelled()) if self._stored is None else NameSearch.opened(self._stored)
+        return NameSearch.of(self.written()) if self._stored is None else NameSearch.opened(self._stored)
 
-    def spelled(self) -> Iterator[Spelled]:
-        """What each is called, best ones first: by title, by name and its last part, by what follows a prefix."""
+    def written(self) -> Iterator[Written]:
+        """What an index of them is made of, a part at a time."""
         order = np.asarray(self._best_first())
-        for some in np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE)):
-            names = self._names.many(some)
-            lasts = list(map(local_name, names))
-            titles = self._titles(some, names, lasts)
-            for number, title, name, last in zip(some.tolist(), titles, names, lasts, strict=True):
-                others = [":" + folded(name.partition(":")[2])] if ":" in name and _has_prefix(name) else []
-                if last is not title and last not in (title, name):
-                    others.append(last)
-                yield number, title, name, others
+        parts = np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE))
+        if self._loop is None or len(order) < SEARCHED_ON_DISK:
+            return (written(self.spelled(some)) for some in parts)
+        return (found for _, found in in_order(parts, self._written_by_loop))
+
+    def _written_by_loop(self, some: NDArray[np.int64]) -> Written:
+        assert self._loop is not None
+        text, sizes, keys, odd = self._loop(some)
+        if not len(odd):
+            return Written(text, sizes, some, keys)
+        rest = written(self.spelled(some[odd]))
+        cuts, ends = [0, *np.cumsum(sizes)[odd].tolist()], [0, *np.cumsum(rest.sizes).tolist()]
+        sizes[odd] = rest.sizes
+        spans = zip(pairwise(cuts), pairwise(ends), strict=True)
+        pieces = [piece for (a, b), (c, d) in spans for piece in (text[a:b], rest.text[c:d])]
+        return Written(b"".join([*pieces, text[cuts[-1] :]]), sizes, some, np.concatenate([keys, rest.keys]))
+
+    def spelled(self, some: NDArray[np.int64]) -> Iterator[Spelled]:
+        """What each of some is called: by title, by name and its last part, by what follows a prefix."""
+        names = self._names.many(some)
+        lasts = list(map(local_name, names))
+        titles = self._titles(some, names, lasts)
+        for number, title, name, last in zip(some.tolist(), titles, names, lasts, strict=True):
+            others = [":" + folded(name.partition(":")[2])] if ":" in name and _has_prefix(name) else []
+            if last is not title and last not in (title, name):
+                others.append(last)
+            yield number, title, name, others
 
     def by_key(self, key: str) -> list[int]:
         """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
@@ -283,7 +339,8 @@ class NameLookup:
         self._titles, graph = titles, titles.graph
         literal, prefixes = lambda n: graph.kind(n) is NodeKind.LITERAL, graph.metadata.get("prefixes")
         stored = None if titles.from_outside else graph.search_folder
-        self._nodes = Called(graph.nodes, titles.many, self._best_first, literal, prefixes, stored)
+        loop = None if titles.from_outside or graph.nodes.stored is None else titles.spell
+        self._nodes = Called(graph.nodes, titles.many, self._best_first, literal, prefixes, stored, loop)
         self._relations = Called(graph.relations, _each(titles.relation), prefixes=prefixes)
         self.node, self.relation, self.node_ids = self._nodes.meant, self._relations.meant, self._nodes.ids
 
@@ -334,5 +391,5 @@ def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
     titles = Titles(graph)
     if graph.node_kinds is not None:
         write_array(folder / TITLES, np.int32, (graph.num_nodes,), [titles._by_literal])
-    NameSearch.write(NameLookup(titles)._nodes.spelled(), folder)
+    NameSearch.write(NameLookup(titles)._nodes.written(), folder)
     return [*([TITLES] if graph.node_kinds is not None else []), *SEARCH_FILES]

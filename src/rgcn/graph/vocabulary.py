@@ -44,7 +44,12 @@ class Vocabulary(Sequence[str]):
     @property
     def table(self) -> StoredNames:
         """The names as arrays, for writing them to files."""
-        return self._names if isinstance(self._names, StoredNames) else StoredNames.of(self._names)
+        return StoredNames.of(self._names) if self.stored is None else self.stored
+
+    @property
+    def stored(self) -> StoredNames | None:
+        """The names as arrays, where they lie so."""
+        return self._names if isinstance(self._names, StoredNames) else None
 
     def encoded_blocks(self) -> Iterator[list[bytes]]:
         """UTF-8 of all names, some thousand at a time."""

@@ -17,7 +17,7 @@ import torch
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import ADVICE, agree, first_says
+from rgcn.joining import ADVICE, agree, first_says, lost_others
 from rgcn.processes import processes
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
@@ -43,6 +43,7 @@ class RunResult:
     parameters         as the paper counts them: a row for every relation and node in a one-hot layer
     stored_parameters  what is really held and trained
     seconds            spent training, in all sessions together
+    exchanged          of several processes: bytes that a step sent between them, and the least possible
     """
 
     config: RunConfig
@@ -51,6 +52,7 @@ class RunResult:
     parameters: int
     seconds: float
     metrics: dict[str, dict[str, Any]]
+    exchanged: dict[str, int] | None = None
 
     def _repr_html_(self) -> str:
         rows = [{"split": split, **metrics} for split, metrics in self.metrics.items()]
@@ -67,6 +69,7 @@ class RunResult:
             "stored_parameters": self.model.num_parameters_,
             "seconds": round(self.seconds, 3),
             "metrics": self.metrics,
+            **({} if self.exchanged is None else {"exchanged": self.exchanged}),
         }
 
 
@@ -196,7 +199,7 @@ class _Training:
             for _ in self.steps(fitting):
                 pass
             fitting.finish()
-        return self.result()
+        return self.result(fitting)
 
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step there is, and pass on what is reported of it."""
@@ -213,10 +216,11 @@ class _Training:
                     fitting.stop()
             yield
 
-    def result(self) -> RunResult:
+    def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        counted = model.num_parameters_as_published_
-        return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model))
+        counted, group = model.num_parameters_as_published_, processes()
+        sent = fitting.exchanged.a_step(fitting.steps_here, group) if group.together else None
+        return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model), sent)
 
 
 class _Session(_Training):
@@ -259,7 +263,7 @@ class _Session(_Training):
             outcome, words = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            words = f"{type(error).__name__}: {error}"
+            words = "another process was lost" if lost_others(error) else f"{type(error).__name__}: {error}"
             raise
         finally:
             for tracker in self.trackers:
@@ -321,7 +325,7 @@ class _Session(_Training):
         self.interruption.at_once = True
         try:
             fitting.finish()
-            result = self.result()
+            result = self.result(fitting)
             result.model.save(str(self.run.path / "model"))
             for tracker in self.trackers:
                 tracker.finish(result.metrics)

@@ -36,7 +36,7 @@ class EdgeSampler(ABC):
     """
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
-        num_triples = len(checked_triples(triples))
+        num_triples = len(_in_threes(triples))
         if size < 1:
             raise ConfigError(f"a batch needs at least one edge, not {size}")
         if num_triples >= MAX_TRIPLES:
@@ -237,10 +237,14 @@ class NeighborhoodEdges(EdgeSampler):
 
 
 def checked_triples(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
+    return _in_threes(triples).astype(np.int64, copy=False)
+
+
+def _in_threes(triples: NDArray[Any] | Tensor) -> NDArray[Any]:
     array: NDArray[Any] = triples.cpu().numpy() if isinstance(triples, Tensor) else np.asarray(triples)
     if array.ndim != 2 or array.shape[1] != 3:
         raise DataError(f"triples must have shape [T, 3], not {list(array.shape)}")
-    return array.astype(np.int64, copy=False)
+    return array
 
 
 def seed_word(seed: Seed) -> NDArray[np.uint64]:

@@ -20,7 +20,7 @@ from rgcn.errors import DataError
 from rgcn.nn.spread_tables import arranged, moved_rows, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
 from rgcn.optim import RowOptimizer
-from rgcn.processes import ALONE, Processes
+from rgcn.processes import ALONE, Processes, Traffic
 from rgcn.sampling.edges import seed_word
 from rgcn.sharding import Shards
 from rgcn.tasks.task import Epoch, Metric
@@ -70,6 +70,7 @@ class Trainer(ABC):
     step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
     steps_an_epoch = 1  # how many steps are one of what the configuration counts in `epochs`
     group: Processes = ALONE  # with whom its batches are divided
+    draws_alike = False  # whether all of these drop the same: of nodes that each of them, or one of them, computes
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -182,6 +183,7 @@ class Fitting:
         self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
         self.deterministic, self.steps, self.steps_taken = deterministic, schedule.steps, 0
         self.best = BestWeights()
+        self.exchanged, self.steps_here = Traffic(), 0  # by the steps of this session
         self.stopped = False
         self.seconds_before, self.start = 0.0, time.perf_counter()
         self.since_report: list[Tensor] = []
@@ -189,9 +191,14 @@ class Fitting:
 
     def step(self) -> Epoch | None:
         """Take one step; a report after it, if it is time for one."""
-        if self.trainer.group.together:  # what each draws for itself, of its own nodes, follows from the step
-            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, self.trainer.group.rank))[0]) >> 1)
+        if self.trainer.group.together:  # what is dropped follows from the step
+            rank = -1 if self.trainer.draws_alike else self.trainer.group.rank
+            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, rank + 1))[0]) >> 1)
+        traffic = self.trainer.group.traffic
+        before = traffic.sent, traffic.least
         self.since_report.append(self.trainer.step())
+        self.exchanged.count(traffic.sent - before[0], traffic.least - before[1])
+        self.steps_here += 1
         self.steps_taken += 1
         schedule, number = self.schedule, self.steps_taken
         last = number == self.steps

@@ -30,7 +30,7 @@ from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
 from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.trainers import LinkTrainer, chosen_at_size
+from rgcn.tasks.trainers import LinkTrainer, StoredTriples, chosen_at_size
 from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
@@ -182,8 +182,9 @@ class LinkEstimator(Estimator):
         return _has(kg, "valid")
 
     def trainer(self) -> LinkTrainer:
-        triples = self._triples("train")
-        return LinkTrainer(self.network_, triples, self.adjacency_, self.model, self.training, self.seed)
+        kg, network = self.graph_, self.network_
+        triples = StoredTriples(kg) if StoredTriples.suit(kg, network, self.training) else self._triples("train")
+        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed)
 
     def scorer(self) -> Scorer:
         return self.network_.scorer(self.adjacency_)

@@ -17,6 +17,7 @@ from rgcn.data.registry import named_or_read
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
+from rgcn.processes import processes
 from rgcn.sampling.augmented import augmented, with_labels
 from rgcn.sampling.drawn_graphs import draw_graph
 from rgcn.tasks.estimator import on_device
@@ -69,7 +70,7 @@ class PretrainingTrainer(Trainer):
         self.network: LinkNetwork = network
         self.graphs, self.model, self.training, self.device, self.seed = graphs, model, training, device, seed
         self.stepping = Stepping(network, training, device, seed)
-        self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
+        self.generator, self.optimizer, self.group = self.stepping.generator, self.stepping.optimizer, processes()
         shares = {**training.graphs, **({DRAWN: training.drawn} if training.drawn else {})}
         self.names, weight = list(shares), np.array(list(shares.values()))
         self.share = weight / weight.sum()

@@ -28,8 +28,8 @@ from rgcn.nn.decompositions import BasisRows
 from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
-from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
-from rgcn.objectives import AmongAllNodes, Objective, ObjectivePlan
+from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork, VectorNetwork
+from rgcn.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.optim import Adam, RowOptimizer
 from rgcn.processes import processes
 from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, ScatteredEdges, prefetched
@@ -76,6 +76,7 @@ class NodeTrainer(Trainer):
     ) -> None:
         self.network, self.adjacency, self.training, self.seed = network, adjacency, training, seed
         self.group, self.shards, device = processes(), shards, adjacency.device
+        self.draws_alike = shards is not None
         (nodes, self.target), (valid, self.valid_target) = (
             [torch.from_numpy(part.copy()).to(device) for part in labels.of(split)] for split in ("train", "valid")
         )
@@ -255,13 +256,37 @@ class Stepping:
             group["lr"] = rate
 
 
+class StoredTriples:
+    """The triples of a stored graph where they lie: a batch reads its own, and nobody holds them all."""
+
+    is_cuda = False
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        self.graph, self.device = graph, torch.device("cpu")
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        return torch.from_numpy(self.graph.triples_at(numbers.numpy()))
+
+    @classmethod
+    def suit(cls, graph: KnowledgeGraph, network: LinkNetwork, training: LinkTrainingConfig) -> bool:
+        """Whether steps look at nothing but their batches: no list is kept of all triples, none is asked for others."""
+        asks = training.filtered_negatives or issubclass(OBJECTIVES.find(training.objective), AmongAllNodes)
+        scattered = training.batch_edges is not None and issubclass(SAMPLERS.find(training.sampler), ScatteredEdges)
+        here = graph.stored and graph.triple_splits is None and choose_device(training.device).type == "cpu"
+        known = issubclass(OBJECTIVES.find(training.objective), SelfAdversarial) and training.shared_by is None
+        return here and scattered and not (asks or known or network.hides_asked)
+
+
 class LinkTrainer(Trainer):
     """Draws batches and takes steps. All randomness follows from the seed; nothing waits for the device in a step."""
 
     def __init__(
         self,
         network: LinkNetwork,
-        triples: Tensor,
+        triples: Any,
         adjacency: RelationalAdjacency,
         model: LinkModelConfig,
         training: LinkTrainingConfig,
@@ -269,26 +294,28 @@ class LinkTrainer(Trainer):
         stepping: Stepping | None = None,
         asked: Tensor | None = None,
     ) -> None:
-        """triples int64 [T, 3]: the training triples, on the device; adjacency: their operator.
+        """triples int64 [T, 3]: the training triples, on the device, or `StoredTriples`; adjacency: their operator.
 
         stepping  what several trainers of the same weights share
         asked     int64 [A, 3]: triples that steps ask about, one as often as it stands there; None: all of them
         """
         self.network: LinkNetwork = network
         self.group = processes()
-        self.asked = triples if asked is None else asked
-        self.triples, self.adjacency, self.model, self.training = triples, adjacency, model, training
+        self.draws_alike = isinstance(network, VectorNetwork)
+        self.asked: Any = triples if asked is None else asked
+        self.triples: Any = triples  # read by what needs all of them, or not at all
+        self.adjacency, self.model, self.training = adjacency, model, training
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.stepping = stepping or Stepping(network, training, triples.device, seed)
         self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
         network.only_asked = isinstance(self.optimizer, RowOptimizer)
-        plan = ObjectivePlan(training, triples, self.num_nodes, self.num_relations)
+        plan = ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
         self.hidden: HiddenTriples | None = None  # where a triple may be heard while it is asked about
         batch = training.batch_edges
         if network.hides_asked:
-            self.hidden = HiddenTriples(triples, self.num_nodes, self.num_relations, training.hidden)
+            self.hidden = HiddenTriples(self.triples, self.num_nodes, self.num_relations, training.hidden)
             # What is asked about is not heard: something must be left.
             batch = max(1, min(batch or ASKED_AT_ONCE, len(self.asked) // 2))
         most, size = self.objective.most_positives, min(batch or len(self.asked), len(self.asked))
@@ -297,7 +324,7 @@ class LinkTrainer(Trainer):
                 f"{training.objective} scores all {self.num_nodes:,} nodes for each of {size:,} triples a step, which "
                 f"does not fit: set training.batch_edges to {most:,} or less, or training.objective to self-adversarial"
             )
-        self.step_bytes = need = network.step_bytes(self.num_nodes, size)
+        self.step_bytes = need = network.step_bytes(self.num_nodes, -(-size // self.group.size))
         available = available_bytes(adjacency.device)
         if available is not None and need > available:
             fits = int(size * available / need)
@@ -311,7 +338,8 @@ class LinkTrainer(Trainer):
         self.sampler: EdgeSampler | None = None  # where every step sees the whole graph
         if batch is not None:
             sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
-            self.sampler = sampler(self.asked.cpu().numpy(), self.num_nodes, batch, seed)
+            every = self.asked.cpu().numpy() if isinstance(self.asked, Tensor) else self.asked.graph._rows
+            self.sampler = sampler(every, self.num_nodes, batch, seed)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
         self.steps_taken = 0
@@ -440,7 +468,7 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
     if not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
         return {}
     device, batch, chosen = choose_device(training.device), training.batch_edges, dict[str, Any]()
-    triples, free = len(kg.split_triples("train")), available_bytes(device)
+    triples, free = kg.num_of("train"), available_bytes(device)
     if batch is None and kg.edge_weights is None:
         fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
         if triples > min(fit, WHOLE):

@@ -1,0 +1,74 @@
+"""The hash of a name (`stored_names.name_hash`) in numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
+
+from rgcn.graph.stored_names import FACTOR, LAST_FACTOR, SEED
+
+_SEED, _FACTOR, _LAST = np.uint64(SEED), np.uint64(FACTOR), np.uint64(LAST_FACTOR)
+_HALF, _EIGHT = np.uint64(32), np.uint64(8)
+
+loop: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+def _word_at(typing_context, array, index):  # type: ignore[no-untyped-def]
+    """Eight bytes of an array as one number, wherever they begin."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(place, align=1)
+
+    return types.uint64(array, types.int64), generate
+
+
+word_at: Any = intrinsic(_word_at)
+
+
+@loop
+def hash_of(text, start, length):  # type: ignore[no-untyped-def]
+    """`stored_names.name_hash` of a piece of text."""
+    state = _SEED ^ (np.uint64(length) * _LAST)
+    at, end = start, start + length
+    while at + 8 <= end:
+        state = (state ^ word_at(text, at)) * _FACTOR
+        state ^= state >> _HALF
+        at += 8
+    if at < end:
+        rest = np.uint64(0)
+        if length >= 8:  # the last eight bytes, less those that were taken in already
+            rest = word_at(text, end - 8) >> (_EIGHT * np.uint64(8 - (end - at)))
+        else:
+            for k in range(end - at):
+                rest |= np.uint64(text[at + k]) << (_EIGHT * np.uint64(k))
+        state = (state ^ rest) * _FACTOR
+        state ^= state >> _HALF
+    return np.uint32((state * _LAST) >> _HALF)
+
+
+@loop
+def hash_all(text, starts, lengths, hashes):  # type: ignore[no-untyped-def]
+    for i in range(len(starts)):
+        hashes[i] = hash_of(text, starts[i], lengths[i])
+
+
+@loop
+def same(a, i, b, j, length):  # type: ignore[no-untyped-def]
+    """Whether two pieces of text, of one length, are the same."""
+    k = 0
+    while k + 8 <= length:
+        if word_at(a, i + k) != word_at(b, j + k):
+            return False
+        k += 8
+    while k < length:
+        if a[i + k] != b[j + k]:
+            return False
+        k += 1
+    return True
