@@ -222,7 +222,7 @@ def last_words(error: BaseException, words: str) -> str | None:
         return words
     for number in (signal.SIGINT, signal.SIGTERM):  # by which whoever started us ends us as soon as another has ended
         signal.signal(number, signal.SIG_IGN)
-    store, others = group.store, range(group.rank)
+    store, others = group.store, {0, group.rank - 1}  # of which one says what all met
     try:
         if isinstance(error, OthersFailedError) or lost_others(error):
             if _until(lambda: store.check(["failed"]), GRACE_S):
@@ -232,10 +232,9 @@ def last_words(error: BaseException, words: str) -> str | None:
         store.set(f"words/{group.rank}", words)
         store.set("failed", json.dumps({"rank": group.rank, "words": words}))
 
-        def said() -> bool:
-            return any(
-                store.check([f"words/{each}"]) and store.get(f"words/{each}") == words.encode() for each in others
-            )
+        def said() -> bool:  # perhaps with the number of the process that it was heard from
+            theirs = [store.get(f"words/{each}").decode() for each in others if store.check([f"words/{each}"])]
+            return any(words in one or one in words for one in theirs)
 
         if group.rank and _until(said, SAME_WORDS_S):
             return None
