@@ -1,7 +1,7 @@
 """One model trained by 1, 2 and 4 processes: the same losses, bytes sent a step, and what each process holds.
 
 python benchmarks/processes.py [--nodes 500000] [--edges 4000000] [--width 64] [--processes 1 2 4]
-                               [--steps 3] [--only NAME] [--json FILE]
+                               [--steps 5] [--threads 1] [--only NAME] [--json FILE]
 
 On a machine with fewer cores than processes more of them are not faster, and seconds are told to show just that. What
 counts here: losses agree, bytes a step stand beside the least possible, and tables and edges of each process fall as
@@ -59,8 +59,8 @@ def draw(nodes: int, edges: int, folder: Path) -> None:
     random = np.random.default_rng(0)
     ends = random.integers(nodes, size=edges), random.integers(20, size=edges)
     objects = np.minimum((random.random(edges) ** 3 * nodes).astype(np.int64), nodes - 1)
-    triples = np.unique(np.stack([ends[0], ends[1], objects], axis=1), axis=0)
-    random.shuffle(triples)
+    key = np.unique((ends[0] * 20 + ends[1]) * nodes + objects)
+    triples = np.stack([key // nodes // 20, key // nodes % 20, key % nodes], axis=1)[random.permutation(len(key))]
     labelled = np.sort(random.choice(nodes, int(LABELLED * nodes), replace=False))
     names, kinds = [f"n{number}" for number in range(nodes)], [f"c{number}" for number in range(CLASSES)]
     vocabulary = Vocabulary(kinds, kind="class")
@@ -74,11 +74,12 @@ def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
     group, graph = processes(), load_graph(folder)
     before = held_bytes()
     model = models(width, steps)[name]
-    begin = time.perf_counter()
     with model.fitting(graph) as fitting:
-        prepared = time.perf_counter() - begin
-        losses = [float(fitting.trainer.step()) for _ in range(min(steps, fitting.steps))]
-        seconds = (time.perf_counter() - begin - prepared) / len(losses)
+        losses, clock = [], [time.perf_counter()]
+        for _ in range(min(steps, fitting.steps)):
+            losses.append(float(fitting.trainer.step()))
+            clock.append(time.perf_counter())
+        seconds = float(np.median(np.diff(clock)[1:]))  # in the first, loops are compiled and edges put in order
         tables = [p for p in model.network_.parameters() if len(p) >= graph.num_nodes // group.size // 2]
         moments = [t for p in tables for t in fitting.optimizer.state[p].values() if t.ndim]
         structure = model.adjacency_.structure
@@ -97,7 +98,7 @@ def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
 
 
 def worker(arguments: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(arguments.threads)
     if invited():
         join()
     rank = processes().rank
@@ -109,9 +110,9 @@ def worker(arguments: argparse.Namespace) -> None:
 def measured(name: str, size: int, graph: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         own = [__file__, "--worker", name, "--graph", str(graph), "--out", out]
-        own += ["--width", str(arguments.width), "--steps", str(arguments.steps)]
+        own += ["--width", str(arguments.width), "--steps", str(arguments.steps), "--threads", str(arguments.threads)]
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)] if size > 1 else []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
         subprocess.run([sys.executable, *launch, *own], check=True, env=environment)
         found = [json.loads((Path(out) / f"{rank}.json").read_text()) for rank in range(size)]
     most = {key: max(each[key] for each in found) for key in found[0] if key != "losses"}
@@ -124,8 +125,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=500_000)
     parser.add_argument("--edges", type=int, default=4_000_000)
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument("--only", help="models whose names contain this")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -153,7 +155,8 @@ def main() -> None:
                     flush=True,
                 )
     if arguments.json:
-        write_result(arguments.json, {"nodes": arguments.nodes, "edges": arguments.edges}, rows)
+        sizes = {key: getattr(arguments, key) for key in ("nodes", "edges", "width", "threads")}
+        write_result(arguments.json, sizes, rows)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from rgcn import known as known_module
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
-from rgcn.known import Answers, KnownTriples, repeated_across_splits, split_of, splits_up_to
+from rgcn.known import KnownTriples, repeated_across_splits, split_of, splits_up_to
 
 Triple = tuple[int, int, int]
 NODES, RELATIONS = 5, 3
@@ -45,7 +45,8 @@ def graph_of(rows: list[tuple[int, int, int, int]], split: bool = True) -> Knowl
 
 def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
     """Every triple the index gives as an object of a question, and every one it gives as a subject, in its order."""
-    node, relation = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS)).to(known.keys.device).unbind(1)
+    every = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS))
+    node, relation = every.to(known.objects.device).unbind(1)
     key = node * RELATIONS + relation
     row, answer = known.objects.expand(*known.objects.ranges(key))
     by_object = torch.stack([node[row], relation[row], answer], dim=1)
@@ -107,7 +108,7 @@ def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
 
 
 def test_what_is_not_asked_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answers, "of", None)
+    monkeypatch.setattr(KnownTriples, "answers", None)
     monkeypatch.setattr(KnownTriples, "subjects", None)
     known = KnownTriples.of_graph(graph_of([(0, 0, 1, 0)]))
     assert int(known.contains(EVERY).sum()) == 1
@@ -129,18 +130,24 @@ def test_the_splits_that_are_known_end_with_the_one_that_is_ranked() -> None:
     assert [splits_up_to(split) for split in (*SPLITS, "all")] == [SPLITS[:1], SPLITS[:2], SPLITS, SPLITS]
 
 
-def test_too_many_nodes_to_number_are_refused() -> None:
-    with pytest.raises(DataError, match="too many"):
-        KnownTriples.of(rows([]), num_nodes=2**31, num_relations=3)
-
-
-def test_the_largest_numbers_are_found() -> None:
-    nodes = 3_037_000_498  # its square is just below 2^63
-    last = nodes - 1
-    known = KnownTriples.of(rows([(last, 0, last)]), num_nodes=nodes, num_relations=1)
-    assert known.contains(rows([(last, 0, last), (last, 0, last - 1)])).tolist() == [True, False]
-    found = known.subjects.expand(*known.subjects.ranges(torch.tensor([last])))
-    assert [part.tolist() for part in found] == [[0], [last]]
+@settings(max_examples=40)
+@given(triple_lists, st.sampled_from([1, 7]))
+def test_as_many_nodes_and_relations_as_there_are(triples: list[Triple], at_once: int) -> None:
+    """Numbers of triples would have 73 bits; nodes are sorted a few at a time, or one at a time."""
+    far = torch.tensor([20_000_000, 2**18, 20_000_000])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_module, "SORTED_AT_ONCE", at_once)
+        patch.setattr(known_module, "AT_ONCE", at_once)
+        apart = KnownTriples.of(rows(triples) * far, num_nodes=100_000_001, num_relations=2**20)
+        near = KnownTriples.of(rows(triples), num_nodes=NODES, num_relations=RELATIONS)
+        assert torch.equal(apart.contains(EVERY * far), near.contains(EVERY))
+        there = [torch.cat([rows([]), *known.triples()]) for known in (apart, near)]
+        assert torch.equal(there[0], there[1] * far)
+        key = EVERY[:, 0] * far[0] * 2**20 + EVERY[:, 1] * far[1]
+        for one, other in ((apart.objects, near.objects), (apart.subjects, near.subjects)):
+            found = one.expand(*one.ranges(key)), other.expand(*other.ranges(EVERY[:, 0] * RELATIONS + EVERY[:, 1]))
+            assert torch.equal(found[0][0], found[1][0])
+            assert torch.equal(found[0][1] // far[0], found[1][1])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

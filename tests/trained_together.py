@@ -44,8 +44,14 @@ CASES: dict[str, Callable[[bool], Any]] = {
         "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, optimizer="lazy-adam", **BASES
     ),
     "rgcn for links in batches": lambda spread: rgcn.LinkPredictor(
-        "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, batch_edges=300, **BASES
+        "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, batch_edges=300, blocks=2, decomposition="block",
+        self_loop_apart=True,
     ),
+    "rgcn, messages dropped": lambda spread: rgcn.LinkPredictor(
+        "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, self_loop_apart=True, self_loop_dropout_on="message",
+        **BASES,
+    ),
+    "e-rgcn, states dropped": lambda spread: rgcn.NodeClassifier("e-rgcn", epochs=3, sharded=spread, dropout=0.3),
     "c-rgcn": lambda spread: rgcn.LinkPredictor("c-rgcn", embedding=6, bottleneck=4, epochs=3, sharded=spread),
     "path": lambda _: rgcn.LinkPredictor("path", width=6, layers=2, epochs=2),
 }  # fmt: skip

@@ -1,14 +1,15 @@
-"""Which triples are known: one sorted list of numbers, which answers whatever is asked about them.
+"""Which triples are known: sorted by an end, the relation and the other end, they answer whatever is asked about them.
 
-A triple's number is (subject · relations + relation) · nodes + object: sorted, the objects of a question
-(subject, relation, ?) stand side by side.
+By subject, the objects of a question (subject, relation, ?) stand side by side; turned round, the subjects of
+(?, relation, object). Nothing is as large as nodes × relations, and no number as large as a triple's would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,16 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.sparse import pointer_from_sorted
+from rgcn.memory import give_back, let_go
+from rgcn.sparse import narrow, pointer_from_sorted
 
 NO_SPLIT = -1
 # Ends every list of numbers, and is none itself: looking one up needs no care at the end, nor where there are none.
 LAST = 2**63 - 1
 # Places that `Answers.padded` writes out at once: 32 MB of int64.
 MOST_PLACES = 1 << 22
-AT_ONCE = 1 << 20  # triples that are numbered at once
+AT_ONCE = 1 << 18  # triples that are looked at together
+SORTED_AT_ONCE = 1 << 24  # and that are sorted together, where no node has more
+FEW = 64  # ranges that are searched one after the other
+# A set has its triples numbered if it is small, or if one in so many of them is looked for.
+NUMBERED, LOOKED_FOR = 1 << 20, 1 << 12
 
 
 def splits_up_to(split: str) -> tuple[str, ...]:
@@ -43,15 +48,10 @@ def repeated_across_splits(graph: KnowledgeGraph) -> int:
     """How many triples stand in more than one split: a test triple that is also trained on proves nothing."""
     if graph.triple_splits is None:
         return 0
-    train, valid, test = (KnownTriples.of_graph(graph, split).keys[:-1].numpy() for split in SPLITS)
-    pairs = ((valid, train), (test, train), (test, valid))
-    return len(np.unique(np.concatenate([one[_among(one, other)] for one, other in pairs])))
-
-
-def _among(some: NDArray[np.int64], sorted_others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool [n]: which of some numbers are among others."""
-    place = np.searchsorted(sorted_others, some).clip(max=len(sorted_others) - 1)
-    return np.asarray(sorted_others[place] == some) if len(sorted_others) else np.zeros(len(some), dtype=bool)
+    train, valid, test = (KnownTriples.of_graph(graph, split) for split in SPLITS)
+    found = sum(int(train.contains(rows).sum()) for rows in valid.triples())
+    # What is in all three was counted with those of validation.
+    return found + sum(int((train.contains(rows) ^ valid.contains(rows)).sum()) for rows in test.triples())
 
 
 def split_of(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
@@ -66,35 +66,142 @@ def split_of(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class PairedAnswers:
-    """Known answers of many queries as one sorted list of numbers, and nothing beside it.
+Column = NDArray[Any]
+Triples = tuple[Column, Column, Column]  # an end, the relation, the other end: int [n] each
 
-    pairs int64 [A + 1]  sorted, distinct: query · size + answer; then `LAST`
-    size                 answers are below it
+
+@dataclass(frozen=True, eq=False)
+class KnownAnswers:
+    """Known triples by one end, each once: the answers to questions about it.
+
+    ends      int [n + 1]  the nodes that stand at this end, ascending; then one that is none
+    pointer   int [n + 1]  the triples of ends[i] are those from pointer[i] to pointer[i + 1]
+    relation  int [A]      sorted within a node
+    node      int [A]      the other end, sorted within a relation: the answers
+    num_relations          a question's key is node · relations + relation
     """
 
-    pairs: Tensor
-    size: int
+    ends: Tensor
+    pointer: Tensor
+    relation: Tensor
+    node: Tensor
+    num_relations: int
+
+    @classmethod
+    def sorted_by_end(
+        cls, size: int, read: Callable[[], Iterable[Triples]], num_nodes: int, num_relations: int
+    ) -> KnownAnswers:
+        """From `size` triples, the end to sort by first, as often as they are read, a part at a time.
+
+        The triples of some nodes are sorted as one number each; of all nodes it might have more than 63 bits.
+        """
+        of_nodes, of_relations = (max(count - 1, 0).bit_length() for count in (num_nodes, num_relations))
+        relation = np.empty(size, dtype=np.int16 if num_relations < 2**15 - 1 else np.int32)
+        node = np.empty(size, dtype=np.int32 if num_nodes < 2**31 else np.int64)
+        ends, often, filled = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
+        for low, high, count in _sorted_together(size, read, num_nodes, 63 - of_nodes - of_relations):
+            numbers, written = np.empty(count, dtype=np.int64), 0
+            for end, kind, other in read():
+                mine = slice(None) if count == size else (end >= low) & (end < high)
+                part = (end[mine] - np.int64(low)) << of_relations
+                part = ((part | kind[mine]) << of_nodes) | other[mine]
+                numbers[written : written + len(part)] = part
+                written += len(part)
+            numbers.sort()
+            again = numbers[1:] == numbers[:-1]
+            if again.any():
+                numbers = numbers[np.append(True, ~again)]
+            there = slice(filled, filled + len(numbers))
+            np.bitwise_and(numbers, (1 << of_nodes) - 1, out=node[there], casting="unsafe")
+            numbers >>= of_nodes
+            np.bitwise_and(numbers, (1 << of_relations) - 1, out=relation[there], casting="unsafe")
+            numbers >>= of_relations
+            first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+            ends.append(numbers[first] + low)
+            often.append(np.diff(first, append=len(numbers)))
+            filled += len(numbers)
+            del numbers, again, first
+        if size > AT_ONCE:
+            give_back()
+        nodes, pointer = (torch.from_numpy(np.concatenate(of)) for of in ([*ends, np.array([num_nodes])], often))
+        kept = torch.from_numpy(relation[:filled]), torch.from_numpy(node[:filled])
+        return cls(narrow(nodes, num_nodes + 1), narrow(torch.cumsum(pointer, 0), filled + 1), *kept, num_relations)
 
     @property
     def device(self) -> torch.device:
-        return self.pairs.device
+        return self.node.device
+
+    def to(self, device: torch.device | str) -> KnownAnswers:
+        if self.device == torch.device(device):
+            return self
+        ends, pointer, relation, node = (of.to(device) for of in (self.ends, self.pointer, self.relation, self.node))
+        return KnownAnswers(ends, pointer, relation, node, self.num_relations)
+
+    def of_node(self, node: Tensor) -> tuple[Tensor, Tensor]:
+        """(begin, end), int64 [q] each, of all triples of nodes int64 [q]."""
+        place = torch.searchsorted(self.ends, node.to(self.ends.dtype))
+        place = place.clamp_(max=len(self.ends) - 1)
+        found = (self.ends[place] == node) & (place < len(self.ends) - 1)
+        return self.pointer[place].long(), self.pointer[place + found.long()].long()
 
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
-        begin = key * self.size
-        return torch.searchsorted(self.pairs, begin), torch.searchsorted(self.pairs, begin + self.size)
+        relation, (begin, end) = key % self.num_relations, self.of_node(key // self.num_relations)
+        begin = lower_bound(self.relation, begin, end, relation)
+        return begin, lower_bound(self.relation, begin, end, relation + 1)
 
     def expand(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         """Ranges written out: (row, node), int64 [a] each, row[j] being the number of the range that node[j] is of."""
         row, position = expanded_ranges(begin, end)
-        return row, self.pairs[position] % max(self.size, 1)
+        return row, self.node[position].long()
 
-    @cached_property
-    def node(self) -> Tensor:
-        """int64 [A]: all of them."""
-        return self.pairs[:-1] % max(self.size, 1)
+    def parts(self, span: int = LAST) -> Iterator[Triples]:
+        """(node at this end, relation, node at the other) of all: some at a time, all of a node together.
+
+        span  nodes of a part are less than this apart
+        """
+        first, ends, pointer = 0, self.ends.numpy(), self.pointer.numpy()
+        while first < len(ends) - 1:
+            last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + AT_ONCE, side="right")) - 1)
+            last = min(last, int(np.searchsorted(ends[:-1], min(int(ends[first]) + span, int(ends[-1])))))
+            yield self._between(first, last)
+            first = last
+
+    def of_nodes(self, low: int, high: int) -> Triples:
+        """The same of the nodes low .. high, the last among them."""
+        ends = self.ends[:-1].numpy()
+        return self._between(*(int(ends.searchsorted(ends.dtype.type(node))) for node in (low, high + 1)))
+
+    def _between(self, first: int, last: int) -> Triples:
+        pointer = self.pointer[first : last + 1].numpy()
+        own, there = (
+            np.repeat(self.ends[first:last].numpy(), np.diff(pointer)),
+            slice(int(pointer[0]), int(pointer[-1])),
+        )
+        return own, self.relation[there].numpy(), self.node[there].numpy()
+
+
+def _sorted_together(
+    size: int, read: Callable[[], Iterable[Triples]], num_nodes: int, bits: int
+) -> Iterator[tuple[int, int, int]]:
+    """(first node, node after the last, how many triples) of ranges of nodes that differ in so many bits at most, and
+    whose triples are not too many at once; a hub's may be."""
+    of_nodes = max(num_nodes - 1, 0).bit_length()
+    if size <= SORTED_AT_ONCE and of_nodes <= bits:
+        if size:
+            yield 0, num_nodes, size
+        return
+    shift = max(0, of_nodes - 20)  # nodes are counted together, by the hundred where they are many
+    counts = np.zeros((num_nodes >> shift) + 1, dtype=np.int64)
+    for end, _, _ in read():
+        counts += np.bincount(end >> shift, minlength=len(counts))
+    low, done, total = 0, 0, np.cumsum(counts)
+    while done < size:
+        high = max(low + 1, int(np.searchsorted(total, done + SORTED_AT_ONCE, side="right")))
+        high = min(high, low + (1 << max(0, bits - shift)))
+        if total[high - 1] > done:
+            yield low << shift, high << shift, int(total[high - 1]) - done
+        low, done = high, int(total[high - 1])
 
 
 def expanded_ranges(begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,8 +218,14 @@ def lower_bound(values: Tensor, begin: Tensor, end: Tensor, wanted: Tensor | int
     >>> lower_bound(torch.tensor([1, 4, 9, 0, 4]), torch.tensor([0, 3]), torch.tensor([3, 5]), 4)
     tensor([1, 4])
     """
+    if begin.numel() <= FEW and values.device.type == "cpu":
+        array, ranges = values.numpy(), torch.stack([begin, end, torch.as_tensor(wanted).expand_as(begin)], dim=1)
+        kind = array.dtype.type
+        found = [low + int(array[low:high].searchsorted(kind(one))) for low, high, one in ranges.tolist()]
+        return torch.tensor(found, dtype=torch.int64)
     last = values.numel() - 1
-    for _ in range(values.numel().bit_length()):  # as often as any could need: no device is asked which
+    longest = values.numel() if values.is_cuda else int((end - begin).max())  # a device is not asked
+    for _ in range(longest.bit_length()):
         middle = (begin + end) // 2
         below = (begin < end) & (values[middle.clamp(max=last)] < wanted)
         begin, end = torch.where(below, middle + 1, begin), torch.where(below, end, middle)
@@ -131,12 +244,6 @@ class Answers:
     keys: Tensor
     pointer: Tensor
     node: Tensor
-
-    @classmethod
-    def of(cls, pairs: Tensor, num_nodes: int) -> Answers:
-        """From pairs query · nodes + answer, sorted and distinct."""
-        keys, query = torch.unique_consecutive(pairs // max(num_nodes, 1), return_inverse=True)
-        return cls(_ended(keys), pointer_from_sorted(query, len(keys)).long(), pairs % max(num_nodes, 1))
 
     @classmethod
     def grouped(cls, key: Tensor) -> Answers:
@@ -180,7 +287,7 @@ class Answers:
 class KnownTriples:
     """A set of triples, asked for many at once and on any device. What costs time or memory is made when first asked.
 
-    keys    int64 [T + 1]  the triples' numbers, sorted, distinct; then `LAST`
+    objects  the objects of each (subject, relation)
 
     >>> train, test = torch.tensor([[0, 0, 1], [0, 0, 2]]), torch.tensor([[0, 0, 3]])
     >>> known = KnownTriples.of(train, test, num_nodes=4, num_relations=1)
@@ -190,17 +297,17 @@ class KnownTriples:
     (tensor([0, 3]), tensor([3, 3]))
     """
 
-    keys: Tensor
+    objects: KnownAnswers
     num_nodes: int
     num_relations: int
 
     @classmethod
     def of(cls, *triples: Tensor, num_nodes: int, num_relations: int) -> KnownTriples:
         """From any number of lists of triples int64 [T, 3], on one device; duplicates do no harm."""
-        _refuse_too_many(num_nodes, num_relations)
-        subject, relation, object_ = torch.cat(triples).unbind(1)
-        keys = torch.unique((subject * num_relations + relation) * num_nodes + object_)
-        return cls(_ended(keys), num_nodes, num_relations)
+        parts = [tuple(part.cpu().numpy().T) for part in triples]
+        size = sum(len(part) for part in triples)
+        objects = KnownAnswers.sorted_by_end(size, lambda: parts, num_nodes, num_relations)
+        return cls(objects.to(triples[0].device), num_nodes, num_relations)
 
     @classmethod
     def of_graph(cls, graph: KnowledgeGraph, *splits: str, device: torch.device | str = "cpu") -> KnownTriples:
@@ -211,57 +318,62 @@ class KnownTriples:
         of_graph, key = _of_graphs.setdefault(graph, {}), (str(device), *wanted)
         known = of_graph.get(key)
         if known is None:
-            _refuse_too_many(graph.num_nodes, graph.num_relations)
-            keys = torch.from_numpy(_sorted_keys(graph, wanted)).to(device)
-            known = of_graph[key] = cls(keys, graph.num_nodes, graph.num_relations)
+            if torch.device(device).type == "cpu":
+                known = cls(_objects(graph, wanted), graph.num_nodes, graph.num_relations)
+            else:
+                known = cls.of_graph(graph, *splits).to(device)
+            of_graph[key] = known
         return known
 
     def __len__(self) -> int:
-        return self.keys.numel() - 1
+        return self.objects.node.numel()
 
     def to(self, device: torch.device | str) -> KnownTriples:
-        return self if self.keys.device == torch.device(device) else replace(self, keys=self.keys.to(device))
+        return self if self.objects.device == torch.device(device) else replace(self, objects=self.objects.to(device))
+
+    def triples(self) -> Iterator[Tensor]:
+        """int64 [n, 3]: all of them, sorted, some at a time; on the CPU."""
+        return (torch.from_numpy(np.stack(part, axis=1, dtype=np.int64)) for part in self.objects.to("cpu").parts())
 
     def contains(self, triples: Tensor) -> Tensor:
         """bool [...]: which of the triples int64 [..., 3] are known. Nothing waits for the device."""
-        return self._find(triples)[1]
+        subject, relation, object_ = triples.reshape(-1, 3).unbind(1)
+        key = subject * self.num_relations + relation
+        worth_it = triples.is_cuda or len(self) <= max(NUMBERED, subject.numel() * LOOKED_FOR)
+        if worth_it and self.num_nodes**2 * self.num_relations < LAST:
+            number = key * self.num_nodes + object_
+            return (self._numbers[torch.searchsorted(self._numbers, number)] == number).view(triples.shape[:-1])
+        begin, end = self.objects.ranges(key)
+        place = lower_bound(self.objects.node, begin, end, object_)
+        there = place < end
+        found = self.objects.node[torch.where(there, place, 0)] if len(self) else object_
+        return (there & (found == object_)).view(triples.shape[:-1])
 
     @cached_property
-    def objects(self) -> PairedAnswers:
-        """The objects of each (subject, relation)."""
-        return PairedAnswers(self.keys, self.num_nodes)
+    def _numbers(self) -> Tensor:
+        """int64 [T + 1]: (subject · relations + relation) · nodes + object of each, sorted; then `LAST`. To be found by
+        the thousands, of a set that is not too large for it."""
+        of = self.objects
+        keys = torch.repeat_interleave(of.ends[:-1].long(), torch.diff(of.pointer)) * self.num_relations + of.relation
+        return _ended(keys.mul_(self.num_nodes).add_(of.node))
 
     @cached_property
-    def subjects(self) -> PairedAnswers:
+    def subjects(self) -> KnownAnswers:
         """The subjects of each (relation, object)."""
-        nodes, relations = max(self.num_nodes, 1), max(self.num_relations, 1)
-        turned = torch.empty_like(self.keys)
-        for first in range(0, len(self), AT_ONCE):
-            part = self.keys[first : min(first + AT_ONCE, len(self))]
-            query = part // nodes
-            turned[first : first + len(part)] = (
-                part % nodes * relations + query % relations
-            ) * nodes + query // relations
-        turned[-1] = LAST
-        if turned.is_cuda:
-            return PairedAnswers(torch.sort(turned).values, self.num_nodes)
-        turned.numpy().sort()
-        return PairedAnswers(turned, self.num_nodes)
+        of, sizes = self.objects.to("cpu"), (self.num_nodes, self.num_relations)
+        turned = KnownAnswers.sorted_by_end(len(self), lambda: (part[::-1] for part in of.parts()), *sizes)
+        return turned.to(self.objects.device)
 
     @cached_property
     def answers(self) -> Answers:
         """The answers to questions of both kinds: subjects are asked for where nodes · relations is added to a key."""
-        objects, subjects = (Answers.of(of.pairs[:-1], self.num_nodes) for of in (self.objects, self.subjects))
-        keys = torch.cat([objects.keys[:-1], subjects.keys[:-1] + self.num_nodes * self.num_relations])
-        pointer = torch.cat([objects.pointer[:-1], subjects.pointer + objects.node.numel()])
-        return Answers(_ended(keys), pointer, torch.cat([objects.node, subjects.node]))
-
-    def _find(self, triples: Tensor) -> tuple[Tensor, Tensor]:
-        """(place among the keys, whether it is there)."""
-        subject, relation, object_ = triples.unbind(-1)
-        keys = (subject * self.num_relations + relation) * self.num_nodes + object_
-        place = torch.searchsorted(self.keys, keys)
-        return place, self.keys[place] == keys
+        keys, node = list[Tensor](), list[Tensor]()
+        for turned, of in enumerate((self.objects, self.subjects)):
+            ends = of.ends[:-1].long() + turned * self.num_nodes
+            keys.append(torch.repeat_interleave(ends, torch.diff(of.pointer)) * self.num_relations + of.relation)
+            node.append(of.node.long())
+        distinct, query = torch.unique_consecutive(torch.cat(keys), return_inverse=True)
+        return Answers(_ended(distinct), pointer_from_sorted(query, len(distinct)).long(), torch.cat(node))
 
 
 _of_graphs: WeakKeyDictionary[KnowledgeGraph, dict[tuple[str, ...], KnownTriples]] = WeakKeyDictionary()
@@ -271,27 +383,20 @@ def _ended(keys: Tensor) -> Tensor:
     return torch.cat([keys, keys.new_full((1,), LAST)])
 
 
-def _refuse_too_many(num_nodes: int, num_relations: int) -> None:
-    if num_nodes * num_nodes * num_relations >= LAST:
-        raise DataError(f"{num_nodes:,} nodes and {num_relations:,} relations are too many to number their triples")
-
-
-def _sorted_keys(graph: KnowledgeGraph, splits: tuple[str, ...]) -> NDArray[np.int64]:
-    """The numbers of the triples of some splits, sorted, each once; then `LAST`. Never more than they in memory."""
-    wanted, of = None, graph.triple_splits
+def _objects(graph: KnowledgeGraph, splits: tuple[str, ...]) -> KnownAnswers:
+    """Of the triples of some splits, read where they lie."""
+    keep, of = None, graph.triple_splits
     if "all" not in splits and (of is not None or splits != ("train",)):
         for split in splits:
             graph.refuse_split(split)
-        wanted = np.isin(np.asarray(of), [SPLITS.index(split) for split in splits])
-    keys = np.empty((len(graph) if wanted is None else int(wanted.sum())) + 1, dtype=np.int64)
-    filled = 0
-    for first in range(0, len(graph), AT_ONCE):
-        rows = graph.triples_at(slice(first, first + AT_ONCE))
-        rows = rows if wanted is None else rows[wanted[first : first + AT_ONCE]]
-        numbers = (rows[:, 0] * graph.num_relations + rows[:, 1]) * graph.num_nodes + rows[:, 2]
-        keys[filled : filled + len(rows)] = numbers
-        filled += len(rows)
-    keys[filled] = LAST
-    keys.sort()
-    fresh = np.append(True, keys[1:] != keys[:-1])
-    return keys if fresh.all() else keys[fresh]
+        keep = np.isin(np.asarray(of), [SPLITS.index(split) for split in splits])
+
+    def read() -> Iterator[Triples]:
+        for first in range(0, len(graph), AT_ONCE):
+            rows = graph.triples_at(slice(first, first + AT_ONCE))
+            subject, relation, object_ = (rows if keep is None else rows[keep[first : first + AT_ONCE]]).T
+            yield subject, relation, object_
+        let_go(graph._rows)
+
+    size = len(graph) if keep is None else int(np.count_nonzero(keep))
+    return KnownAnswers.sorted_by_end(size, read, graph.num_nodes, graph.num_relations)

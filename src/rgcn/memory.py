@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rgcn.errors import ConfigError
 
@@ -48,6 +49,13 @@ def give_back() -> None:
     """Hand freed memory back to the system. Tensors of ever other sizes leave holes, in which glibc keeps gigabytes."""
     with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def let_go(array: Any) -> None:
+    """Let go of what was read of a mapped array: its pages count as this process's memory, and can be read again."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def limit_memory(words: str) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
-from rgcn.known import KnownTriples, PairedAnswers, lower_bound
+from rgcn.known import KnownAnswers, KnownTriples, lower_bound
 from rgcn.processes import Processes, processes
 from rgcn.scoring import Questions, Scorer
 from rgcn.sharding import Shards
@@ -312,7 +312,7 @@ class _Ranker:
         node: Tensor,
         relation: Tensor,
         target: Tensor,
-        answers: PairedAnswers | None = None,
+        answers: KnownAnswers | None = None,
         itself: Tensor | int = 0,
     ) -> RankCounts:
         """answers: what is known; itself int64 [n]: 1 where the target is among it"""
@@ -320,7 +320,7 @@ class _Ranker:
         order = torch.argsort(key)  # equal queries side by side
         key, target = key[order], target[order]
         begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
-        parts, known = [], begin if answers is None else answers.node
+        parts, known = [], begin.int() if answers is None else answers.node
         width, budget = self._block(key)
         for part in self._parts(begin, end, width, budget):
             queries, row = torch.unique_consecutive(key[part], return_inverse=True)

@@ -77,7 +77,7 @@ def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPa
     if not compiled:
         monkeypatch.setattr(dispatch, "_module", lambda name: None)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(cases())
     def check(case: tuple[Tensor, list[Triple], list[Triple], int]) -> None:
         table, triples, known, budget = case
@@ -113,7 +113,7 @@ def test_counts_of_ranges_of_nodes_add_up(
     shares = [range(low, high) for low, high in itertools.pairwise(edges)]
     own = sum((true_scores(scorer, asked, share, width) for share in shares), torch.zeros(()))
     assert torch.equal(own, table[subject, relation, target])
-    counts = sum(count_among(scorer, asked, own, share, width) for share in shares)
+    counts = torch.stack([count_among(scorer, asked, own, share, width) for share in shares]).sum(0)
     for (s, r, o), there, (greater, equal, *of_known, strange) in zip(triples, others, counts.tolist(), strict=True):
         scores = table[s, r]
         rest = scores[[node for node in there if node != o]]

@@ -36,7 +36,7 @@ class SharedField(ReceptiveField):
         wanted = nodes
         for _ in range(num_layers):
             operator, sources = rows(wanted)
-            layers.append(operator)
+            layers.append(replace(operator, structure=replace(operator.structure, names=wanted)))
             exchanges.append(RowExchange.ask(shards, sources))
             wanted = exchanges[-1].needed
         return cls(tuple(reversed(layers)), wanted, nodes, tuple(reversed(exchanges)))
@@ -53,7 +53,7 @@ class SharedField(ReceptiveField):
         kept: tuple[EdgeStructure, RowExchange] | None = structure.__dict__.get("_shared")
         if kept is None:
             sources, source = torch.unique(structure.source, return_inverse=True)
-            fewer = replace(structure, source=source, num_sources=len(sources))
+            fewer = replace(structure, source=source, num_sources=len(sources), names=shards.own.to(operator.device))
             kept = structure.__dict__["_shared"] = fewer, RowExchange.ask(shards, sources.long(), of_all=True)
         layer, own = replace(operator, structure=kept[0]), shards.own.to(operator.device)
         return cls((layer,) * num_layers, own, own, (kept[1],) * num_layers)

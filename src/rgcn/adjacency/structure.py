@@ -41,6 +41,8 @@ class EdgeStructure(Named):
     batch: bool = False
     """Whether they are a batch's: rows are then mixed first, for which they stand in order, and of tables only those
     rows that they read are touched."""
+    names: Tensor | None = None
+    """int64 [targets]: which node each is, where what is dropped of it must not depend on who computes it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,9 +8,9 @@ not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rgcn.answers.declared import Declared
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import AT_ONCE, KnownTriples
+from rgcn.known import LAST, KnownTriples
 from rgcn.scoring import Questions
 
 Kinds = Literal["seen", "fitting", "any"]
@@ -88,36 +88,47 @@ class RelationRules:
     @cached_property
     def both_ways(self) -> Shares:
         """[R]: the share of triples between two nodes that are also there turned round."""
-        keys, count = self._known.keys.numpy(), np.zeros(self.num_relations, dtype=np.int64)
-        # Subjects by object are the triples turned round; sorted as they are, they are soon found.
-        for part in _parts(self._known.subjects.pairs[:-1].numpy()):
-            subject, relation, object_ = self._taken_apart(part[keys[np.searchsorted(keys, part)] == part])
-            count += np.bincount(relation[subject != object_], minlength=self.num_relations)
+        nodes, count = max(self.num_nodes, 1), np.zeros(self.num_relations, dtype=np.int64)
+        # Subjects by object are the triples turned round: both are sorted, and of some nodes numbers fit in 63 bits.
+        for part in self._known.subjects.parts(LAST // max(self.num_relations * nodes, 1) - 1):
+            first = int(part[0][0])
+            turned, there = (
+                ((own - np.int64(first)) * self.num_relations + relation) * nodes + other
+                for own, relation, other in (part, self._known.objects.of_nodes(first, int(part[0][-1])))
+            )
+            found = np.flatnonzero(np.isin(turned, there, assume_unique=True) & (part[0] != part[2]))
+            count += np.bincount(part[1][found], minlength=self.num_relations)
         return np.asarray(count / np.maximum(self.triples_of, 1))
 
     @cached_property
     def loops(self) -> Shares:
         """[R]: the share of triples that link a node to itself."""
-        return np.asarray(self._counted[1] / np.maximum(self.triples_of, 1))
+        count = np.zeros(self.num_relations, dtype=np.int64)
+        for subject, relation, object_ in self._known.objects.parts():
+            count += np.bincount(relation[subject == object_], minlength=self.num_relations)
+        return np.asarray(count / np.maximum(self.triples_of, 1))
 
     @property
     def triples_of(self) -> Ids:
         """[R]: how many triples each relation has."""
-        return np.asarray(self._counted[0])
+        return np.asarray(self._counted[0, : self.num_relations])
 
     @cached_property
     def _counted(self) -> Ids:
-        """int64 [2, R]: triples of each relation, and those of a node with itself."""
-        count = np.zeros((2, self.num_relations), dtype=np.int64)
-        for part in _parts(self._known.keys[:-1].numpy()):
-            subject, relation, object_ = self._taken_apart(part)
-            for row, of in enumerate((relation, relation[subject == object_])):
-                count[row] += np.bincount(of, minlength=self.num_relations)
+        """int64 [3, 2R]: of each place, its triples, the nodes seen there, and those seen in one triple only."""
+        count = np.zeros((3, 2 * self.num_relations), dtype=np.int64)
+        for _, place, times in self._runs():
+            for row, weights in enumerate((times, None, times == 1)):
+                count[row] += np.bincount(place, weights, 2 * self.num_relations).astype(np.int64)
         return count
 
-    def _taken_apart(self, keys: Ids) -> tuple[Ids, Ids, Ids]:
-        query, object_ = np.divmod(keys, max(self.num_nodes, 1))
-        return query // max(self.num_relations, 1), query % max(self.num_relations, 1), object_
+    def _runs(self) -> Iterator[tuple[NDArray[Any], Ids, Ids]]:
+        """(node, place, times) of every node in every place it is seen in, each once, some at a time."""
+        for end, side in enumerate((self._known.objects, self._known.subjects)):
+            for node, relation, _ in side.parts():
+                first = np.flatnonzero(np.append(True, (relation[1:] != relation[:-1]) | (node[1:] != node[:-1])))
+                place = relation[first].astype(np.int64) + end * self.num_relations
+                yield node[first], place, np.diff(first, append=len(node))
 
     @cached_property
     def one_way(self) -> Flags:
@@ -129,43 +140,15 @@ class RelationRules:
         """[R]: relations in which (next to) no node is linked to itself."""
         return self.declared.override(self.loops <= LARGEST_EXCEPTION, "reflexive", "irreflexive")
 
-    @cached_property
-    def _ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """(node, place, times) of every node in every place it is seen in, each once.
-
-        Subjects first, then objects, by node and place each: half of what int64 and one order for all would take.
-        """
-        found, filled = np.empty((3, 2 * len(self._known)), dtype=np.int32), 0  # what is never filled takes no memory
-        for end, pairs in enumerate((self._known.objects.pairs, self._known.subjects.pairs)):
-            for query, times in _runs(pairs[:-1].numpy(), max(self.num_nodes, 1)):
-                node, relation = np.divmod(query, max(self.num_relations, 1))
-                found[:, filled : filled + len(query)] = node, relation + end * self.num_relations, times
-                filled += len(query)
-        node, place, times = found[:, :filled]
-        return node, place, times
-
-    @cached_property
-    def _subjects_end(self) -> int:
-        return int(np.argmax(self._ends[1] >= self.num_relations)) if len(self._ends[1]) else 0
-
-    @cached_property
+    @property
     def nodes_at(self) -> Ids:
         """[2R]: how many nodes are seen in each place."""
-        return self._counted_at()
+        return np.asarray(self._counted[1])
 
-    @cached_property
+    @property
     def once_at(self) -> Ids:
         """[2R]: how many of these in one triple only."""
-        return self._counted_at(self._ends[2] == 1)
-
-    def _counted_at(self, which: Flags | None = None, times: bool = False) -> Ids:
-        """[2R]: how many nodes, of those marked, stand in each place, or how often; in parts, for room."""
-        (_, place, often), found = self._ends, np.zeros(2 * self.num_relations)
-        for first in range(0, len(place), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            own = place[part] if which is None else place[part][which[part]]
-            found += np.bincount(own, often[part] if times else None, len(found))
-        return found.astype(np.int64)
+        return np.asarray(self._counted[2])
 
     @cached_property
     def single(self) -> Flags:
@@ -214,27 +197,25 @@ class RelationRules:
     def _standing(self, place: int, kinds: Kinds) -> Ids:
         if kinds == "any":
             return np.arange(self.num_nodes)
-        nodes, places, _ = self._ends
-        seen = nodes[np.isin(places, self.declared.same_place(place))]
         if kinds == "seen":
-            return self._distinct(seen)
-        found = nodes[self._companions(place)[places]] if self.is_open(place) else seen
-        return self.declared.kept(place, self._distinct(found))
+            return np.flatnonzero(self._stands_in(self.declared.same_place(place)))
+        found = self._companions(place).nonzero()[0] if self.is_open(place) else self.declared.same_place(place)
+        return self.declared.kept(place, np.flatnonzero(self._stands_in(found)))
 
-    def _distinct(self, nodes: NDArray[np.int32]) -> Ids:
-        """Each once, ascending: marked rather than sorted, which takes seconds for ten million."""
-        there = np.zeros(self.num_nodes, dtype=bool)
-        there[nodes] = True
-        return np.flatnonzero(there)
+    def _stands_in(self, places: Sequence[int] | Ids) -> Flags:
+        """bool [N]: the nodes seen in one of these places."""
+        wanted, there = np.zeros(2 * self.num_relations, dtype=bool), np.zeros(self.num_nodes, dtype=bool)
+        wanted[places] = True
+        sides = zip(np.split(wanted, 2), (self._known.objects, self._known.subjects), strict=True)
+        for relations, side in ((which, side) for which, side in sides if which.any()):
+            for node, relation, _ in side.parts():
+                there[node[relations[relation]]] = True
+        return there
 
     def is_open(self, place: int) -> bool:
         """Whether nodes may stand there that were never seen there."""
-        triples, least = self._times[place], OPEN_TO_SUBJECTS if place < self.num_relations else OPEN_TO_OBJECTS
+        triples, least = self._counted[0, place], OPEN_TO_SUBJECTS if place < self.num_relations else OPEN_TO_OBJECTS
         return bool(self.once_at[place] > least * triples) or triples == 0
-
-    @cached_property
-    def _times(self) -> Ids:
-        return self._counted_at(times=True)
 
     # -- of a question -----------------------------------------------------------------------------------
 
@@ -252,10 +233,9 @@ class RelationRules:
         return found
 
     def _may_stand(self, node: int, place: int) -> bool:
-        (nodes, places, _), half = self._ends, self._subjects_end
-        sides = [(nodes[part], places[part]) for part in (slice(half), slice(half, None))]
-        mine = np.concatenate([of[slice(*np.searchsorted(who, [node, node + 1]))] for who, of in sides])
-        few, same = self._times[place] < ENOUGH_NODES, self.declared.same_place(place)
+        sides = (side.of_nodes(node, node)[1] for side in (self._known.objects, self._known.subjects))
+        mine = np.concatenate([np.unique(of) + end * self.num_relations for end, of in enumerate(sides)])
+        few, same = self._counted[0, place] < ENOUGH_NODES, self.declared.same_place(place)
         here = bool(few or np.isin(mine, same).any() or self._companions(place)[mine].any())
         return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
 
@@ -263,10 +243,10 @@ class RelationRules:
         """bool [2R]: places of whose nodes at least one in a hundred also stand here; kept for the next question."""
         found = self._alike.get(place)
         if found is None:
-            nodes, places, _ = self._ends
-            is_seen = np.zeros(self.num_nodes, dtype=bool)
-            is_seen[nodes[np.isin(places, self.declared.same_place(place))]] = True
-            also_here = self._counted_at(is_seen[nodes])
+            is_seen = self._stands_in(self.declared.same_place(place))
+            also_here = np.zeros(2 * self.num_relations, dtype=np.int64)
+            for node, places, _ in self._runs():
+                also_here += np.bincount(places[is_seen[node]], minlength=len(also_here))
             found = self._alike[place] = also_here > SHARE_OF_LIKES * self.nodes_at
         return found
 
@@ -306,9 +286,16 @@ class RelationRules:
             size = self.num_relations
             fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
             return float(max(len(fitting) - self.nodes_at[place], 0))
-        _, places, often = self._ends
-        near = np.exp(-np.abs(np.log(often[places == place]) - np.log(times)) * 4)
+        near = np.exp(-np.abs(np.log(self._often(place)) - np.log(times)) * 4)
         return float(near.sum() / max(1.0, times / 2))
+
+    def _often(self, place: int) -> Ids:
+        """How often each node stands there that does."""
+        end, wanted = divmod(place, self.num_relations)
+        side, found = self._known.subjects if end else self._known.objects, [np.empty(0, dtype=np.int64)]
+        for node, relation, _ in side.parts():
+            found.append(np.unique(node[relation == wanted], return_counts=True)[1])
+        return np.concatenate(found)
 
     def outside(self, place: int, kinds: Kinds) -> Tensor:
         """bool [N]: nodes that may not stand there; kept for the next question."""
@@ -318,28 +305,12 @@ class RelationRules:
             inside = self.subjects(place, kinds) if place < size else self.objects(place - size, kinds)
             if kinds == "fitting" and self.single[place]:  # whoever is there once is taken
                 inside = np.setdiff1d(inside, self._standing(place, "seen"))
-            nothing = kinds == "fitting" and not self._times[place] and place not in self.declared.classes
+            nothing = kinds == "fitting" and not self._counted[0, place] and place not in self.declared.classes
             out[slice(None) if nothing else inside] = False  # from nothing, nothing is concluded
             if len(self._outside) * self.num_nodes > 1 << 26:
                 self._outside.clear()
             found = self._outside[place, kinds] = torch.from_numpy(out)
         return found
-
-
-def _parts(values: Ids) -> Iterator[Ids]:
-    return (values[first : first + AT_ONCE] for first in range(0, len(values), AT_ONCE))
-
-
-def _runs(sorted_pairs: Ids, size: int) -> Iterator[tuple[Ids, Ids]]:
-    """(query, how often) of pairs query · size + answer: some at a time, all of a query together."""
-    first = 0
-    while first < len(sorted_pairs):
-        last = sorted_pairs[min(first + AT_ONCE, len(sorted_pairs)) - 1]
-        stop = int(np.searchsorted(sorted_pairs, (last // size + 1) * size))
-        queries = sorted_pairs[first:stop] // size
-        begins = np.flatnonzero(np.diff(queries, prepend=-1))
-        yield queries[begins], np.diff(begins, append=len(queries))
-        first = stop
 
 
 _rules: WeakKeyDictionary[KnowledgeGraph, RelationRules] = WeakKeyDictionary()

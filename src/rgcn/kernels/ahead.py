@@ -67,7 +67,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "layer_update": (update,),
         "layer_update_gradients": (update, states),
         "entry_dot": (index, row, index, row),
-        "count_ranks": (row, value, 0, one, one, one, one, one),
+        "count_ranks": (row, value, 0, one, one, one, one, index),
     }
     calls: dict[str, Callable[[], object]]
     calls = {name: partial(getattr(cpu, name), *given) for name, given in arguments.items()}

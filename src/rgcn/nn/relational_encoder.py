@@ -13,6 +13,7 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.operator import HasRows
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
+from rgcn.nn.dropping import drop
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
@@ -77,7 +78,8 @@ class RelationalEncoder(nn.Module):
                 x = over.handed(number, x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
             if number + 1 < len(self.layers) or self.activated:
-                x = self.dropout(torch.relu(x))
+                names = adjacency.structure.names if isinstance(adjacency, RelationalAdjacency) else None
+                x = drop(torch.relu(x), self.dropout.p, self.training, names)
             states.append(x)
         return states
 

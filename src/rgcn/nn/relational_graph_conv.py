@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
@@ -13,6 +12,7 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions import Basis, Decomposition, Full
 from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
+from rgcn.nn.dropping import drop
 from rgcn.nn.initialization import Initializer
 
 
@@ -161,7 +161,8 @@ class RelationalGraphConv(nn.Module):
             elif x is not None and self.self_loop is not None:
                 complete = adjacency.structure.self_loops_apart.complete
                 scaled = x * value.to(x.dtype).unsqueeze(1) if complete else gather_sum(pattern, value, x)
-                own = F.dropout(scaled @ self.self_loop.to(x.dtype), self.self_loop_dropout, self.training)
+                own = scaled @ self.self_loop.to(x.dtype)
+                own = drop(own, self.self_loop_dropout, self.training, adjacency.structure.names)
         out: Tensor = self.weights(rest, nodes) if x is None else self.weights(x, rest, self.evaluation)
         out = out if own is None else out + own
         return out if self.bias is None else out + self.bias.to(out.dtype)

@@ -11,12 +11,15 @@ from rgcn.config import RunConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.memory import available_bytes, held_bytes
+from rgcn.processes import processes
 from rgcn.runs.configuration import changed
 from rgcn.tasks.estimator import choose_device
 from rgcn.tasks.task import task_of
 from rgcn.words import memory
 
 WORTH_NAMING = 0.05  # of the memory: parts that are named
+PROGRAMS_AND_TRIPLES = {"programs", "triples"}
+OF_NODES = {"edges", "weights", "what moves them", "the best weights"}
 KEPT_BESIDE = 3  # numbers in a checkpoint for each that is learned: itself and Adam's moments
 
 
@@ -43,14 +46,18 @@ class WorkPlan(NamedTuple):
             (part for part in self.parts.items() if part[1] > WORTH_NAMING * self.total), key=lambda p: -p[1]
         )
         named = ", ".join(f"{name} {memory(size)}" for name, size in large)
-        return f"Planned: {memory(self.total)} of memory ({named}), {memory(self.disk)} of disk"
+        each = " for each process" if processes().together else ""
+        return f"Planned: {memory(self.total)} of memory{each} ({named}), {memory(self.disk)} of disk"
 
 
 def plan_of(config: RunConfig, graph: KnowledgeGraph) -> WorkPlan:
     """From counts alone; the configuration is a `settled` one."""
-    parts = task_of(config.task).footprint(config, graph)
+    parts, group = task_of(config.task).footprint(config, graph), processes()
     weights = parts.get("weights", 0)
     disk = config.checkpoints.keep_last * KEPT_BESIDE * weights + weights + 40 * len(graph) + 60 * graph.num_nodes
+    if group.together:  # each has its part of every batch, and where nodes are spread of all that belongs to these
+        whole = PROGRAMS_AND_TRIPLES if config.training.sharded else PROGRAMS_AND_TRIPLES | OF_NODES
+        parts = {name: size if name in whole else size // group.size for name, size in parts.items()}
     return WorkPlan(held_bytes(), parts, disk)
 
 

@@ -70,6 +70,7 @@ class Trainer(ABC):
     step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
     steps_an_epoch = 1  # how many steps are one of what the configuration counts in `epochs`
     group: Processes = ALONE  # with whom its batches are divided
+    draws_alike = False  # whether all of these drop the same: of nodes that each of them, or one of them, computes
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -190,8 +191,9 @@ class Fitting:
 
     def step(self) -> Epoch | None:
         """Take one step; a report after it, if it is time for one."""
-        if self.trainer.group.together:  # what each draws for itself, of its own nodes, follows from the step
-            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, self.trainer.group.rank))[0]) >> 1)
+        if self.trainer.group.together:  # what is dropped follows from the step
+            rank = -1 if self.trainer.draws_alike else self.trainer.group.rank
+            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, rank + 1))[0]) >> 1)
         traffic = self.trainer.group.traffic
         before = traffic.sent, traffic.least
         self.since_report.append(self.trainer.step())

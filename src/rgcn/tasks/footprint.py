@@ -50,7 +50,7 @@ def of_classes(model: NodeModelConfig, training: NodeTrainingConfig, graph: Know
 
 def of_links(model: LinkModelConfig, training: LinkTrainingConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
     """{what it is for: bytes} of link prediction, for models with a vector for each node; of others only the step."""
-    triples = len(graph.split_triples("train"))
+    triples = graph.num_of("train")
     batch = min(training.batch_edges or triples, triples)
     found = {"programs": LOADED, "edges": AN_EDGE * _message_edges(model, graph), "triples": 24 * triples}
     if model.encoder not in ("none", "rgcn", "c-rgcn"):

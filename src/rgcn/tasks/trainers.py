@@ -28,7 +28,7 @@ from rgcn.nn.decompositions import BasisRows
 from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
 from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.inputs import EmbeddingInput
-from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork
+from rgcn.nn.link_network import BYTES_A_NUMBER, LinkNetwork, VectorNetwork
 from rgcn.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.optim import Adam, RowOptimizer
 from rgcn.processes import processes
@@ -76,6 +76,7 @@ class NodeTrainer(Trainer):
     ) -> None:
         self.network, self.adjacency, self.training, self.seed = network, adjacency, training, seed
         self.group, self.shards, device = processes(), shards, adjacency.device
+        self.draws_alike = shards is not None
         (nodes, self.target), (valid, self.valid_target) = (
             [torch.from_numpy(part.copy()).to(device) for part in labels.of(split)] for split in ("train", "valid")
         )
@@ -300,6 +301,7 @@ class LinkTrainer(Trainer):
         """
         self.network: LinkNetwork = network
         self.group = processes()
+        self.draws_alike = isinstance(network, VectorNetwork)
         self.asked: Any = triples if asked is None else asked
         self.triples: Any = triples  # read by what needs all of them, or not at all
         self.adjacency, self.model, self.training = adjacency, model, training
@@ -466,7 +468,7 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
     if not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
         return {}
     device, batch, chosen = choose_device(training.device), training.batch_edges, dict[str, Any]()
-    triples, free = len(kg.split_triples("train")), available_bytes(device)
+    triples, free = kg.num_of("train"), available_bytes(device)
     if batch is None and kg.edge_weights is None:
         fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
         if triples > min(fit, WHOLE):

@@ -1,0 +1,54 @@
+"""The same code over NCCL. One GPU allows one process: it asks itself for every row, through the collectives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rgcn
+from rgcn.processes import Processes, work_in
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+class WithItself(Processes):
+    """A group of one that does what several do."""
+
+    together = True  # type: ignore[assignment]
+
+
+@pytest.fixture
+def nccl(tmp_path):
+    import torch.distributed as dist
+
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    yield WithItself(0, 1, store)
+    work_in(None)
+    dist.destroy_process_group()
+
+
+MODELS = {
+    "e-rgcn": lambda: rgcn.NodeClassifier("e-rgcn", epochs=5, validation=0.2, sharded=True, device="cuda"),
+    "distmult": lambda: rgcn.LinkPredictor(
+        "distmult", embedding=8, epochs=5, batch_edges=500, optimizer="adagrad", sharded=True, device="cuda"
+    ),
+    "rgcn": lambda: rgcn.LinkPredictor(
+        "rgcn", embedding=8, epochs=5, bases=2, decomposition="basis", sharded=True, device="cuda"
+    ),
+    "path": lambda: rgcn.LinkPredictor("path", width=32, layers=2, epochs=3, device="cuda"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nccl_gives_the_numbers_of_one_process(nccl, name):
+    kg = rgcn.load("world")
+    alone = MODELS[name]().fit(kg)
+    expected = alone.evaluate(kg, split="test")
+    work_in(nccl)
+    together = MODELS[name]().fit(kg)
+    losses = [[epoch.loss for epoch in model.history_] for model in (together, alone)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    found = together.evaluate(kg, split="test")
+    figure = "accuracy" if name == "e-rgcn" else "mrr"
+    assert found[figure] == pytest.approx(expected[figure], rel=0.02)
