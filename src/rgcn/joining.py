@@ -95,7 +95,7 @@ def join() -> Processes:
 
 
 def leave() -> None:
-    """Part from the others, whose work is done too."""
+    """Part from the others, once their work is done too."""
     global _heartbeat
     group = processes()
     if group.store is None:
@@ -103,16 +103,17 @@ def leave() -> None:
     import torch.distributed as dist
 
     work_in(None)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    store = group.store
     with suppress(RuntimeError):  # the store may have gone with whoever held it
-        group.store.set(f"beat/{group.rank}", LEFT)
-        group.store.add("left", 1)
-        if group.first:  # which may be holding the store
-            _until(lambda: group.store.add("left", 0) == group.size, GRACE_S)
+        store.add("leaving", 1)
+        _until(lambda: store.add("leaving", 0) == group.size or store.check(["failed"]), LONGEST_WAIT.total_seconds())
     if _heartbeat is not None:
         _heartbeat.stop()
     _heartbeat = None
+    with suppress(RuntimeError):
+        store.set(f"beat/{group.rank}", LEFT)
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def refuse_shared_gpus(device: str) -> None:
