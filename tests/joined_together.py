@@ -36,8 +36,8 @@ def main(folder: Path, ports: list[str]) -> None:
     assert processes() is group
     assert group.rank == rank
     found["threads"] = threading.active_count()
-    found["said"] = joining.exchange("names", {"rank": rank})
-    found["chosen"] = joining.first_says("choice", lambda: ["by", rank])
+    found["said"] = group.tell({"rank": rank})
+    found["chosen"] = joining.first_says(lambda: ["by", rank])
     found["any"] = group.any(rank == 1, False)
     found["same"] = words_of(lambda: joining.agree("settings", {"epochs": 3}))
     found["other settings"] = words_of(lambda: joining.agree("settings", {"epochs": 3 + rank, "seed": 0}))

@@ -80,10 +80,6 @@ class StoppedError(RgcnError):
         return StoppedError(self.what, advice, self.signal_number)
 
 
-class OthersFailedError(RgcnError):
-    """Another of several processes has failed, and says why: this one ends without a word."""
-
-
 class NotFittedError(RgcnError, RuntimeError):
     """A model was asked for something that only a fitted one can answer."""
 

@@ -1,6 +1,6 @@
 """Several processes become one group, agree on what they are to do, and part; and who says which error ended them.
 
-Words travel as JSON through the store that torchrun's rendezvous gives, never pickled.
+Words travel as JSON, never pickled; through the store of the rendezvous where the group is not, or no longer, whole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from rgcn.atomic import TEMPORARY_PREFIX
-from rgcn.errors import ConfigError, DataError, OthersFailedError
+from rgcn.errors import ConfigError, DataError
 from rgcn.heartbeat import GRACE_S, LEFT, Heartbeat, place
 from rgcn.processes import Processes, processes, work_in
 from rgcn.version import __version__
@@ -34,7 +34,6 @@ NCCL_SEGMENT = 2 * 9_637_888  # bytes of shared memory that NCCL takes for a pro
 OUR_RUNS = "rgcn-"  # how runs of `--processes` are called where torchrun gives each a name
 ADVICE = "`rgcn resume {}` goes on from the last checkpoint"
 _heartbeat: Heartbeat | None = None
-_exchanged = 0
 _advice = ""
 
 
@@ -71,11 +70,13 @@ def join() -> Processes:
     group = Processes(rank, size, store)
     work_in(group)
     store.set(f"beat/{rank}", "")
-    store.set(f"here/{rank}", json.dumps({"place": place(), "pid": os.getpid()}))
+    versions = {"rgcn": __version__, "torch": str(torch.__version__)}
+    store.set(f"here/{rank}", json.dumps({"place": place(), "pid": os.getpid(), "versions": versions}))
     if not _until(lambda: store.check([f"here/{each}" for each in range(size)]), seconds):
         missing = [each for each in range(size) if not store.check([f"here/{each}"])]
         words = ", ".join(map(str, missing[:5])) + (" and more" if len(missing) > 5 else "")
         raise DataError(f"{size - len(missing)} of {size} processes came, and not process {words}, {advice}")
+    everybody = [json.loads(store.get(f"here/{each}")) for each in range(size)]
     if size > 1:
 
         def connect() -> Any:
@@ -83,9 +84,9 @@ def join() -> Processes:
             return dist.PrefixStore(name, line)
 
         ours = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(OUR_RUNS)
-        neighbor = json.loads(store.get(f"here/{(rank + 1) % size}"))
+        neighbor = everybody[(rank + 1) % size]
         _heartbeat = Heartbeat(rank, size, connect, neighbor, lambda: _advice, outspoken=not ours)
-    agree("versions", {"rgcn": __version__, "torch": str(torch.__version__)})
+    _refuse_differences("versions", [each["versions"] for each in everybody])
     backend = "gloo"
     if torch.cuda.is_available() and _a_gpu_for_each():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -95,7 +96,7 @@ def join() -> Processes:
 
 
 def leave() -> None:
-    """Part from the others, whose work is done too."""
+    """Part from the others, once their work is done too."""
     global _heartbeat
     group = processes()
     if group.store is None:
@@ -103,16 +104,17 @@ def leave() -> None:
     import torch.distributed as dist
 
     work_in(None)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    store = group.store
     with suppress(RuntimeError):  # the store may have gone with whoever held it
-        group.store.set(f"beat/{group.rank}", LEFT)
-        group.store.add("left", 1)
-        if group.first:  # which may be holding the store
-            _until(lambda: group.store.add("left", 0) == group.size, GRACE_S)
+        store.add("leaving", 1)
+        _until(lambda: store.add("leaving", 0) == group.size or store.check(["failed"]), LONGEST_WAIT.total_seconds())
     if _heartbeat is not None:
         _heartbeat.stop()
     _heartbeat = None
+    with suppress(RuntimeError):
+        store.set(f"beat/{group.rank}", LEFT)
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def refuse_shared_gpus(device: str) -> None:
@@ -155,29 +157,17 @@ def _until(ready: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def exchange(name: str, value: Any) -> list[Any]:
-    """What each process has to say of something, in JSON, by rank; everybody must ask, in the same order."""
-    global _exchanged
-    group, store = processes(), processes().store
-    if not group.together:
-        return [value]
-    _exchanged += 1
-    keys = [f"said/{_exchanged}/{name}/{rank}" for rank in range(group.size)]
-    store.set(keys[group.rank], json.dumps(value))
-    _until(lambda: store.check(keys) or store.check(["failed"]), LONGEST_WAIT.total_seconds())
-    if not store.check(keys):
-        raise OthersFailedError(f"not every process said its {name}")
-    return [json.loads(store.get(key)) for key in keys]
-
-
-def first_says(name: str, make: Callable[[], Any]) -> Any:
+def first_says(make: Callable[[], Any]) -> Any:
     """What the first process makes, everywhere: a choice by what only it can see, or that only one may take."""
-    return exchange(name, make() if processes().first else None)[0]
+    return processes().tell(make() if processes().first else None)[0]
 
 
 def agree(name: str, value: Mapping[str, Any]) -> None:
     """An error on all processes where one has other values, which names it and them."""
-    everybody = exchange(name, value)
+    _refuse_differences(name, processes().tell(value))
+
+
+def _refuse_differences(name: str, everybody: Sequence[Mapping[str, Any]]) -> None:
     for rank, theirs in enumerate(everybody):
         keys = [key for key in {**everybody[0], **theirs} if everybody[0].get(key) != theirs.get(key)]
         if keys:
@@ -191,13 +181,15 @@ def share_folder(folder: Path) -> None:
     group = processes()
     if not group.together:
         return
-    token = folder / first_says("token", lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
+    token = folder / first_says(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
     if group.first:
-        folder.mkdir(parents=True, exist_ok=True)
-        token.touch()
-    first_says("folder", lambda: None)  # only now there is something to see
-    # Shared storage may need a moment to show it elsewhere.
-    seen = exchange("sight of the folder", _until(token.exists, SIGHT_S))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            token.touch()
+        except OSError as error:
+            raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
+    group.wait()  # only now there is something to see, for which shared storage may need a moment
+    seen = group.tell(_until(token.exists, SIGHT_S))
     if group.first:
         token.unlink(missing_ok=True)
     if not all(seen):
@@ -222,9 +214,9 @@ def last_words(error: BaseException, words: str) -> str | None:
         return words
     for number in (signal.SIGINT, signal.SIGTERM):  # by which whoever started us ends us as soon as another has ended
         signal.signal(number, signal.SIG_IGN)
-    store, others = group.store, range(group.rank)
+    store, others = group.store, {0, group.rank - 1}  # of which one says what all met
     try:
-        if isinstance(error, OthersFailedError) or lost_others(error):
+        if lost_others(error):
             if _until(lambda: store.check(["failed"]), GRACE_S):
                 _until(lambda: store.check(["told"]), GRACE_S)
                 return None
@@ -232,10 +224,9 @@ def last_words(error: BaseException, words: str) -> str | None:
         store.set(f"words/{group.rank}", words)
         store.set("failed", json.dumps({"rank": group.rank, "words": words}))
 
-        def said() -> bool:
-            return any(
-                store.check([f"words/{each}"]) and store.get(f"words/{each}") == words.encode() for each in others
-            )
+        def said() -> bool:  # perhaps with the number of the process that it was heard from
+            theirs = [store.get(f"words/{each}").decode() for each in others if store.check([f"words/{each}"])]
+            return any(words in one or one in words for one in theirs)
 
         if group.rank and _until(said, SAME_WORDS_S):
             return None

@@ -130,9 +130,9 @@ def main() -> None:
             sys.exit(0)
         except OSError as error:
             words = full_disk(error, error.filename or Path.cwd())
-            if words is None:
+            if words is None and not processes().together:
                 raise
-            end(error, words)
+            end(error, words or traceback.format_exc())
         except KeyboardInterrupt as error:
             end(error, "interrupted", 128 + signal.SIGINT)
         except Exception as error:

@@ -75,7 +75,7 @@ def train(asked: TrainCommand) -> None:
     config = None if candidates else runs.load_configuration(*said)
     folder = asked.out
     if folder is None and not asked.no_keep:
-        folder = Path(first_says("folder", lambda: str(_free_folder(asked.configuration))))
+        folder = Path(first_says(lambda: str(_free_folder(asked.configuration))))
     try:
         if asked.to_launch:
             own = folder is not None and asked.out is None

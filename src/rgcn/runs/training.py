@@ -141,7 +141,7 @@ def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
 
 def _chosen(config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
     """What the graph and the machine decide; the first process's machine, where there are several."""
-    chosen: dict[str, Any] = first_says("choice", lambda: task_of(config.task).settled(config, graph))
+    chosen: dict[str, Any] = first_says(lambda: task_of(config.task).settled(config, graph))
     return chosen
 
 
