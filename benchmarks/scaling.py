@@ -12,8 +12,8 @@ rgcn, e-rgcn  a step of training over the whole graph, and FastRGCNConv's
 first answer  `rgcn predict` over DistMult of width 32, from the start of Python to the answer
 
 Graphs are drawn: of a table as in building.py, else as rgcn.bench.graphs does, four edges a node, fifty relations. rgcn
-has 40 bases and a hidden width of 16, e-rgcn embeddings of 32. Each measurement has a process of its own. A side that
-ran out is not tried on larger graphs.
+has 40 bases and a hidden width of 16, e-rgcn embeddings of 32. Each measurement has a process of its own; memory is the
+most that it held, of a step less what it held at rest. A side that ran out is not tried on larger graphs.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def table(result: dict[str, Any]) -> list[str]:
     """A line a side: time and memory at each size, and how both grow: 1 is in proportion to edges."""
     sizes = sorted({point["edges"] for point in result["points"]})
     lines = [
-        f"| | {' | '.join(f'{size:.0e}' for size in sizes)} | slope of time | of memory |",
+        f"| edges | {' | '.join(f'{size:.0e}' for size in sizes)} | slope of time | of memory |",
         "|---" * (len(sizes) + 3) + "|",
     ]
     for side, device in dict.fromkeys((point["side"], point["device"]) for point in result["points"]):
