@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.adjacency.operator import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
@@ -236,12 +235,7 @@ class NodeClassifier(ClassEstimator):
 
     def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
         """What the first `depth` layers must compute for these nodes."""
-        return ReceptiveField.of(self._rows, on_device(nodes, choose_device(self.training.device)), depth)
-
-    @property
-    def _rows(self) -> HasRows:
-        """What fields are made of: the operator, or the edges where they lie."""
-        return self.adjacency_ if self._in_place is None else self._in_place
+        return ReceptiveField.of(self.rows_, on_device(nodes, choose_device(self.training.device)), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
         states = self._states(self.graph_.names.node_ids(nodes), -1)
@@ -250,7 +244,7 @@ class NodeClassifier(ClassEstimator):
 
     @property
     def message_triples_(self) -> NDArray[np.int64]:
-        return self.graph_.triples
+        return self.graph_.triples if self._in_place is None else self.graph_._rows
 
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         return network(field)  # type: ignore[no-any-return]
@@ -268,7 +262,7 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
-        states = network.states_of(self._rows, on_device(distinct, choose_device(self.training.device)), depth)
+        states = network.states_of(self.rows_, on_device(distinct, choose_device(self.training.device)), depth)
         return states[torch.from_numpy(back).to(states.device)]
 
     def vector_layer(self, layer: int | None) -> int:
