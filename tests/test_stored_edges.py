@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.adjacency.stored_edges import StoredEdges
+from rgcn.errors import DataError
+from rgcn.explain import question
+from rgcn.explain.question import Reach
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.nn import relational_encoder
 from rgcn.tasks import node_classifier
@@ -61,3 +64,22 @@ def test_a_classifier_in_place_answers_as_one_in_memory(monkeypatch, tmp_path, s
     assert torch.allclose(few, expected[:5], rtol=1e-5, atol=1e-5)
     assert opened._adjacency is None
     assert opened.fingerprint_ == model.fingerprint_
+
+
+def test_an_explanation_in_place_reads_what_is_in_reach(monkeypatch, tmp_path):
+    kg = rgcn.load("world")
+    model = rgcn.NodeClassifier("rgcn", epochs=2).fit(kg)
+    model.save(tmp_path)
+    monkeypatch.setattr(node_classifier, "IN_PLACE", 0)
+    opened = rgcn.NodeClassifier.load(tmp_path)
+    whole, found = (Reach.of(one.rows_, one.message_triples_, [7], 2) for one in (model, opened))
+    assert opened._adjacency is None
+    assert np.array_equal(found.triples, whole.triples)
+    assert all(torch.equal(one, other) for one, other in zip(found.place, whole.place, strict=True))
+    layers = zip(found.field.layers, whole.field.layers, strict=True)
+    assert all(torch.allclose(one.weight, other.weight, rtol=1e-6) for one, other in layers)
+    of_hub = len(found.field.layers[-1].weight)
+    monkeypatch.setattr(question, "MOST_HEARD", of_hub)  # the last layer fits, the first does not
+    with pytest.raises(DataError, match=f"more than {of_hub:,} edges"):
+        Reach.of(opened.rows_, opened.message_triples_, [7], 2)
+    assert len(Reach.of(model.rows_, model.message_triples_, [7], 2))  # of what is in memory already, all is weighed

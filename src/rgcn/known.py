@@ -137,18 +137,25 @@ class KnownAnswers:
         ends, pointer, relation, node = (of.to(device) for of in (self.ends, self.pointer, self.relation, self.node))
         return KnownAnswers(ends, pointer, relation, node, self.num_relations)
 
-    def of_node(self, node: Tensor) -> tuple[Tensor, Tensor]:
-        """(begin, end), int64 [q] each, of all triples of nodes int64 [q]."""
-        place = torch.searchsorted(self.ends, node.to(self.ends.dtype))
-        place = place.clamp_(max=len(self.ends) - 1)
-        found = (self.ends[place] == node) & (place < len(self.ends) - 1)
-        return self.pointer[place].long(), self.pointer[place + found.long()].long()
-
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
-        relation, (begin, end) = key % self.num_relations, self.of_node(key // self.num_relations)
+        if key.numel() <= FEW and key.device.type == "cpu":
+            begin, end = (
+                torch.tensor([self._range(*divmod(one, self.num_relations)) for one in key.tolist()]).view(-1, 2).T
+            )
+            return begin.long(), end.long()
+        relation, node = key % self.num_relations, key // self.num_relations
+        place = torch.searchsorted(self.ends[:-1], node.to(self.ends.dtype))
+        begin, end = (self.pointer[at].long() for at in (place, place + (self.ends[place] == node).long()))
         begin = lower_bound(self.relation, begin, end, relation)
         return begin, lower_bound(self.relation, begin, end, relation + 1)
+
+    def _range(self, node: int, relation: int) -> tuple[int, int]:
+        ends, kinds = self.ends.numpy(), self.relation.numpy()
+        place = ends.searchsorted(ends.dtype.type(node))
+        begin, end = self.pointer[place : place + 2].tolist() if ends[place] == node else (0, 0)
+        part, kind = kinds[begin:end], kinds.dtype.type(relation)
+        return begin + int(part.searchsorted(kind)), begin + int(part.searchsorted(kind, "right"))
 
     def expand(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         """Ranges written out: (row, node), int64 [a] each, row[j] being the number of the range that node[j] is of."""

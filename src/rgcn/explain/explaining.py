@@ -224,4 +224,4 @@ def _reach(model: Estimator, asked: list[int], links: list[tuple[int, int, int]]
     """links: the triples asked about, which a network that walks must not hear."""
     if model.hides_asked_:
         return Reach.walking(model, links)
-    return Reach.of(model.adjacency_, model.message_triples_, asked, model.num_layers_)
+    return Reach.of(model.rows_, model.message_triples_, asked, model.num_layers_)

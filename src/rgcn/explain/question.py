@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.operator import HasRows
 from rgcn.answers.calibration import AnsweringModel, Calibration
 from rgcn.answers.links import QuestionStanding, triple_probabilities
+from rgcn.errors import DataError
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.tasks.estimator import Estimator
 
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
+MOST_HEARD = 1 << 23  # edges of a graph where it lies, in all layers
 SELF_LOOP = 2  # as `EdgeStructure.direction` has it
 
 
@@ -41,10 +44,16 @@ class Reach:
     hidden: bool = False  # whether the triple asked about is known and was hidden
 
     @classmethod
-    def of(cls, adjacency: RelationalAdjacency, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:
-        """triples int64 [all, 3]: those the operator was made of, in its order."""
+    def of(cls, rows: HasRows, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:
+        """triples [all, 3]: those the operator was made of, in its order; where they lie, no others are read."""
         distinct = tuple(dict.fromkeys(asked))
-        field = ReceptiveField.of(adjacency, torch.tensor(distinct, device=adjacency.device), num_layers)
+        device, most = (rows.device, None) if isinstance(rows, RelationalAdjacency) else ("cpu", MOST_HEARD)
+        field = ReceptiveField.within(rows, torch.tensor(distinct, device=device), num_layers, most)
+        if field is None:
+            raise DataError(
+                f"more than {MOST_HEARD:,} edges of this large graph decide the answer, too many to weigh each: ask "
+                "about a node that is no hub, or about a neighbor of fewer"
+            )
         return cls.over(field, triples, distinct)
 
     @classmethod
@@ -68,7 +77,7 @@ class Reach:
         # A self-loop's number is beyond all triples': it finds its place behind them.
         place = tuple(torch.searchsorted(numbers, layer.structure.origin) for layer in field.layers)
         chosen = numbers.cpu().numpy()
-        return cls(asked, field, triples[chosen], chosen, place)
+        return cls(asked, field, np.asarray(triples[chosen], dtype=np.int64), chosen, place)
 
     def __len__(self) -> int:
         return len(self.triples)

@@ -86,7 +86,7 @@ def refuse_what_does_not_fit(plan: WorkPlan, config: RunConfig, graph: Knowledge
         if less <= room:
             said = " ".join(f"--set {key}={value}" for key, value in change.items())
             fitting.append(f"{said} ({memory(plan.held + less)})")
-    there = f"{memory(plan.held + room)} may be used"
+    there = f"beside the {memory(plan.held)} that are held {memory(room)} may be used"
     advice = f"these fit: {'; '.join(fitting)}" if fitting else "no setting of this model fits: take a smaller graph"
     raise ConfigError(f"{plan.words}, and {there}: {advice}")
 

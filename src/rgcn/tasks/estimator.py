@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.operator import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
@@ -159,6 +160,11 @@ class Estimator(ABC):
         if self._adjacency is None and self._in_place is not None:
             self._adjacency = self._operator(self.graph_, "all")
         return self._fitted(self._adjacency)
+
+    @property
+    def rows_(self) -> HasRows:
+        """What fields are made of: the operator, or the edges where they lie."""
+        return self.adjacency_ if self._in_place is None else self._in_place
 
     @property
     def fingerprint_(self) -> str:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.adjacency.operator import HasRows
 from rgcn.adjacency.shared_field import SharedField
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
@@ -241,12 +240,7 @@ class NodeClassifier(ClassEstimator):
 
     def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
         """What the first `depth` layers must compute for these nodes."""
-        return ReceptiveField.of(self._rows, on_device(nodes, choose_device(self.training.device)), depth)
-
-    @property
-    def _rows(self) -> HasRows:
-        """What fields are made of: the operator, or the edges where they lie."""
-        return self.adjacency_ if self._in_place is None else self._in_place
+        return ReceptiveField.of(self.rows_, on_device(nodes, choose_device(self.training.device)), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
         states = self._states(self.graph_.names.node_ids(nodes), -1)
@@ -255,7 +249,7 @@ class NodeClassifier(ClassEstimator):
 
     @property
     def message_triples_(self) -> NDArray[np.int64]:
-        return self.graph_.triples
+        return self.graph_.triples if self._in_place is None else self.graph_._rows
 
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         return network(field)  # type: ignore[no-any-return]
@@ -279,7 +273,7 @@ class NodeClassifier(ClassEstimator):
                 field = SharedField.of_own(self.adjacency_, self._shards, exchange.needed, depth)
                 states = exchange(network.states(field, depth)[-1])
             return states[torch.from_numpy(back).to(states.device)]
-        states = network.states_of(self._rows, on_device(distinct, choose_device(self.training.device)), depth)
+        states = network.states_of(self.rows_, on_device(distinct, choose_device(self.training.device)), depth)
         return states[torch.from_numpy(back).to(states.device)]
 
     def vector_layer(self, layer: int | None) -> int:
