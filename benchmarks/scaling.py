@@ -1,27 +1,39 @@
-"""Step time and peak memory as graphs grow, ours and PyG's FastRGCNConv, until a side runs out of time or memory.
+"""Time and peak memory as graphs grow, until a side runs out of either, and the slope of each curve.
 
-    python benchmarks/scaling.py --json results/scaling.json --plot docs/scaling.svg
-    python benchmarks/scaling.py --device cuda --sizes 1e4 1e5 1e6 1e7 --json out.json      # no picture needed there
-    python benchmarks/scaling.py --from-json out.json --plot out.svg                        # drawn later, elsewhere
+    python benchmarks/scaling.py --json results/scaling-cpu.json --plot docs/scaling-cpu.svg
+    python benchmarks/scaling.py --sizes 1e8 --json results/scaling-cpu.json     # adds to what the file has
+    python benchmarks/scaling.py --device cuda --series rgcn e-rgcn --sizes 1e4 1e5 1e6 1e7 --json out.json
+    python benchmarks/scaling.py --from-json out.json --plot out.svg             # the table and the picture alone
 
-Graphs are drawn (see rgcn.bench.graphs): four edges a node, fifty relations. rgcn has 40 bases and a hidden width of
-16, e-rgcn embeddings of 32. Each measurement has a process of its own. A side that ran out is not tried
-on larger graphs.
+build         a table of triples becomes a graph on disk with its search index (as `rgcn data build` does)
+open          that graph, and the name of a node
+prepare       an e-RGCN over a graph in memory, before its first step
+rgcn, e-rgcn  a step of training over the whole graph, and FastRGCNConv's
+first answer  `rgcn predict` over DistMult of width 32, from the start of Python to the answer
+
+Graphs are drawn: of a table as in building.py, else as rgcn.bench.graphs does, four edges a node, fifty relations. rgcn
+has 40 bases and a hidden width of 16, e-rgcn embeddings of 32. Each measurement has a process of its own; memory is the
+most that it held, of a step less what it held at rest. A side that ran out is not tried on larger graphs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rgcn.bench.floor import measure_speeds
+import building
+
+from rgcn.bench.floor import Speeds, measure_speeds
 from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
 from rgcn.bench.measuring import StepJob, measure_apart, measure_here, speeds_apart
 from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figure, tidy, write_json
@@ -31,7 +43,7 @@ from rgcn.errors import RgcnError
 from rgcn.memory import available_bytes
 from rgcn.words import duration, memory
 
-SIZES = (1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7)
+SIZES = (1e4, 1e5, 1e6, 1e7, 1e8)
 BASES = Workload("rgcn", hidden=16, bases=40)
 SERIES = {
     "rgcn": ("ours", BASES),
@@ -39,13 +51,48 @@ SERIES = {
     **{name: (side, BASES) for side, name in PEERS.items()},
 }
 
-COLORS_OF_SERIES = {**COLORS, "rgcn": COLORS["ours"], "e-rgcn": "#009E73"}
+STAGES = ("build", "open", "first answer")  # over a graph on disk
+# The start of a process hides what smaller graphs cost.
+SLOPE_FROM = 1e5
+COLORS_OF_SERIES = {
+    **COLORS,
+    **{"rgcn": COLORS["ours"], "e-rgcn": "#009E73", "prepare": "#56B4E9", "build": "#D55E00", "open": "#999999"},
+    "first answer": "#000000",
+}
+building.WORK |= {
+    "make": """
+import rgcn
+graph = rgcn.read(out)
+model = rgcn.LinkPredictor("distmult", embedding=32)
+model.prepare(graph).network_.eval()
+model.save(out + ".model")
+result = graph
+""",
+    "first answer": """
+import rgcn.data.graph_store
+import sys
+graph = rgcn.data.graph_store.load_graph(pathlib.Path(out))
+sys.argv = ["rgcn", "predict", out + ".model", "--subject", graph.nodes[len(graph.nodes) // 2],
+            "--relation", graph.relations[0], "--json"]
+from rgcn.cli import main
+try:
+    main()
+except SystemExit as end:
+    if end.code:
+        raise
+result = "answered"
+""",
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", type=float, default=SIZES, metavar="EDGES")
     parser.add_argument("--series", nargs="+", choices=SERIES, default=["rgcn", "e-rgcn", "FastRGCNConv"])
+    parser.add_argument("--stages", nargs="*", choices=STAGES, help="default: all on a CPU, none on a GPU")
+    parser.add_argument(
+        "--folder", type=Path, help="for drawn graphs, 100 bytes of disk an edge; default: a temporary one"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=1, help="the best one counts")
@@ -53,7 +100,7 @@ def main() -> int:
     parser.add_argument("--max-seconds", type=float, default=60.0, help="a side with a slower step is out")
     parser.add_argument("--max-gib", type=float, help="memory a side may take (default: nine tenths of what is free)")
     parser.add_argument("--same-process", action="store_true", help="no new process for each measurement (GPU only)")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, after each size")
+    parser.add_argument("--json", type=Path, help="write the figures to this file; what it has is kept")
     parser.add_argument("--plot", type=Path, help="draw them (needs matplotlib)")
     parser.add_argument("--from-json", type=Path, help="measure nothing; draw the figures in this file")
     given = parser.parse_args()
@@ -64,6 +111,7 @@ def main() -> int:
             result = json.loads(given.from_json.read_text(encoding="utf-8"))
         else:
             result = measure_growth(given)
+        print("\n".join(table(result)))
         if given.plot:
             plot_scaling(result, given.plot)
     except (RgcnError, OSError) as error:
@@ -88,35 +136,128 @@ def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
         "limits": {"max_seconds": given.max_seconds, "max_gib": given.max_gib},
         "points": [],
     }
+    if given.json and given.json.exists():
+        result["points"] = json.loads(given.json.read_text(encoding="utf-8"))["points"]
+    out = {(point["side"], point["device"]) for point in result["points"] if "failed" in point}
+    stages = given.stages if given.stages is not None else (STAGES if device == "cpu" else ())
     for size in sorted(map(int, given.sizes)):
-        with tempfile.TemporaryDirectory(prefix="rgcn-scaling-") as folder:
-            graph = shaped(random_shape(size))
-            path = Path(folder) / "graph.npz"
-            graph_to_npz(graph, path)
-            rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
-            for turn in range(given.rounds):
-                for name, (side, workload) in running.items():
-                    if rounds[name] and "failed" in rounds[name][-1]:
-                        continue
-                    job = StepJob(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
-                    job = replace(job, max_bytes=_limit(given.max_gib, device), floor=turn == 0 and side == "ours")
-                    rounds[name].append(measure_here(job) if given.same_process else measure_apart(job))
-        for name, (side, workload) in list(running.items()):
-            (point,) = side_by_side(about(graph.name, graph, workload, device), {side: rounds[name]}, speeds)
-            point = {key: value for key, value in point.items() if not key.startswith("times_")}
-            result["points"].append(point)
+        known = {(point["side"], point["device"]) for point in result["points"] if point["edges"] == size} | out
+        missing = [name for name in (*running, *stages) if (name, device) not in known]
+        with tempfile.TemporaryDirectory(prefix="rgcn-scaling-", dir=given.folder) as folder:
+            points = _stages([stage for stage in stages if stage in missing], size, Path(folder), given.max_gib)
+            points += _steps({name: running[name] for name in running if name in missing}, size, folder, given, speeds)
+        for point in points:
             _say(point)
-            if "failed" in point:
-                del running[name]
-        if given.json:
+        result["points"] += points
+        out |= {(point["side"], device) for point in points if "failed" in point}
+        if given.json and points:
             write_json(result, given.json)
-        if not running:
-            break
     return result
 
 
+def _stages(stages: list[str], size: int, folder: Path, max_gib: float | None) -> list[dict[str, Any]]:
+    """What becomes of a table of triples; the graph is built for the others even where its time is known."""
+    points = list[dict[str, Any]]()
+    path, graph = building.drawn(folder / "drawn", "tsv", size, "usual") if stages else None, folder / "graph"
+    for stage in ("build", "open", "make", "first answer"):
+        if path is None or (stage == "make" and "first answer" not in stages):
+            continue
+        try:
+            with _limited(_limit(max_gib, "cpu")):
+                found = building.measured(stage, path, graph)
+            point = {"seconds": found["seconds"], "peak_bytes": int(float(str(found["peak_gib"])) * 2**30)}
+        except SystemExit as error:
+            words = str(error).splitlines()
+            point, path = {"failed": words[-1] if len(words) > 1 else "ran out of memory"}, None
+        if stage in stages or ("failed" in point and stage == "make"):
+            named = stage if stage in stages else "first answer"
+            points.append({"edges": size, "side": named, "device": "cpu", **point})
+    return points
+
+
+@contextlib.contextmanager
+def _limited(most: int | None) -> Iterator[None]:
+    """Processes that are started meanwhile may not take more memory."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (before[0] if most is None else most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _steps(
+    running: dict[str, tuple[str, Workload]], size: int, folder: str, given: argparse.Namespace, speeds: Speeds
+) -> list[dict[str, Any]]:
+    """A step of each, in turns."""
+    if not running:
+        return []
+    (device,) = resolve_devices((given.device,))
+    graph = shaped(random_shape(size))
+    path = Path(folder) / "graph.npz"
+    graph_to_npz(graph, path)
+    told = {name: about(graph.name, graph, workload, device) for name, (_, workload) in running.items()}
+    del graph  # so that its memory is there for those who are measured
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
+    for turn in range(given.rounds):
+        for name, (side, workload) in running.items():
+            if rounds[name] and "failed" in rounds[name][-1]:
+                continue
+            job = StepJob(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
+            job = replace(job, max_bytes=_limit(given.max_gib, device), floor=turn == 0 and side == "ours")
+            rounds[name].append(measure_here(job) if given.same_process else measure_apart(job))
+    points = list[dict[str, Any]]()
+    for name, (side, _) in running.items():
+        (point,) = side_by_side(told[name], {side: rounds[name]}, speeds)
+        points.append({key: value for key, value in point.items() if not key.startswith("times_")} | {"side": name})
+        prepared = [one["prepare_seconds"] for one in rounds[name] if "prepare_seconds" in one]
+        if name == "e-rgcn" and prepared:
+            points.append({"edges": point["edges"], "side": "prepare", "device": device, "seconds": min(prepared)})
+    return points
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """A line a side: time and memory at each size, and how both grow: 1 is in proportion to edges."""
+    sizes = sorted({point["edges"] for point in result["points"]})
+    lines = [
+        f"| edges | {' | '.join(f'{size:.0e}' for size in sizes)} | slope of time | of memory |",
+        "|---" * (len(sizes) + 3) + "|",
+    ]
+    for side, device in dict.fromkeys((point["side"], point["device"]) for point in result["points"]):
+        points = {p["edges"]: p for p in result["points"] if (p["side"], p["device"]) == (side, device)}
+        cells = [_cell(points.get(size, {})) for size in sizes]
+        slopes = [
+            slope({edges: p[key] for edges, p in points.items() if p.get(key)}) for key in ("seconds", "peak_bytes")
+        ]
+        words = ["" if found is None else f"{found:.2f}" for found in slopes]
+        lines.append(f"| {side}{'' if device == 'cpu' else ', ' + device} | {' | '.join([*cells, *words])} |")
+    return lines
+
+
+def _cell(point: dict[str, Any]) -> str:
+    parts = [duration(point["seconds"])] if point.get("seconds") else []
+    parts += [memory(point["peak_bytes"])] if point.get("peak_bytes") else []
+    return ", ".join(parts) or str(point.get("failed", "")).split(":")[0]
+
+
+def slope(values: dict[int, float]) -> float | None:
+    """Of the line through logarithms, by least squares; None of fewer than two points.
+
+    >>> slope({100_000: 1.0, 1_000_000: 10.0, 10_000_000: 100.0})
+    1.0
+    """
+    points = [(math.log(edges), math.log(value)) for edges, value in values.items() if edges >= SLOPE_FROM]
+    if len(points) < 2:
+        return None
+    x, y = (sum(column) / len(points) for column in zip(*points, strict=True))
+    found = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return round(found, 6)
+
+
 def plot_scaling(result: dict[str, Any], path: Path) -> None:
-    """Two panels over the number of edges, both scales logarithmic: step time, and peak memory.
+    """Two panels over the number of edges, both scales logarithmic: time, and peak memory.
 
     result["points"]: {edges, side, device, seconds, peak_bytes}, or `failed` where a side ran out, which a cross marks
     at the last size it managed.
@@ -126,7 +267,7 @@ def plot_scaling(result: dict[str, Any], path: Path) -> None:
         lines.setdefault((point["side"], point["device"]), []).append(point)
     figure = empty_figure(9.0, 3.8)
     devices = {device for _, device in lines}
-    panels = (("seconds", "seconds of a training step", 1.0), ("peak_bytes", "peak memory, MiB", 2.0**20))
+    panels = (("seconds", "seconds", 1.0), ("peak_bytes", "peak memory, MiB", 2.0**20))
     for number, (name, title, unit) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, 2, number)
         for (side, device), points in lines.items():
@@ -155,7 +296,7 @@ def _limit(gib: float | None, device: str) -> int | None:
 
 
 def _say(point: dict[str, Any]) -> None:
-    words = point.get("failed") or f"{duration(point['seconds']):>10}{memory(point['peak_bytes']):>12}"
+    words = point.get("failed") or _cell(point)
     print(f"{point['edges']:>12,} edges  {point['side']:<14}{words}", flush=True)
 
 

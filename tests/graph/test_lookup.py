@@ -54,7 +54,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(name_search, "MOST_SORTED", 0)
         monkeypatch.setattr(name_search, "MOST_IN_A_PASS", 40)
         monkeypatch.setattr(name_search, "MANY", 0)
-        monkeypatch.setattr(name_search, "ENTRIES_COUNTED", 4)
+        monkeypatch.setattr(name_search, "ENTRIES_COUNTED", 1000)
     if request.param == "read through":
         monkeypatch.setattr(name_search, "FEW", 0)
         monkeypatch.setattr(name_search, "COMMON_SHARE", 1000)

@@ -298,7 +298,7 @@ def test_processes_that_share_tables_keep_them_for_any_number_of_others(tmp_path
     for process in started:
         process.start()
     for process in started:
-        process.join(120)
+        process.join(300)
         process.kill()
         process.join()
     told = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))

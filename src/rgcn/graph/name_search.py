@@ -42,7 +42,7 @@ FEW = 20_000
 ENTRIES_AT_ONCE = 1 << 14
 # Sorting at once takes some bytes for each; beyond, numba counts, and what a pass writes is bounded.
 MOST_SORTED, MOST_IN_A_PASS = 1 << 22, 1 << 26
-ENTRIES_COUNTED = 1 << 19  # by one thread at a time
+ENTRIES_COUNTED = 1 << 20  # by one thread at a time
 # Of so many entries, a sequence that is in every eighth tells too little for the room that it takes.
 MANY, COMMON_SHARE = 1 << 14, 8
 ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")

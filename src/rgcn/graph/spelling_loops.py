@@ -17,7 +17,7 @@ _EDGE = np.uint8(ord(EDGE))
 _SPACE, _QUOTE, _ESCAPE, _NEWLINE, _COLON, _SLASH, _HASH, _LINE = (np.uint8(c) for c in b' "\\\n:/#_')
 _ELLIPSIS = np.frombuffer("…".encode(), dtype=np.uint8)
 _BLANKS = np.frombuffer(b"nrtbf", dtype=np.uint8)
-_WHOLE = np.uint64(32)
+_HALF = np.uint64(32)
 
 
 @loop
@@ -51,6 +51,20 @@ def _fold(text, begin, end, to, place):  # type: ignore[no-untyped-def]
 
 
 @loop
+def _edged(text, begin, end, to, place):  # type: ignore[no-untyped-def]
+    """Write `folded` of a piece of text between edges; where it ends."""
+    to[place] = _EDGE
+    place = _fold(text, begin, end, to, place + 1)
+    to[place] = _EDGE
+    return place + 1
+
+
+@loop
+def _key(text, begin, end, node):  # type: ignore[no-untyped-def]
+    return np.uint64(hash_of(text, begin, end - begin)) << _HALF | np.uint64(node)
+
+
+@loop
 def _after_scheme(text, begin, end):  # type: ignore[no-untyped-def]
     """Where :// stands; -1: nowhere."""
     for at in range(begin, end - 2):
@@ -79,13 +93,11 @@ def _title(text, begin, end, to):  # type: ignore[no-untyped-def]
     last = end - 1
     while last > begin and text[last] != _QUOTE:
         last -= 1
-    size = 0
+    size, at, waits = 0, begin + 1, False
     if text[begin] != _QUOTE or last == begin:
-        for at in range(begin, end):
-            to[at - begin] = text[at]
         size = end - begin
+        to[:size] = text[begin:end]
     else:
-        at, waits = begin + 1, False
         while at < last:
             letter = text[at]
             if letter == _ESCAPE and at + 1 < last and text[at + 1] != _NEWLINE:
@@ -144,34 +156,25 @@ def spell(text, ends, nodes, kinds, titles, literal, to, sizes, keys, odd, room)
             continue
         after = min(end, begin + LONGEST_NAME)
         last, last_end = _last_part(text, begin, end)
-        who = np.uint64(node)
         if named >= 0:
             size = _title(text, from_, until, titled)
             is_last = size == last_end - last and same(titled, 0, text, last, size)
             is_name = size == after - begin and same(titled, 0, text, begin, size)
         else:
             size, is_last, is_name = 0, True, last == begin and last_end == after
-        to[place] = _EDGE
-        piece = place + 1
-        place = _fold(titled, 0, size, to, piece) if named >= 0 else _fold(text, last, last_end, to, piece)
-        keys[count] = np.uint64(hash_of(to, piece, place - piece)) << _WHOLE | who
-        count += 1
-        to[place] = _EDGE
-        place += 1
+        after_title = _edged(titled, 0, size, to, place) if named >= 0 else _edged(text, last, last_end, to, place)
+        keys[count] = _key(to, place + 1, after_title - 1, node)
+        count, place = count + 1, after_title
         if not is_name:
-            to[place] = _EDGE
-            piece = place + 1
-            place = _fold(text, begin, after, to, piece)
-            keys[count] = np.uint64(hash_of(to, piece, place - piece)) << _WHOLE | who
-            count += 1
-            to[place] = _EDGE
-            place += 1
+            after_name = _edged(text, begin, after, to, place)
+            keys[count] = _key(to, place + 1, after_name - 1, node)
+            count, place = count + 1, after_name
         sizes[i] = place - start
         if not is_last and (last > begin or last_end < end):
-            keys[count] = np.uint64(hash_of(scratch, 0, _fold(text, last, last_end, scratch, 0))) << _WHOLE | who
+            keys[count] = _key(scratch, 0, _fold(text, last, last_end, scratch, 0), node)
             count += 1
         if after < end:
-            keys[count] = np.uint64(hash_of(scratch, 0, _fold(text, begin, end, scratch, 0))) << _WHOLE | who
+            keys[count] = _key(scratch, 0, _fold(text, begin, end, scratch, 0), node)
             count += 1
         colon = begin
         while colon < end and text[colon] != _COLON:
@@ -179,7 +182,6 @@ def spell(text, ends, nodes, kinds, titles, literal, to, sizes, keys, odd, room)
         blank = text[begin] == _LINE and colon == begin + 1
         if colon < end and text[begin] != _QUOTE and not blank and _after_scheme(text, begin, end) < 0:
             scratch[0] = _COLON
-            size = _fold(text, colon + 1, end, scratch, 1)
-            keys[count] = np.uint64(hash_of(scratch, 0, size)) << _WHOLE | who
+            keys[count] = _key(scratch, 0, _fold(text, colon + 1, end, scratch, 1), node)
             count += 1
     return place, count, odds

@@ -108,6 +108,7 @@ def _writer(folder: Path, file: Path) -> Any:
             offsets = {item.index.fqn: {"saved_offsets": list(item.tensor_data.chunk.offsets)} for item in plan.items}
             write_tensors(rows, file, {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)})
             sync(file)
+            sync(folder)
             done: Any = Future()
             done.set_result([WriteResult(item.index, rows[item.index.fqn].nbytes, file.name) for item in plan.items])
             return done

@@ -48,8 +48,10 @@ WHOLE, A_PART = 500_000, 30_000
 # fits into memory, an edge of which takes so much, and there are not more of these.
 WHOLE_TRIPLES, BYTES_AN_EDGE, WHOLE_LABELS = 2_000_000, 200, 50_000
 LABELS_AT_ONCE, FAN_OUT = 10_000, 10  # where it is not
+FEW = 10  # times the edges of a batch
 # Numbers of a node table from which on only rows that a step touches move: Adam reads and writes gigabytes for each.
 LARGE_TABLE = 100_000_000
+SHARDS_SINCE = 2, 9  # the PyTorch whose distributed checkpoints are safetensors
 
 
 class NodeTrainer(Trainer):
@@ -308,7 +310,9 @@ class LinkTrainer(Trainer):
         self.num_nodes, self.num_relations = adjacency.num_sources, adjacency.structure.num_data_relations
         self.stepping = stepping or Stepping(network, training, triples.device, seed)
         self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
-        network.only_asked = isinstance(self.optimizer, RowOptimizer)
+        # To compute all nodes costs more than to find those of a batch, where these are few of a large graph.
+        few = 0 < FEW * (training.batch_edges or 0) < self.num_nodes and triples.device.type == "cpu"
+        network.only_asked = isinstance(self.optimizer, RowOptimizer) or few
         plan = ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
         self.objective = objective.build(plan)
@@ -486,6 +490,8 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
 
 def cannot_shard(model: Any, training: Any, kg: KnowledgeGraph) -> str | None:
     """Why processes cannot each hold a part of the nodes; None where they can."""
+    if tuple(int(number) for number in torch.__version__.split(".")[:2]) < SHARDS_SINCE:
+        return f"PyTorch {torch.__version__} cannot write what processes hold in parts: upgrade it to 2.9 or newer"
     encoder = ENCODERS.find(model.encoder)
     if isinstance(training, NodeTrainingConfig):
         features = model.input != "one-hot" and kg.features is not None
