@@ -51,7 +51,7 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
             "max_restarts": 0,
             "logs_specs": DefaultLogsSpecs(log_dir=logs),
         }
-        if "shutdown_timeout" in {field.name for field in fields(LaunchConfig)}:  # from PyTorch 2.10 on; before, 30 s
+        if "shutdown_timeout" in {field.name for field in fields(LaunchConfig)}:  # older PyTorch: 30 s
             settings["shutdown_timeout"] = SECONDS_TO_SAVE
         try:
             elastic_launch(LaunchConfig(**settings), sys.executable)(*command)
