@@ -19,6 +19,7 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
+from rgcn.memory import give_back
 from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
@@ -212,6 +213,8 @@ class NodeClassifier(ClassEstimator):
         reach = None if decays or self.training.in_batches(len(nodes)) else self._field(nodes, self.model.layers)
         plan = NodePlan(self.model, graph, adjacency, reach, generator)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
+        if len(graph) >= IN_PLACE:
+            give_back()
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
