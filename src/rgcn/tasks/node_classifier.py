@@ -223,6 +223,7 @@ class NodeClassifier(ClassEstimator):
             plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
             self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
             self._adjacency, self._in_place = None, StoredEdges(graph, **self._rule())
+            give_back()  # what building took
             return self
         pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
         self._build(graph)
