@@ -3,8 +3,6 @@
 Words travel as JSON, never pickled; through the store of the rendezvous where the group is not, or no longer, whole.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

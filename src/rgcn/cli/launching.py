@@ -1,7 +1,5 @@
 """One command in several processes: started by torchrun's own launcher, speaking with one voice, ending as one."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

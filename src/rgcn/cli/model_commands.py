@@ -3,8 +3,6 @@
 The first sentence of a class is the command's line in `rgcn --help`.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
@@ -281,7 +279,7 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
     k: int = option("How many answers to each question.", "-k", default=10, min=1, max=1_000_000)
     known: KnownChoice | None = option(
         "Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
-        "written to .nt.",
+        "written to .nt."
     )
     min_probability: float | None = option("Leave out what is less probable than this.", min=0.0, max=1.0)
     only_seen: bool = ONLY_SEEN

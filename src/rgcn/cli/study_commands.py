@@ -3,8 +3,6 @@
 The first sentence of a class is the command's line in the help.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING
 from functools import partial
 from pathlib import Path

@@ -10,8 +10,6 @@ and a distribution, normal or uniform, of that standard deviation; only schlicht
 and takes the value as the bound of the interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How a path network scores a node: by the state that reached it, and by what stands around it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -16,16 +16,7 @@ from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
 from rgcn.nn.path_head import AnswerHead
-from rgcn.nn.path_layers import (
-    AskedRelationTable,
-    Hidden,
-    Hop,
-    PathLayer,
-    Products,
-    RelationTable,
-    Told,
-    Translations,
-)
+from rgcn.nn.path_layers import AskedRelationTable, Hidden, Hop, PathLayer, Products, RelationTable, Told, Translations
 from rgcn.nn.reached import reached_hops
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer

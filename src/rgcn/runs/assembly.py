@@ -1,7 +1,5 @@
 """What a configuration stands for, its data and its model; and a run's own, which may have changed or be unfinished."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a training will take, told before it begins, and refused where the machine has less."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A training from configuration to result: load, fit, measure, keep; and to go on with one that was cut short."""
 
-from __future__ import annotations
-
 import signal
 import time
 import warnings

@@ -1,7 +1,5 @@
 """What every model can be asked: who it is, nodes by a part of their name, and their facts."""
 
-from __future__ import annotations
-
 from functools import lru_cache, partial
 from itertools import starmap
 from typing import Annotated, Any

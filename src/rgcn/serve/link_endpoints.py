@@ -177,9 +177,7 @@ class LinkEndpoints(Endpoints):
         self._awkward = AWKWARD if at_once is None else ()
         self._lanes = {
             (known, size): Lane(
-                (served.name, "links"),
-                partial(self.answer, known=known),
-                max(1, (at_once or product) // part),
+                (served.name, "links"), partial(self.answer, known=known), max(1, (at_once or product) // part)
             )
             for known in get_args(Known)
             for size, part in PARTS

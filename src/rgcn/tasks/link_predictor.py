@@ -1,7 +1,5 @@
 """Link prediction: fit on triples, rank exactly, ask for missing triples by name."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Node classification: fit on labelled nodes, ask for the class of any node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple

@@ -1,8 +1,6 @@
 """Training steps: of node classification, on all training labels or a batch of them and what these can hear; of link
 prediction, on a batch of edges, with the edges that carry messages and a loss it knows nothing about."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator
