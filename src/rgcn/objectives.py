@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
@@ -19,9 +20,6 @@ from rgcn.nn.link_network import LinkNetwork
 from rgcn.processes import Processes
 from rgcn.sampling import Negatives, corrupt, share
 from rgcn.scoring import Questions
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkTrainingConfig
 
 # Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
 MOST_IN_A_STEP = 1 << 30

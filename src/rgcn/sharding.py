@@ -9,9 +9,10 @@ into blocks, as PyTorch's distributed tensors are.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +20,6 @@ from torch import Tensor
 from rgcn.kernels import take_rows
 from rgcn.processes import Processes
 from rgcn.sparse import SparsePattern
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.shared_field import SharedField
+from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import take_rows
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput
@@ -19,9 +20,6 @@ from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
 from rgcn.sharding import RowExchange, Shards
 from rgcn.sparse import distinct
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig, LinkTrainingConfig
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkModelConfig
 from rgcn.config.knobs import Description
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, take_rows
@@ -20,10 +19,8 @@ from rgcn.nn.path_layers import AskedRelationTable, Hidden, Hop, PathLayer, Prod
 from rgcn.nn.reached import reached_hops
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
+from rgcn.sparse import expanded_ranges
 from rgcn.words import count, memory
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig
 
 MESSAGES = {"multiply": Products, "add": Translations}
 RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
@@ -295,10 +292,8 @@ class PathScorer(Scorer):
         against = (subject * kinds + relation + self.network.num_relations) * size + object_
         wanted = torch.cat([along, against])
         begin, end = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
-        length = end - begin
-        first = torch.cumsum(length, 0) - length
-        edge = torch.arange(int(length.sum()), device=wanted.device) + torch.repeat_interleave(begin - first, length)
-        return edge, torch.repeat_interleave(torch.arange(len(wanted), device=wanted.device) % len(triples), length)
+        row, edge = expanded_ranges(begin, end)
+        return edge, row % len(triples)
 
     def _hidden(self, edge: Tensor, question: Tensor, questions: int) -> Hidden:
         raw = self.adjacency.raw

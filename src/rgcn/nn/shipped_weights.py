@@ -1,18 +1,14 @@
 """The weights that come with the package: trained on many graphs, for any graph."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
+from rgcn.config import LinkModelConfig
 from rgcn.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig
 
 FOLDER = Path(__file__).parent / "weights"
 WEIGHTS, CARD = FOLDER / "universal.safetensors", FOLDER / "universal.json"

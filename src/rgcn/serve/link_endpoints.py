@@ -147,12 +147,8 @@ class ServedLinks:
     """What every answer needs of a served model, looked up once (`AnsweringModel`)."""
 
     def __init__(self, served: Served, scorer: Scorer) -> None:
-        self.graph_, self.new_nodes, self.scorer, self._served = (
-            served.graph,
-            served.opened.new_nodes,
-            lambda: scorer,
-            served,
-        )
+        self._served, self.graph_, self.new_nodes = served, served.graph, served.opened.new_nodes
+        self.scorer = lambda: scorer
 
     @property
     def calibration_(self) -> Calibration:
