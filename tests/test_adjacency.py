@@ -332,3 +332,18 @@ def test_a_target_of_many_edges_is_put_in_order_too(monkeypatch):
         assert torch.equal(getattr(placed.structure, name), getattr(sorted_.structure, name))
     assert torch.equal(placed.weight, sorted_.weight)
     assert torch.equal(placed.raw, sorted_.raw)
+
+
+def test_targets_of_a_large_graph_follow_from_where_their_edges_begin(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(high, (9000,), generator=generator) for high in (500, 7, 500)], dim=1)
+    monkeypatch.setattr(operator, "_worth_compiling", lambda triples: True)
+    whole = RelationalAdjacency.from_triples(triples, 500, 7)
+    monkeypatch.setattr(operator, "LARGE", 0)
+    found = RelationalAdjacency.from_triples(triples, 500, 7)
+    part, expected = (one.restricted(torch.arange(3, 90, 7)) for one in (found, whole))
+    assert "target" not in found.structure.__dict__  # nor does taking rows ask for them
+    assert torch.equal(found.structure.target, whole.structure.target)
+    assert found.structure.target.dtype == whole.structure.target.dtype
+    for name in OF_EDGES:
+        assert torch.equal(getattr(part[0].structure, name), getattr(expected[0].structure, name))

@@ -26,7 +26,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path(rgcn.__file__).parents[1])]),
+        "PYTHONPATH": f"{Path(rgcn.__file__).parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     }
     running = []
     for size in (1, 2, 4):

@@ -295,3 +295,14 @@ def test_a_notebook_shows_a_table():
     table = model.predict(subject="<a>", relation="r", k=2)._repr_html_()
     assert "<th>subject</th>" in table
     assert "<a>" not in table
+
+
+@given(rows=st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, unique=True), limit=st.integers(0, 5))
+def test_neighbors_are_a_nodes_triples_from_its_end_and_of_a_hub_no_more_than_asked_for(rows, limit):
+    names = Vocabulary("abcd")
+    kg = KnowledgeGraph(np.array(rows), names, names)
+    for node, name in enumerate(names):
+        outgoing = [(names[r], names[o], True) for s, r, o in rows if s == node]
+        incoming = [(names[r], names[s], False) for s, r, o in rows if o == node]
+        assert kg.neighbors(name) == outgoing + incoming
+        assert kg.neighbors(name, limit) == (outgoing + incoming)[:limit]

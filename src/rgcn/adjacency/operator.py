@@ -17,9 +17,11 @@ from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_o
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
+from rgcn.memory import give_back
 from rgcn.sharding import Shards
 from rgcn.sparse import SparsePattern
 
+LARGE = 1 << 19  # triples: bytes an edge are worth a moment
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
 PART = 1 << 20  # triples that are looked at together for edges of one's own
@@ -139,6 +141,10 @@ class RelationalAdjacency:
         in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
         edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
         structure = EdgeStructure(**edges, **sizes, transient=transient)
+        del edges
+        if in_place and not transient and len(triples) >= LARGE:
+            structure = structure.by_pointer()
+            give_back()  # what sorting took
         if edge_weights is None and normalization == "relation" and aggregation == "sum" and in_place:
             weight = torch.empty(structure.num_edges)
             edge_loops().share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
@@ -288,7 +294,7 @@ class RelationalAdjacency:
 
     def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
         """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""
-        structure = replace(self.structure.selected(edges), **changes)
+        structure = self.structure.selected(edges, **changes)
         # Ones that are written once stay so.
         raw = self.raw[edges] if self.raw.stride() != (0,) else self.raw[:1].expand(len(edges))
         return replace(self, structure=structure, raw=raw, weight=self.weight[edges])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,9 +50,25 @@ class EdgeStructure(Named):
         for name, bound in zip(OF_EDGES, bounds, strict=True):
             object.__setattr__(self, name, narrow(getattr(self, name), bound))
 
+    if not TYPE_CHECKING:  # which knows the targets already, and would take every other attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "target" or "pointer" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            ids = torch.arange(self.num_targets, device=self.source.device, dtype=self.pointer.dtype)
+            self.__dict__["target"] = torch.repeat_interleave(ids, torch.diff(self.pointer), output_size=self.num_edges)
+            return self.__dict__["target"]
+
+    def by_pointer(self) -> EdgeStructure:
+        """Itself, its targets told by where the edges of each begin until somebody asks: four bytes an edge, which most
+        networks never read."""
+        _ = self.pointer
+        del self.__dict__["target"]
+        return self
+
     @property
     def num_edges(self) -> int:
-        return self.target.numel()
+        return self.relation.numel()
 
     @cached_property
     def pointer(self) -> Tensor:
@@ -230,9 +246,10 @@ class EdgeStructure(Named):
         """Called when a graph is traced, for real: the compiler finds what was made in the structure."""
         _ = self.self_loops_apart
 
-    def selected(self, edges: Tensor) -> EdgeStructure:
-        """The structure of some of the edges (ascending edge numbers), over the same nodes."""
-        return replace(self, **{name: getattr(self, name)[edges] for name in OF_EDGES})
+    def selected(self, edges: Tensor, **changes: Any) -> EdgeStructure:
+        """The structure of some of the edges (ascending edge numbers), over the same nodes or as changes have it."""
+        kept = {name: getattr(self, name)[edges] for name in OF_EDGES if name not in changes}
+        return replace(self, **kept, **changes)
 
 
 class SelfLoopsApart(NamedTuple):

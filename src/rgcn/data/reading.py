@@ -85,23 +85,13 @@ def read(
     >>> kg.triples.tolist()
     [[0, 0, 1], [2, 0, 3]]
     """
-    label_files = labels if labels is None or isinstance(labels, LabelFiles) else LabelFiles(labels)
-    if label_columns is not None and (isinstance(label_columns, str) or len(label_columns) not in (2, 3)):
-        raise DataError("label_columns= takes two or three: node, class and split")
-    of_files = {
-        **dict(zip(("node", "label", "split"), label_columns or (), strict=False)),
-        **_given(header=label_header, missing=missing_labels),
-    }
-    label_relation = LabelRelation(labels_from) if isinstance(labels_from, str) else labels_from
-    of_relation = _given(inverse=inverse, multiple=multiple)
-    if of_relation and label_relation is None:
-        raise DataError(f"{' and '.join(of_relation)} go with labels_from=, which is not given")
-    if of_files and label_files is None:
-        raise DataError("label_columns=, label_header= and missing_labels= go with labels=, which is not given")
-    label_files = label_files and replace(label_files, **of_files)
-    label_relation = label_relation and replace(label_relation, **of_relation)
-    if label_files is not None and label_relation is not None:
-        raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
+    label_files, label_relation = _label_sources(
+        labels if labels is None or isinstance(labels, LabelFiles) else LabelFiles(labels),
+        LabelRelation(labels_from) if isinstance(labels_from, str) else labels_from,
+        label_columns,
+        _given(header=label_header, missing=missing_labels),
+        _given(inverse=inverse, multiple=multiple),
+    )
     if literals not in ("keep", "drop"):
         raise DataError(f'literals can be "keep" or "drop", not {literals!r}')
     if columns is not None and (isinstance(columns, str) or len(columns) != 3):
@@ -159,6 +149,26 @@ def read(
     metadata = {**known["metadata"], "duplicates": duplicates}
     kinds = node_kinds(graph.nodes) if known["is_rdf"] else None
     return described(replace(graph, node_kinds=kinds, name=name, metadata=metadata))
+
+
+def _label_sources(
+    files: LabelFiles | None,
+    relation: LabelRelation | None,
+    columns: Sequence[str | int] | None,
+    of_files: dict[str, Any],
+    of_relation: dict[str, Any],
+) -> tuple[LabelFiles | None, LabelRelation | None]:
+    """Where labels come from, with what was said of either; DataError where these do not go together."""
+    if columns is not None and (isinstance(columns, str) or len(columns) not in (2, 3)):
+        raise DataError("label_columns= takes two or three: node, class and split")
+    of_files = {**dict(zip(("node", "label", "split"), columns or (), strict=False)), **of_files}
+    if of_relation and relation is None:
+        raise DataError(f"{' and '.join(of_relation)} go with labels_from=, which is not given")
+    if of_files and files is None:
+        raise DataError("label_columns=, label_header= and missing_labels= go with labels=, which is not given")
+    if files is not None and relation is not None:
+        raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
+    return files and replace(files, **of_files), relation and replace(relation, **of_relation)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rgcn.errors import DataError
 from rgcn.graph import splitting
 from rgcn.graph.interop import libraries, pyg
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
+from rgcn.memory import let_go
 from rgcn.words import count, html_table
 
 if TYPE_CHECKING:
@@ -322,6 +323,7 @@ class KnowledgeGraph:
         for first in range(0, len(self), DIGESTED_AT_ONCE):
             rows = self.triples_at(slice(first, first + DIGESTED_AT_ONCE))
             found += np.bincount(rows[:, 1], minlength=self.num_relations)
+        let_go(self._rows)
         return found
 
     def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -166,14 +166,7 @@ def adagrad_rows(tables: Sequence[Tensor], rows: Tensor, gradient: Tensor, setti
 
 
 def count_ranks(
-    scores: Tensor,
-    own: Tensor,
-    first: int,
-    row: Tensor,
-    target: Tensor,
-    begin: Tensor,
-    end: Tensor,
-    answers: Tensor,
+    scores: Tensor, own: Tensor, first: int, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor
 ) -> Tensor:
     out = torch.empty(len(row), 5, dtype=torch.int64)
     work = len(row) * scores.shape[1]

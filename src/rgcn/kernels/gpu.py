@@ -227,14 +227,7 @@ def adam_bases(
 
 
 def count_ranks(
-    scores: Tensor,
-    own: Tensor,
-    first: int,
-    row: Tensor,
-    target: Tensor,
-    begin: Tensor,
-    end: Tensor,
-    answers: Tensor,
+    scores: Tensor, own: Tensor, first: int, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor
 ) -> Tensor:
     out = torch.empty(row.numel(), 5, dtype=torch.int64, device=scores.device)
     if row.numel() == 0:

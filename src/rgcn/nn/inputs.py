@@ -12,6 +12,7 @@ from rgcn.sharding import Shards
 from rgcn.sparse import SparsePattern
 
 MOVED_AT_ONCE = 1 << 16  # rows
+KNOWN = 4  # lists of nodes whose places are kept
 
 
 class TakenRows(NamedTuple):
@@ -136,7 +137,7 @@ class EmbeddingInput(nn.Module):
                 place[shards.place(nodes[mine])] = part[mine]
             self.rows = RowTable(place, shards=shards)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
-        self._last: tuple[Tensor, bool, SparsePattern | None] | None = None
+        self._known: tuple[tuple[Tensor, bool, SparsePattern | None], ...] = ()
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         if nodes is None:
@@ -152,17 +153,19 @@ class EmbeddingInput(nn.Module):
     def _where(self, nodes: Tensor) -> tuple[bool, SparsePattern | None]:
         """Whether the trained rows suffice, and which rows the nodes take, None for all in order.
 
-        Most calls name the same nodes again, and the answer is kept.
+        Most calls name the same nodes again, those that are learned from and those that are measured on, and the
+        answers are kept: a step that a GPU recorded could not wait for them.
         """
-        last = self._last
-        if last is None or last[0] is not nodes:
+        found = next((each for each in self._known if each[0] is nodes), None)
+        if found is None:
             position = self.rows.places(nodes)
             size = self.rows.table_for(position).shape[0]
             in_order = len(nodes) == size and torch.equal(position, torch.arange(size, device=position.device))
             rows = None if in_order else SparsePattern.picking(position, size)
             # One tuple, set at once: another thread that asks about other nodes meanwhile must not change the answer.
-            self._last = last = nodes, size == len(self.rows.trained), rows
-        return last[1:]
+            found = nodes, size == len(self.rows.trained), rows
+            self._known = (found, *self._known[: KNOWN - 1])
+        return found[1:]
 
 
 class FeatureInput(nn.Module):

@@ -18,6 +18,7 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
+from rgcn.memory import give_back
 from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
@@ -214,6 +215,8 @@ class NodeClassifier(ClassEstimator):
         reach = None if whole else self._field(nodes, self.model.layers)
         plan = NodePlan(self.model, graph, adjacency, reach, generator, self._shards)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
+        if len(graph) >= IN_PLACE:
+            give_back()
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
@@ -222,6 +225,7 @@ class NodeClassifier(ClassEstimator):
             plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
             self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
             self._adjacency, self._in_place = None, StoredEdges(graph, **self._rule())
+            give_back()  # what building took
             return self
         pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
         self._build(graph)
