@@ -199,9 +199,6 @@ def share_folder(folder: Path) -> None:
     _advice = f"; {ADVICE.format(folder)}"
 
 
-# -- the end, where it is no good one ------------------------------------------------------------------------
-
-
 def last_words(error: BaseException, words: str) -> str | None:
     """What this process has to say of an error that ends it; None: nothing, another says it, or what caused it.
 

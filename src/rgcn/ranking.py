@@ -16,7 +16,7 @@ and a few others drawn at random, which follows from the same counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -276,9 +276,8 @@ def _added_up(scorer: Scorer, asked: RankedQuestions, shards: Shards, width: int
 
 
 def _counted(scores: Tensor, asked: RankedQuestions, own: Tensor, first: int) -> Tensor:
-    scores = scores.contiguous()
-    counts: Tensor = kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
-    return counts
+    kernels = kernels_for(scores)
+    return kernels.count_ranks(scores.contiguous(), own, first, *asked[1:])  # type: ignore[no-any-return]
 
 
 def _scored(scorer: Scorer, asked: Questions, candidates: Tensor | None = None) -> Tensor:
@@ -462,9 +461,7 @@ def summarize(
     return RankingReport(both, by_side[0], by_side[1], means(torch.cat([relation, relation])))
 
 
-def _by_group(
-    ranks: Tensor, group: Tensor, hits_at: Sequence[int], drawn: Mapping[int, Tensor]
-) -> dict[int, RankMetrics]:
+def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int], drawn: dict[int, Tensor]) -> dict[int, RankMetrics]:
     """Metrics of the ranks of each group that occurs, by group number."""
     if any(k < 1 for k in hits_at):
         raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")

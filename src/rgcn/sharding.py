@@ -9,7 +9,6 @@ into blocks, as PyTorch's distributed tensors are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -106,9 +105,7 @@ class RowExchange:
         rows = exchange(states_of(exchange.needed))       # [nodes, width], in the order of the nodes; with gradients
     """
 
-    def __init__(
-        self, group: Processes, needed: Tensor, give: Tensor, given: Sequence[int], got: Sequence[int]
-    ) -> None:
+    def __init__(self, group: Processes, needed: Tensor, give: Tensor, given: list[int], got: list[int]) -> None:
         self.group, self.needed, self.given, self.got = group, needed, given, got
         self._give = SparsePattern.picking(give, len(needed))
         self.order: SparsePattern | None = None

@@ -304,8 +304,7 @@ class Pairs(Named):
     @cached_property
     def bounds(self) -> list[int]:
         """`pointer` on the host: asked of the device once, not in every step."""
-        numbers: list[int] = self.pointer.tolist()
-        return numbers
+        return self.pointer.tolist()
 
     @cached_property
     def tiles(self) -> RowPieces:

@@ -24,6 +24,7 @@ from rgcn.sparse import distinct
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46
 FINITE_AT_ONCE = 1 << 16  # rows of a table that are looked at
+HeardEdges = RelationalAdjacency | None  # that carry messages in a step; None where no messages are passed
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,7 @@ class LinkNetwork(nn.Module, ABC):
         """Stand where a training begins, if that is elsewhere than at random. Not called for weights that were kept."""
 
     @abstractmethod
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         """Scores of positives int64 [n, 3] and of their negatives, hearing these edges; with gradients."""
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
@@ -205,9 +204,7 @@ class VectorNetwork(LinkNetwork):
     def step_bytes(self, num_nodes: int, questions: int) -> int:
         return BYTES_A_NUMBER * self.encoder.width * questions
 
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         over: Over = adjacency
         if self.shards is not None:
             nodes, positives, negatives = _renumbered(positives, negatives, waits=True)

@@ -13,7 +13,7 @@ from rgcn.kernels import gather_sum, take_rows
 from rgcn.memory import available_bytes
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
 from rgcn.nn.path_head import AnswerHead
 from rgcn.nn.path_layers import AskedRelationTable, Hidden, Hop, PathLayer, Products, RelationTable, Told, Translations
 from rgcn.nn.reached import reached_hops
@@ -97,8 +97,6 @@ class PathNetwork(LinkNetwork):
         unit = torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
         self.register_buffer("mean_log_degree", unit, persistent=self.knows_relations)
 
-    # -- relations ---------------------------------------------------------------------------------------
-
     def learn_relations(self, plan: LinkPlan) -> None:
         """Make what relations are known by; before the layers."""
         width = plan.model.width
@@ -128,8 +126,6 @@ class PathNetwork(LinkNetwork):
         """How many states a question has."""
         return num_nodes
 
-    # -- a convolution for each question -----------------------------------------------------------------
-
     def asked(self, questions: Questions) -> Tensor:
         """int64 [q]: the relation each question walks along; inverses after the relations."""
         sides = questions.for_objects
@@ -144,21 +140,17 @@ class PathNetwork(LinkNetwork):
         number = torch.arange(len(node), device=node.device)
         return query.new_zeros(size, len(node), self.width, dtype=kind).index_put((node, number), query.to(kind))
 
-    def score_nodes(
-        self, adjacency: RelationalAdjacency | None, questions: Questions, hidden: Hidden | None = None
-    ) -> Tensor:
+    def score_nodes(self, adjacency: HeardEdges, questions: Questions, hidden: Hidden | None = None) -> Tensor:
         assert adjacency is not None
         told = self.told(self.asked(questions))
         x = self.begun(questions.node, told.query, adjacency.num_sources)
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
             x = layer(x, told, hop)
-        scores: Tensor = self.head(x, told.query, self.head.around([hop] * self.num_layers))
-        return scores
+        around = self.head.around([hop] * self.num_layers)
+        return self.head(x, told.query, around)  # type: ignore[no-any-return]
 
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         subject, relation, object_ = positives.unbind(1)
         if negatives.one_sided:  # then one question a triple is enough
             heads = negatives.is_head.view(len(positives), -1)[:, 0]
@@ -249,9 +241,8 @@ class PathScorer(Scorer):
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
         found = [torch.empty(0, device=self.device)]
-        for subject, relation, object_ in (
-            part.unbind(1) for part in torch.split(triples.to(self.device), self.at_once)
-        ):
+        for part in torch.split(triples.to(self.device), self.at_once):
+            subject, relation, object_ = part.unbind(1)
             scores = self._hiding(Questions(subject, relation), object_)
             found.append(scores.gather(1, object_[:, None]).squeeze(1))
         return torch.cat(found)

@@ -122,8 +122,8 @@ def _judged(name: str, layers: _Layers) -> RunConfig:
 
 def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunConfig:
     """A configuration that a folder kept, `source` the file."""
-    config: RunConfig = validated(task_of(task).run_config, _without_missing_trackers(values, source), source)
-    return config
+    values = _without_missing_trackers(values, source)
+    return validated(task_of(task).run_config, values, source)  # type: ignore[no-any-return]
 
 
 def dump_configuration(config: RunConfig, *, only_changed: bool = False, explain: bool = False) -> str:

@@ -40,10 +40,8 @@ class WorkPlan(NamedTuple):
 
     @property
     def words(self) -> str:
-        large = sorted(
-            (part for part in self.parts.items() if part[1] > WORTH_NAMING * self.total), key=lambda p: -p[1]
-        )
-        named = ", ".join(f"{name} {memory(size)}" for name, size in large)
+        sizes = sorted(self.parts.items(), key=lambda part: -part[1])
+        named = ", ".join(f"{name} {memory(size)}" for name, size in sizes if size > WORTH_NAMING * self.total)
         each = " for each process" if processes().together else ""
         return f"Planned: {memory(self.total)} of memory{each} ({named}), {memory(self.disk)} of disk"
 

@@ -33,7 +33,7 @@ from rgcn.processes import processes
 from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.sampling.edges import seed_word
 from rgcn.sharding import Shards
-from rgcn.tasks.estimator import choose_device
+from rgcn.tasks.estimator import choose_device, edge_rule
 from rgcn.tasks.fitting import StepRecording, Trainer
 from rgcn.words import memory
 
@@ -447,10 +447,7 @@ class LinkTrainer(Trainer):
             positives.index_select(0, order[:keep]),
             self.num_nodes,
             self.num_relations,
-            inverse=self.model.inverse,
-            self_loops=self.model.self_loops,
-            normalization=self.model.normalization,
-            aggregation=self.model.aggregation,
+            **edge_rule(self.model),
             transient=True,
             checked=True,  # rows of the training triples; to ask again would wait for the device in every step
             shards=self.network.shards,

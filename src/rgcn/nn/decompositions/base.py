@@ -318,9 +318,8 @@ class OneHotSpace:
             first, inputs = training
             seen = first.structure.source_pairs
             keys = relation * adjacency.num_sources + node  # int64: the product may be large
-            reached = torch.isin(
-                keys, seen.relation.cpu().long() * adjacency.num_sources + inputs.cpu()[seen.node.cpu().long()]
-            )
+            nodes = inputs.cpu()[seen.node.cpu().long()]
+            reached = torch.isin(keys, seen.relation.cpu().long() * adjacency.num_sources + nodes)
         return cls(relation, node, reached, adjacency.num_relations, adjacency.num_sources)
 
     def without_relation(self, relation: int) -> OneHotSpace:
