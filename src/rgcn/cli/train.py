@@ -100,9 +100,7 @@ def pretrain(asked: commands.PretrainCommand) -> None:
         return
     config = configured(asked)
     if not isinstance(config, PretrainingRun):
-        raise ConfigError(
-            f"{asked.configuration} is a configuration of {task_of(config.task).title}: `rgcn train` takes it"
-        )
+        raise ConfigError(f"{asked.configuration} configures {task_of(config.task).title}: `rgcn train` takes it")
     _show(_train_one(config, asked.out, asked.mirror, asked.quiet), asked.out, asked.as_json)
 
 

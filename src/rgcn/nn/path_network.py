@@ -45,9 +45,7 @@ class PathEncoder(Encoder):
         )
         summed = "mean and deviation" if model.deviation else "sum"
         messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, normalized by {model.normalization}"
-        far = (
-            f"A node more than {count(model.layers, 'hop')} away from the one asked about is told from other such nodes"
-        )
+        far = f"A node more than {count(model.layers, 'hop')} away from the asked one is told from other such nodes"
         limits = (f"{far} {'by what stands around it alone' if model.surroundings else 'by nothing'}.",)
         return Description({"Architecture": architecture, "Messages": messages}, limits)
 

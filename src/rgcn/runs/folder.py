@@ -84,9 +84,7 @@ class RunFolder:
             what = "a data set, and this needs a run" if is_data else "there is no such folder"
             raise DataError(f"{self.path}: {what}; {instead if is_data else instead.partition(',')[0]}")
         if (self.path / "series.json").exists():
-            raise DataError(
-                f"{self.path} holds several runs: name one, such as {self.path / 'seed-0'}, or `rgcn compare`"
-            )
+            raise DataError(f"{self.path} holds several runs: name one, say {self.path / 'seed-0'}, or `rgcn compare`")
         if not self.exists() and (self.path / "selection.json").exists():
             raise DataError(f"{self.path}: its model is still being chosen; `rgcn resume {self.path}` goes on with it")
         if not self.exists():

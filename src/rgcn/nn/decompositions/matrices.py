@@ -205,9 +205,7 @@ class Diagonal(Decomposition):
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
     ) -> OneHotWeights:
-        raise ConfigError(
-            "diagonal weights need input vectors to scale: give embeddings or features, not one-hot nodes"
-        )
+        raise ConfigError("diagonal weights need vectors to scale: give embeddings or features, not one-hot nodes")
 
 
 class DiagonalWeights(RelationWeights):
