@@ -167,11 +167,23 @@ class KnownAnswers:
         span  nodes of a part are less than this apart
         """
         first, ends, pointer = 0, self.ends.numpy(), self.pointer.numpy()
+        # Asked for a number of another kind, numpy first makes a copy of all that it looks in.
+        until, before = pointer.dtype.type, ends.dtype.type
         while first < len(ends) - 1:
-            last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + AT_ONCE, side="right")) - 1)
-            last = min(last, int(np.searchsorted(ends[:-1], min(int(ends[first]) + span, int(ends[-1])))))
+            most = until(min(int(pointer[first]) + AT_ONCE, int(pointer[-1])))
+            last = max(first + 1, int(pointer.searchsorted(most, side="right")) - 1)
+            last = min(last, int(ends[:-1].searchsorted(before(min(int(ends[first]) + span, int(ends[-1]))))))
             yield self._between(first, last)
             first = last
+
+    def related_by(self, relations: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """bool [nodes]: which nodes have an answer in one of these relations, bool [R]."""
+        found, ends, pointer = np.zeros(int(self.ends[-1]), dtype=bool), self.ends.numpy(), self.pointer.numpy()
+        for first in range(0, len(ends) - 1, AT_ONCE):
+            last = min(first + AT_ONCE, len(ends) - 1)
+            there = relations[self.relation[int(pointer[first]) : int(pointer[last])].numpy()]
+            found[ends[first:last]] = np.logical_or.reduceat(there, pointer[first:last] - pointer[first])
+        return found
 
     def of_nodes(self, low: int, high: int) -> Triples:
         """The same of the nodes low .. high, the last among them."""

@@ -9,7 +9,7 @@ into blocks, as PyTorch's distributed tensors are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -88,27 +88,32 @@ class Shards:
         if first and out is None:
             out = rows.new_empty(self.count, *rows.shape[1:])
         for begin in range(0, self.count, at_once):
-            nodes = torch.arange(begin, min(begin + at_once, self.count) if first else begin)
+            nodes = torch.arange(begin, min(begin + at_once, self.count) if first else begin, device=rows.device)
             exchange = RowExchange.ask(self, nodes)
-            found = exchange(rows.detach()[self.place(exchange.needed).to(rows.device)])
+            found = exchange(rows.detach()[self.place(exchange.needed)])
             if first and out is not None:
                 out[begin : begin + len(found)] = found
         return out
 
 
+@dataclass(frozen=True, eq=False)
 class RowExchange:
     """Rows of nodes that this process asked for, from whoever holds them; and what it gives to those who asked it.
 
-    needed  int64: my nodes of which rows are given, those that somebody asked for, I myself included, ascending
+    needed       int64: my nodes of which rows are given, those that somebody asked for, I myself included, ascending
+    give         which of these rows go out, those for process 0 first; order: where those that come in belong
+    given, got   how many rows go to each process, and come from it
 
         exchange = RowExchange.ask(shards, nodes)
         rows = exchange(states_of(exchange.needed))       # [nodes, width], in the order of the nodes; with gradients
     """
 
-    def __init__(self, group: Processes, needed: Tensor, give: Tensor, given: list[int], got: list[int]) -> None:
-        self.group, self.needed, self.given, self.got = group, needed, given, got
-        self._give = SparsePattern.picking(give, len(needed))
-        self.order: SparsePattern | None = None
+    group: Processes
+    needed: Tensor
+    give: SparsePattern
+    order: SparsePattern
+    given: list[int]
+    got: list[int]
 
     @classmethod
     def ask(cls, shards: Shards, nodes: Tensor, of_all: bool = False) -> RowExchange:
@@ -123,18 +128,22 @@ class RowExchange:
         given = group.counts(got)
         asked = group.swap(nodes[order].to(group.device), got, given, least=False).to(device)
         if of_all:
-            needed, give = shards.own, shards.place(asked)
+            needed, give = shards.own.to(device), shards.place(asked)
         else:
             needed, give = torch.unique(asked, return_inverse=True)
-        made = cls(group, needed, give, given, got)
-        made.order = SparsePattern.picking(torch.argsort(order), len(order))
-        return made
+        picks = SparsePattern.picking(give, len(needed)), SparsePattern.picking(torch.argsort(order), len(order))
+        return cls(group, needed, *picks, given, got)
+
+    def to(self, device: torch.device) -> RowExchange:
+        give, order = (
+            SparsePattern.picking(each.column.to(device), each.num_columns) for each in (self.give, self.order)
+        )
+        return replace(self, needed=self.needed.to(device), give=give, order=order)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """rows [needed, ...] of mine → those of the nodes asked for [n, ...], in their order."""
-        assert self.order is not None
         flat = rows.flatten(1) if rows.ndim > 1 else rows[:, None]
-        swapped: Tensor = _Swap.apply(take_rows(flat, self._give), self)  # type: ignore[no-untyped-call]
+        swapped: Tensor = _Swap.apply(take_rows(flat, self.give), self)  # type: ignore[no-untyped-call]
         found = take_rows(swapped, self.order)
         return found.view(len(found), *rows.shape[1:])
 

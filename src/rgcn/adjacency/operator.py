@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_of
 from rgcn.errors import ConfigError, DataError
@@ -229,7 +230,12 @@ class RelationalAdjacency:
                 whole = self.reweighted(self.raw).weight == self.weight
                 weight = torch.where(whole, self.reweighted(self.raw.to(target)).weight, weight)
             return replace(self, raw=self.raw.to(target), weight=weight)
-        structure = replace(self.structure, **{name: getattr(self.structure, name).to(target) for name in OF_EDGES})
+        names = self.structure.names
+        structure = replace(
+            self.structure,
+            names=None if names is None else names.to(target),
+            **{name: getattr(self.structure, name).to(target) for name in OF_EDGES},
+        )
         return replace(self, structure=structure, raw=self.raw.to(target), weight=self.weight.to(target))
 
     def reweighted(self, raw: Tensor) -> RelationalAdjacency:
@@ -406,6 +412,10 @@ class ReceptiveField:
         structure = replace(first.structure, source=self.inputs[first.structure.source], num_sources=num_nodes)
         nodes = torch.arange(num_nodes, device=self.inputs.device)
         return replace(self, layers=(replace(first, structure=structure), *self.layers[1:]), inputs=nodes)
+
+    def to(self, device: torch.device) -> Self:
+        layers = tuple(layer.to(device) for layer in self.layers)
+        return replace(self, layers=layers, inputs=self.inputs.to(device), outputs=self.outputs.to(device))
 
     def handed(self, number: int, states: Tensor) -> Tensor:
         """What goes into a layer, by its number, from the states before it: the same, unless others have a part."""

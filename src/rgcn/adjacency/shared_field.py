@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from rgcn.adjacency.operator import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.structure import EdgeStructure
@@ -57,6 +58,9 @@ class SharedField(ReceptiveField):
             kept = structure.__dict__["_shared"] = fewer, RowExchange.ask(shards, sources.long(), of_all=True)
         layer, own = replace(operator, structure=kept[0]), shards.own.to(operator.device)
         return cls((layer,) * num_layers, own, own, (kept[1],) * num_layers)
+
+    def to(self, device: torch.device) -> Self:
+        return replace(super().to(device), exchanges=tuple(exchange.to(device) for exchange in self.exchanges))
 
     def handed(self, number: int, states: Tensor) -> Tensor:
         return self.exchanges[number](states)

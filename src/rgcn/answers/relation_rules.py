@@ -208,8 +208,7 @@ class RelationRules:
         wanted[places] = True
         sides = zip(np.split(wanted, 2), (self._known.objects, self._known.subjects), strict=True)
         for relations, side in ((which, side) for which, side in sides if which.any()):
-            for node, relation, _ in side.parts():
-                there[node[relations[relation]]] = True
+            there |= side.related_by(relations)
         return there
 
     def is_open(self, place: int) -> bool:

@@ -5,7 +5,6 @@ import itertools
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,9 +142,7 @@ class NodeTrainer(Trainer):
             labels = labels[self._mine(self.nodes[labels])]
         nodes, order = torch.sort(self.nodes[labels])  # neighbors in a table are read together
         field, device = self.sampler.field(nodes, (self.seed, number, 2)), self.target.device
-        if device.type != "cpu":
-            layers = tuple(layer.to(device) for layer in field.layers)
-            field = replace(field, layers=layers, inputs=field.inputs.to(device))
+        field = field if device.type == "cpu" else field.to(device)
         return field, self.target[labels[order].to(device)], whole
 
     def step(self) -> Tensor:
