@@ -19,14 +19,9 @@ if TYPE_CHECKING:
 TEMPORARY_PREFIX = ".writing-"
 
 
-def _umask() -> int:
-    """The user's own; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-UMASK = _umask()  # once: a process has one mask, and two threads that read it at a time would leave the wrong one
+# The user's own, which can only be read by setting it; once, for two threads at a time would leave the wrong one.
+UMASK = os.umask(0o077)
+os.umask(UMASK)
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

@@ -6,8 +6,6 @@ class must not be enough to have a module imported. From there only built-in nam
 program has met already, and packages that the user allows (`allow`, `--allow`, RGCN_ALLOW) are taken.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

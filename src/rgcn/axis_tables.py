@@ -4,8 +4,6 @@ Who adds from outside writes no line: a class, a dotted name, or an entry point 
 member is written as text and imported when it is chosen, so that `config` knows every name and no room behind it.
 """
 
-from __future__ import annotations
-
 from rgcn.axes import Axis
 
 ENCODERS = Axis(
@@ -23,9 +21,7 @@ ENCODERS = Axis(
 )
 DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
 HEADS = Axis(
-    "head",
-    "rgcn.nn.heads:Head",
-    {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"},
+    "head", "rgcn.nn.heads:Head", {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"}
 )
 OBJECTIVES = Axis(
     "objective",

@@ -1,7 +1,5 @@
 """Files that are compressed, as their names tell: reading what they expand to, and writing them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import zlib

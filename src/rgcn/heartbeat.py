@@ -5,8 +5,6 @@ watched by one, however many there are. It beats while its process computes, how
 loops let go of Python's lock. Should something else hold it, who looks from the same machine sees that it lives.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 Words travel as JSON, never pickled; through the store of the rendezvous where the group is not, or no longer, whole.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -199,9 +197,6 @@ def share_folder(folder: Path) -> None:
             "on storage that they share (--out)"
         )
     _advice = f"; {ADVICE.format(folder)}"
-
-
-# -- the end, where it is no good one ------------------------------------------------------------------------
 
 
 def last_words(error: BaseException, words: str) -> str | None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.memory import give_back, let_go
-from rgcn.sparse import narrow, pointer_from_sorted
+from rgcn.sparse import expanded_ranges, narrow, pointer_from_sorted
 
 NO_SPLIT = -1
 # Ends every list of numbers, and is none itself: looking one up needs no care at the end, nor where there are none.
@@ -140,10 +140,9 @@ class KnownAnswers:
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
         if key.numel() <= FEW and key.device.type == "cpu":
-            begin, end = (
-                torch.tensor([self._range(*divmod(one, self.num_relations)) for one in key.tolist()]).view(-1, 2).T
-            )
-            return begin.long(), end.long()
+            found = [self._range(*divmod(one, self.num_relations)) for one in key.tolist()]
+            begin, end = torch.tensor(found, dtype=torch.int64).view(-1, 2).T
+            return begin, end
         relation, node = key % self.num_relations, key // self.num_relations
         place = torch.searchsorted(self.ends[:-1], node.to(self.ends.dtype))
         begin, end = (self.pointer[at].long() for at in (place, place + (self.ends[place] == node).long()))
@@ -193,10 +192,8 @@ class KnownAnswers:
 
     def _between(self, first: int, last: int) -> Triples:
         pointer = self.pointer[first : last + 1].numpy()
-        own, there = (
-            np.repeat(self.ends[first:last].numpy(), np.diff(pointer)),
-            slice(int(pointer[0]), int(pointer[-1])),
-        )
+        own = np.repeat(self.ends[first:last].numpy(), np.diff(pointer))
+        there = slice(int(pointer[0]), int(pointer[-1]))
         return own, self.relation[there].numpy(), self.node[there].numpy()
 
 
@@ -221,14 +218,6 @@ def _sorted_together(
         if total[high - 1] > done:
             yield low << shift, high << shift, int(total[high - 1]) - done
         low, done = high, int(total[high - 1])
-
-
-def expanded_ranges(begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """(number of the range, place) of every place in ranges, int64 [a] each."""
-    counts = end - begin
-    row = torch.repeat_interleave(counts)
-    first = torch.cumsum(counts, 0) - counts
-    return row, torch.arange(row.numel(), device=row.device) - first[row] + begin[row]
 
 
 def lower_bound(values: Tensor, begin: Tensor, end: Tensor, wanted: Tensor | int) -> Tensor:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
-from rgcn.nn.link_network import LinkNetwork
+from rgcn.nn.link_network import HeardEdges, LinkNetwork
 from rgcn.processes import Processes
 from rgcn.sampling import Negatives, corrupt, share
 from rgcn.scoring import Questions
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkTrainingConfig
 
 # Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
 MOST_IN_A_STEP = 1 << 30
@@ -84,9 +81,7 @@ class Objective(ABC):
         return positives[begin:end], None if drawn is None else drawn.part(begin, end, count)
 
     @abstractmethod
-    def loss(
-        self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Any
-    ) -> Tensor:
+    def loss(self, network: LinkNetwork, adjacency: HeardEdges, positives: Tensor, drawn: Any) -> Tensor:
         """A scalar with gradients: a mean over the positives, so that processes may each take some of them.
 
         adjacency  the edges that carry messages in this step; None where the network passes none
@@ -121,9 +116,7 @@ class SampledCrossEntropy(Objective):
             one_sided=self.one_sided,
         )
 
-    def loss(
-        self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Negatives
-    ) -> Tensor:
+    def loss(self, network: LinkNetwork, adjacency: HeardEdges, positives: Tensor, drawn: Negatives) -> Tensor:
         scores = network.score_batch(adjacency, positives, drawn)
         left_out = self.left_out(positives, drawn)
         if left_out is not None:
@@ -219,9 +212,7 @@ class AmongAllNodes(Objective):
         given, answer = torch.where(for_objects, subject, object_), torch.where(for_objects, object_, subject)
         return Asked(Questions(given, relation, for_objects), answer)
 
-    def loss(
-        self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Asked
-    ) -> Tensor:
+    def loss(self, network: LinkNetwork, adjacency: HeardEdges, positives: Tensor, drawn: Asked) -> Tensor:
         scores = _at_least_float32(network.score_nodes(adjacency, drawn.questions))
         return self.loss_of(scores, drawn.answer, self.other_answers(drawn))
 

@@ -12,8 +12,6 @@ of the axis `optimizer` are built as PyTorch's are, `(parameters, lr, weight_dec
 the tables too.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -25,7 +25,6 @@ class ProgressMeter:
         self.done = 0.0
 
     def advance(self, amount: float = 1.0) -> None:
-        """So much more is done."""
         self.done += amount
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, amount)
@@ -38,7 +37,6 @@ class ProgressMeter:
             print(words, file=sys.stderr)
 
     def describe(self, description: str) -> None:
-        """Say what is being done now."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=description)
 

@@ -16,7 +16,7 @@ and a few others drawn at random, which follows from the same counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -30,6 +30,7 @@ from rgcn.known import KnownAnswers, KnownTriples, lower_bound
 from rgcn.processes import Processes, processes
 from rgcn.scoring import Questions, Scorer
 from rgcn.sharding import Shards
+from rgcn.sparse import expanded_ranges
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
@@ -178,15 +179,10 @@ def _ranked(
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
     rank = _Ranker(scorer, num_relations, memory_budget, on_progress)
-    if known is None:
-        counts = rank(True, subject, relation, object_), rank(False, object_, relation, subject)
-    else:
-        itself = known.contains(triples).long()
-        counts = (
-            rank(True, subject, relation, object_, known.objects, itself),
-            rank(False, object_, relation, subject, known.subjects, itself),
-        )
-    return Ranks(triples, *counts)
+    itself = 0 if known is None else known.contains(triples).long()
+    objects = rank(True, subject, relation, object_, None if known is None else known.objects, itself)
+    subjects = rank(False, object_, relation, subject, None if known is None else known.subjects, itself)
+    return Ranks(triples, objects, subjects)
 
 
 def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None:
@@ -224,11 +220,8 @@ class RankedQuestions(NamedTuple):
         """The same among this process's nodes, by their places; a true answer that it does not hold is nowhere."""
         count, which = self.distinct.size, torch.arange(len(self.row), device=self.row.device)
         some = self.row.new_zeros(count).index_put_((self.row,), which)  # a true answer to each question
-        begin, number = self.begin[some], (self.end - self.begin)[some]
-        of = torch.repeat_interleave(number)
-        node = self.known[
-            torch.arange(len(of), device=of.device) + (begin - torch.cumsum(number, 0) + number)[of]
-        ].long()
+        of, place = expanded_ranges(self.begin[some], self.end[some])
+        node = self.known[place].long()
         mine = torch.nonzero(shards.mine(node)).squeeze(1)
         of, place = of[mine], shards.place(node[mine])
         place = place[torch.argsort(of * len(shards) + place)]
@@ -283,9 +276,8 @@ def _added_up(scorer: Scorer, asked: RankedQuestions, shards: Shards, width: int
 
 
 def _counted(scores: Tensor, asked: RankedQuestions, own: Tensor, first: int) -> Tensor:
-    scores = scores.contiguous()
-    counts: Tensor = kernels_for(scores).count_ranks(scores, own, first, *asked[1:])
-    return counts
+    kernels = kernels_for(scores)
+    return kernels.count_ranks(scores.contiguous(), own, first, *asked[1:])  # type: ignore[no-any-return]
 
 
 def _scored(scorer: Scorer, asked: Questions, candidates: Tensor | None = None) -> Tensor:
@@ -469,9 +461,7 @@ def summarize(
     return RankingReport(both, by_side[0], by_side[1], means(torch.cat([relation, relation])))
 
 
-def _by_group(
-    ranks: Tensor, group: Tensor, hits_at: Sequence[int], drawn: Mapping[int, Tensor]
-) -> dict[int, RankMetrics]:
+def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int], drawn: dict[int, Tensor]) -> dict[int, RankMetrics]:
     """Metrics of the ranks of each group that occurs, by group number."""
     if any(k < 1 for k in hits_at):
         raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from rgcn.sharding import Shards
+from rgcn.sharding import Shards
 
 # Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
 MOST_SCORES = 1 << 24

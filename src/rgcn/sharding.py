@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +19,6 @@ from torch import Tensor
 from rgcn.kernels import take_rows
 from rgcn.processes import Processes
 from rgcn.sparse import SparsePattern
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -115,8 +112,8 @@ class RowExchange:
     needed: Tensor
     give: SparsePattern
     order: SparsePattern
-    given: Sequence[int]
-    got: Sequence[int]
+    given: list[int]
+    got: list[int]
 
     @classmethod
     def ask(cls, shards: Shards, nodes: Tensor, of_all: bool = False) -> RowExchange:

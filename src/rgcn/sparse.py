@@ -195,6 +195,14 @@ class SparsePattern(Named):
         return cls(pointer_from_sorted(row, shape[0]), narrow(column, shape[1]), shape[1], entry, transient)
 
 
+def expanded_ranges(begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """(number of the range, place) of every place in ranges, int64 [a] each."""
+    counts = end - begin
+    row = torch.repeat_interleave(counts)
+    first = torch.cumsum(counts, 0) - counts
+    return row, torch.arange(row.numel(), device=row.device) - first[row] + begin[row]
+
+
 def distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
     """(the ids that occur, sorted; the place of each given one among them), as many as were given, so that nobody waits
     to hear how many there are: the last stands again until the end.
@@ -296,8 +304,7 @@ class Pairs(Named):
     @cached_property
     def bounds(self) -> list[int]:
         """`pointer` on the host: asked of the device once, not in every step."""
-        numbers: list[int] = self.pointer.tolist()
-        return numbers
+        return self.pointer.tolist()
 
     @cached_property
     def tiles(self) -> RowPieces:

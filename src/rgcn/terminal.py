@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any, cast
 
 from rgcn.words import printable
 
@@ -54,10 +54,6 @@ class _Shown:
 @contextmanager
 def safe_output() -> Iterator[None]:
     """Standard output and standard error, through which no text gives a terminal orders."""
-    before = sys.stdout, sys.stderr
-    streams: list[Any] = [None if stream is None else _Shown(stream) for stream in before]
-    sys.stdout, sys.stderr = streams
-    try:
+    out, err = (None if stream is None else cast(Any, _Shown(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
         yield
-    finally:
-        sys.stdout, sys.stderr = before

@@ -1,7 +1,5 @@
 """Numbers as people read them: times, memory, counts, settings. One way each, for tables, pages and messages alike."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -92,9 +92,8 @@ def random_shape(num_edges: int) -> Shape:
         raise ConfigError(f"a drawn graph needs at least 100 edges and at most {MOST_EDGES:,}, not {num_edges:,}")
     nodes = num_edges // 4
     labelled = max(5, min(1000, nodes // 10))
-    return Shape(
-        nodes, min(50, nodes // 4), num_edges, labelled, labelled - labelled // 5, max(2, min(10, labelled // 5))
-    )
+    test = labelled // 5
+    return Shape(nodes, min(50, nodes // 4), num_edges, labelled, labelled - test, max(2, min(10, test)))
 
 
 def shaped(shape: Shape, name: str = "") -> KnowledgeGraph:

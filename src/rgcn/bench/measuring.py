@@ -6,8 +6,6 @@ pools are there) and has loaded the graph. Memory and time beyond that are the s
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import json
 import signal
@@ -28,7 +26,7 @@ from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
 from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import size_in
+from rgcn.memory import STATUS, give_back, size_in
 from rgcn.tasks import Estimator
 
 try:
@@ -36,7 +34,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+CLEAR = Path("/proc/self/clear_refs")
 TINY_EDGES = 200
 FEWEST_STEPS = 3
 WARM_STEPS = {"cpu": 3, "cuda": 10}
@@ -44,8 +42,6 @@ WARM_STEPS = {"cpu": 3, "cuda": 10}
 
 @dataclass(frozen=True)
 class StepJob:
-    """One measurement."""
-
     graph: str  # an .npz file (see `graph_to_npz`)
     side: str  # "ours", or a peer: "fast", "plain"
     workload: Workload
@@ -93,8 +89,7 @@ def _run(argument: str, patience: float) -> dict[str, Any]:
         raise RgcnError(f"ran out of time: no result after {patience:.0f} s") from None
     if done.returncode:
         raise RgcnError(_why(done.returncode, done.stderr))
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 def _why(code: int, stderr: str) -> str:
@@ -204,8 +199,7 @@ class HostMemory:
 
     def __init__(self) -> None:
         gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # freed pages, lest the next allocations use them unseen
-            ctypes.CDLL(None).malloc_trim(0)
+        give_back()  # lest the next allocations use freed pages unseen
         self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
         self.at_rest = self._held("VmRSS")
 

@@ -39,9 +39,8 @@ def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
         least = (duration(floor["seconds"]), f"{floor['reached']:.0%}") if floor else ("", "")
         start: tuple[str, ...] = (*key, _time(ours), _size(ours), *least)
         for peer in peers or [{}]:
-            slower, larger = (
-                f"{times(peer[name])}×" if peer.get(name) else "" for name in ("times_slower", "times_memory")
-            )
+            ratios = (peer.get(name) for name in ("times_slower", "times_memory"))
+            slower, larger = (f"{times(ratio)}×" if ratio else "" for ratio in ratios)
             lines.append((*start, peer.get("side", ""), _time(peer), slower, _size(peer), larger))
             start = ("",) * len(start)
     return lines

@@ -30,6 +30,7 @@ SHARE_OF_MEMORY = 0.9  # that a measurement on the CPU may take, so that it fail
 
 Measure = Callable[[StepJob], dict[str, Any]]
 Say = Callable[[str], None]
+Rounds = dict[str, list[dict[str, Any]]]  # by side, what each round found
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,9 @@ def resolve_devices(given: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(choose_device(name)) for name in given))
 
 
-def take_turns(
-    jobs: list[StepJob], rounds: int, measure: Measure, say: Say, title: str
-) -> dict[str, list[dict[str, Any]]]:
+def take_turns(jobs: list[StepJob], rounds: int, measure: Measure, say: Say, title: str) -> Rounds:
     """{side: what each round found}; a side that failed is not tried again."""
-    found: dict[str, list[dict[str, Any]]] = {job.side: [] for job in jobs}
+    found: Rounds = {job.side: [] for job in jobs}
     for turn, job in product(range(rounds), jobs):
         earlier = found[job.side]
         if not earlier or "failed" not in earlier[-1]:
@@ -143,9 +142,7 @@ def about(title: str, graph: KnowledgeGraph, workload: Workload, device: str) ->
     }
 
 
-def side_by_side(
-    description: dict[str, Any], rounds: dict[str, list[dict[str, Any]]], speeds: Speeds
-) -> list[dict[str, Any]]:
+def side_by_side(description: dict[str, Any], rounds: Rounds, speeds: Speeds) -> list[dict[str, Any]]:
     """A row for each side: its best round, all rounds, and how it compares with ours and with the floor."""
     common = dict(description)
     workload: Workload = common.pop("workload")

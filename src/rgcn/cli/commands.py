@@ -93,10 +93,7 @@ def common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PACKAGE", help=ALLOW),
-    ] = None,
+    allow: Annotated[list[str] | None, typer.Option(metavar="PACKAGE", help=ALLOW)] = None,
 ) -> None:
     if allow:
         axes.allow(*allow)

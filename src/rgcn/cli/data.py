@@ -83,7 +83,7 @@ def build(asked: DataBuildCommand) -> None:
 
 
 def show_statistics(asked: DataStatsCommand) -> None:
-    graph = _graph(asked)
+    graph = named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **_reading(asked))
     report_skipped(graph)
     name, statistics = graph.name or asked.source, graph.statistics()
     profiles = []
@@ -123,10 +123,6 @@ def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[Rela
         "--any-direction ask for others.",
         soft_wrap=True,
     )
-
-
-def _graph(asked: DataStatsCommand) -> KnowledgeGraph:
-    return named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **_reading(asked))
 
 
 def _reading(asked: DataStatsCommand | DataBuildCommand) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """One command in several processes: started by torchrun's own launcher, speaking with one voice, ending as one."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -90,13 +88,8 @@ def one_voice() -> Iterator[None]:
     if not _silent():
         yield
         return
-    before = sys.stdout, sys.stderr
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        sys.stdout = sys.stderr = nowhere
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = before
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def end(error: BaseException, words: str, code: int = 1) -> NoReturn:

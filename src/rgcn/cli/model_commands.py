@@ -3,34 +3,22 @@
 The first sentence of a class is the command's line in `rgcn --help`.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from rgcn.cli import options
-from rgcn.cli.options import (
-    Command,
-    ComputingOptions,
-    Options,
-    ReadingOptions,
-    SharedOptions,
-    TellingOptions,
-    argument,
-    flag,
-    option,
-)
+from rgcn.cli.options import Command, ComputingOptions, ReadingOptions, SharedOptions, TellingOptions, flag, option
 from rgcn.errors import ConfigError
 
 SEED = option("Every random choice follows from it.")
-RUN = argument("Folder of a run; `rgcn runs` lists them.")
-CONFIGURATION = argument(
+RUN = options.argument("Folder of a run; `rgcn runs` lists them.")
+CONFIGURATION = options.argument(
     "A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file; or a graph, whose missing "
     "links are learned: a file, a folder or a data set's name."
 )
-ASKED = argument(
+ASKED = options.argument(
     "Folder of a run; or a graph, which the model that comes with rgcn answers for without training: a file or folder "
     "of triples, or a data set's name.",
     metavar="RUN_OR_GRAPH",
@@ -55,7 +43,7 @@ MapName = Enum("MapName", {"tsne": "tsne", "umap": "umap", "pca": "pca"})
 SplitName = Enum("SplitName", {"train": "train", "valid": "valid", "test": "test"})
 
 
-class GraphOptions(Options):
+class GraphOptions(options.Options):
     """How a graph is read that is named instead of a run."""
 
     labels: list[str] | None = option(
@@ -113,9 +101,7 @@ class TrainCommand(
         "that would, where they do not. By default what is free.",
         show_default=False,
     )
-    track: list[str] | None = option(
-        "Also report to tensorboard, mlflow, wandb or package.module:Class. May be repeated."
-    )
+    track: list[str] | None = option("Also report to tensorboard, mlflow, wandb or package.module:Class. Repeatable.")
 
 
 class PretrainCommand(
@@ -128,7 +114,9 @@ class PretrainCommand(
     is never learned from. A GPU is the place for it: the shipped configuration takes a day on two cores.
     """
 
-    configuration: str = argument("A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG")
+    configuration: str = options.argument(
+        "A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG"
+    )
     seed: int | None = SEED
     changes: list[str] | None = options.CHANGES
     out: Path = option("Folder of the run.", default=options.RUNS / "universal")
@@ -155,7 +143,7 @@ class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="s
     out too, class by class. `rgcn train` on a graph without splits does the same by itself (data.split).
     """
 
-    source: str = argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
+    source: str = options.argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
     out: Path = option("Folder to write, new or empty.", default=MISSING)
     valid: float = option("Share for validation.", default=0.1, min=0, max=0.99)
     test: float = option("Share for test.", default=0.1, min=0, max=0.99)
@@ -200,14 +188,14 @@ class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name
 class RunsCommand(Command, name="runs", calls="train:list_runs"):
     """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
 
-    folder: Path = argument("Folder to look in, and in the folders inside it.", options.RUNS)
+    folder: Path = options.argument("Folder to look in, and in the folders inside it.", options.RUNS)
     as_json: bool = options.AS_JSON
 
 
 class ReportCommand(Command, TellingOptions, name="report", calls="report:report"):
     """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
 
-    run: Path = argument("Folder of a run, finished or not.")
+    run: Path = options.argument("Folder of a run, finished or not.")
     out: Path | None = option("File to write; by default RUN/report.html.")
     split: HeldOut | None = option("What to measure on; by default test where there is one. An unfinished run: valid.")
     mirror: Path | None = option("Folder to take the data set of an unfinished run from (else RGCN_MIRROR).")
@@ -217,7 +205,7 @@ class ReportCommand(Command, TellingOptions, name="report", calls="report:report
 class CompareCommand(Command, name="compare", calls="report:compare"):
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
 
-    runs: list[Path] = argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
+    runs: list[Path] = options.argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
     out: Path | None = option("Also write the comparison as one HTML file.")
     as_json: bool = options.AS_JSON
 
@@ -281,7 +269,7 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
     k: int = option("How many answers to each question.", "-k", default=10, min=1, max=1_000_000)
     known: KnownChoice | None = option(
         "Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
-        "written to .nt.",
+        "written to .nt."
     )
     min_probability: float | None = option("Leave out what is less probable than this.", min=0.0, max=1.0)
     only_seen: bool = ONLY_SEEN
@@ -318,9 +306,7 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
     only_seen: bool = ONLY_SEEN
     any_node: bool = ANY_NODE
     any_direction: bool = ANY_DIRECTION
-    minutes: float | None = option(
-        "Stop after so many minutes with what was found; the same command goes on.", min=0.01
-    )
+    minutes: float | None = option("Stop after so many minutes with what is found; the same command goes on.", min=0.01)
     restart: bool = flag("--restart", "Begin anew, and forget what a call that was stopped has found.")
     out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
     keep_formulas: bool = KEEP_FORMULAS
@@ -333,7 +319,7 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     """
 
     run: str = ASKED
-    node: str | None = argument("A node, by name or title: why is it of its class?", None)
+    node: str | None = options.argument("A node, by name or title: why is it of its class?", None)
     class_: str | None = option("Explain this class instead of the predicted one.", "--class")
     subject: str | None = option("With --relation and --object: why this triple?")
     relation: str | None = option("See --subject.")
@@ -377,7 +363,7 @@ def _limit(name: str, default: float, words: str, least: float, most: float) -> 
     return option(words, name, default=default, min=least, max=most, rich_help_panel="Limits")
 
 
-class LimitOptions(Options):
+class LimitOptions(options.Options):
     """Bounds of the server, under the names that `rgcn.serve.Limits` has for them."""
 
     seconds: float = _limit("--timeout", 30.0, "Seconds until an unanswered request gets 503.", 0.1, 3600)
@@ -400,7 +386,7 @@ class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="se
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.
     """
 
-    runs: list[str] = argument(
+    runs: list[str] = options.argument(
         "Folders of runs or of saved models; files or folders of triples, or data sets' names, which the model that "
         "comes with rgcn answers for.",
         metavar="RUN_OR_GRAPH...",
@@ -441,9 +427,7 @@ class TuneCommand(Command, ComputingOptions, TellingOptions, name="tune", calls=
     """
 
     configuration: str = CONFIGURATION
-    trials: int = option(
-        "Trials the study shall have; more can be added later.", default=50, min=1, max=options.MOST_RUNS
-    )
+    trials: int = option("Trials of the study; more can be added later.", default=50, min=1, max=options.MOST_RUNS)
     jobs: int = options.JOBS
     out: Path | None = option("Folder of the study. The same command goes on with it.")
     metric: str | None = option("A validation figure that trainings report: accuracy, loss, mrr, hits@10, ...")

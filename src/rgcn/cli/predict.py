@@ -203,12 +203,10 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
             typer.echo(note)
 
     counts = {"asked": size, "skipped": questions.skipped}
-    _tell(opened, asked, counts, "answer", _links(opened, _answered(opened, questions, asked, notes)), show, notes)
+    _tell(opened, asked, counts, "answer", _links(opened, _asked(opened, questions, asked, notes)), show, notes)
 
 
-def _answered(
-    opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: list[str]
-) -> Iterator[ScoredTriples]:
+def _asked(opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: list[str]) -> Iterator[ScoredTriples]:
     """Question by question; what is to be said of few of them is added to the notes."""
     to_nt = how.out is not None and answers.format_of(how.out) == "nt"
     drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
@@ -365,9 +363,7 @@ def _check_explained(asked: ExplainCommand) -> None:
     triple = {"--subject": asked.subject, "--relation": asked.relation, "--object": asked.object}
     missing = [name for name, value in triple.items() if value is None]
     if asked.node is not None and len(missing) < 3:
-        raise ConfigError(
-            "explain either a node's class or a triple: leave out NODE, or --subject, --relation, --object"
-        )
+        raise ConfigError("explain either a node's class or a triple: omit NODE, or --subject, --relation, --object")
     if asked.node is None and len(missing) == 3:
         raise ConfigError("say what to explain: a NODE for its class, or a triple by --subject, --relation, --object")
     if asked.node is None and missing:

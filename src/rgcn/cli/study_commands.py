@@ -3,8 +3,6 @@
 The first sentence of a class is the command's line in the help.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
@@ -27,9 +25,7 @@ class ConfigShowCommand(Command, name="config show", calls="config:show"):
 
     configuration: str = argument(ANY_CONFIGURATION, metavar="NAME")
     changes: list[str] | None = options.CHANGES
-    defaults: bool = option(
-        "Every setting, or only what differs from its default.", "--defaults/--changed", default=True
-    )
+    defaults: bool = option("Every setting, or what differs from its default.", "--defaults/--changed", default=True)
     explain: bool = flag("--explain", "Say above each setting what it is.")
     as_json: bool = flag("--json", "Print JSON instead of YAML.")
 
@@ -73,9 +69,7 @@ class BenchCommand(Command, name="bench", calls="bench:bench"):
     bases: int | None = option("Bases of rgcn's weights; 0 for full matrices.", min=0)
     json: Path | None = option("Also write every figure to this file; - for standard output, and nothing else.")
     plot: Path | None = option("Also draw the step times: FILE.svg, .pdf or .png.")
-    write_npz: Path | None = option(
-        "Measure nothing; write the one GRAPH to this .npz file, to carry it to another machine."
-    )
+    write_npz: Path | None = option("Measure nothing; write the one GRAPH to this .npz file, for another machine.")
     quiet: bool = options.QUIET
 
 

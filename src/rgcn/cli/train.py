@@ -16,19 +16,12 @@ import typer
 from rich.markup import escape
 
 from rgcn import runs
+from rgcn.cli import model_commands as commands
 from rgcn.cli.launching import launch
-from rgcn.cli.model_commands import (
-    EvaluateCommand,
-    PretrainCommand,
-    ResumeCommand,
-    RunsCommand,
-    TrainCommand,
-    TuneCommand,
-)
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome, print_selection
 from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
-from rgcn.cli.training_progress import selection_progress, series_progress, training_progress
+from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
@@ -49,13 +42,14 @@ from rgcn.words import duration
 if TYPE_CHECKING:
     from rgcn.runs.training import RunResult
 
+Configuring = commands.TrainCommand | commands.TuneCommand | commands.PretrainCommand
 HELD_OUT = 0.1  # of a graph that brings no split, where it is only measured
 WORTH_PLANNING = 1 << 30  # bytes: what takes less is not worth a line
 MINUTES = 3.0  # to choose a model in, where nobody says
 COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
 
-def train(asked: TrainCommand) -> None:
+def train(asked: commands.TrainCommand) -> None:
     if asked.jobs > 1 and asked.runs == 1:
         raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
     if asked.out is not None and asked.no_keep:
@@ -93,7 +87,7 @@ def train(asked: TrainCommand) -> None:
                 folder.rmdir()
 
 
-def pretrain(asked: PretrainCommand) -> None:
+def pretrain(asked: commands.PretrainCommand) -> None:
     if asked.mirror is not None:  # the graphs it learns from are found by name, deep inside
         os.environ["RGCN_MIRROR"] = str(asked.mirror)
     run = RunFolder(asked.out)
@@ -101,20 +95,16 @@ def pretrain(asked: PretrainCommand) -> None:
         launch(asked.processes or 1, asked.out)
     if run.exists() and run.result() is None:
         if asked.changes or asked.seed is not None:
-            raise ConfigError(
-                f"{asked.out} goes on as it was begun: leave out --set and --seed, or choose another --out"
-            )
+            raise ConfigError(f"{asked.out} goes on as it was begun: leave out --set and --seed, or take another --out")
         _resume(asked.out, asked.mirror, asked)
         return
     config = configured(asked)
     if not isinstance(config, PretrainingRun):
-        raise ConfigError(
-            f"{asked.configuration} is a configuration of {task_of(config.task).title}: `rgcn train` takes it"
-        )
+        raise ConfigError(f"{asked.configuration} configures {task_of(config.task).title}: `rgcn train` takes it")
     _show(_train_one(config, asked.out, asked.mirror, asked.quiet), asked.out, asked.as_json)
 
 
-def resume(asked: ResumeCommand) -> None:
+def resume(asked: commands.ResumeCommand) -> None:
     folder, selection = asked.folder, read_selection(asked.folder)
     chosen = selection is None or (folder / "result.json").exists()
     if asked.several and ((folder / "series.json").exists() or not chosen):
@@ -140,7 +130,7 @@ def _resume(folder: Path, mirror: Path | None, telling: TellingOptions, track: b
     _show(result, folder, telling.as_json)
 
 
-def evaluate(asked: EvaluateCommand) -> None:
+def evaluate(asked: commands.EvaluateCommand) -> None:
     if asked.to_launch:
         launch(asked.processes or 1)
     place = path_or_dataset(asked.folder)
@@ -164,7 +154,7 @@ def evaluate(asked: EvaluateCommand) -> None:
     output(least=100).print(outcome.evaluated(found["metrics"]))
 
 
-def _evaluate_graph(asked: EvaluateCommand) -> None:
+def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
     """The model that comes with rgcn, or one that was saved outside a run."""
     from rgcn.predict import open_model  # brings PyTorch, which a command that only refuses has no need of
     from rgcn.runs.assembly import check_split
@@ -192,7 +182,7 @@ def _evaluate_graph(asked: EvaluateCommand) -> None:
     output(least=100).print(outcome.evaluated(measured))
 
 
-def _drawn(asked: EvaluateCommand) -> dict[str, int]:
+def _drawn(asked: commands.EvaluateCommand) -> dict[str, int]:
     return {} if asked.at_most is None else {"at_most": asked.at_most}
 
 
@@ -202,7 +192,7 @@ def _has_split(graph: KnowledgeGraph, classes: bool) -> bool:
     return graph.triple_splits is not None
 
 
-def list_runs(asked: RunsCommand) -> None:
+def list_runs(asked: commands.RunsCommand) -> None:
     folder = asked.folder
     if not folder.is_dir() and folder != RUNS:
         raise DataError(f"{folder}: there is no such folder")
@@ -250,12 +240,12 @@ def _show(result: RunResult, folder: Path | None, as_json: bool, selection: Sele
         )
 
 
-def configured(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any) -> RunConfig:
+def configured(asked: Configuring, **more: Any) -> RunConfig:
     """The configuration that is named, with what else was said."""
     return runs.load_configuration(asked.configuration, asked.changes or [], _overrides(asked, **more))
 
 
-def _overrides(asked: TrainCommand | TuneCommand | PretrainCommand, **more: Any) -> dict[str, Any]:
+def _overrides(asked: Configuring, **more: Any) -> dict[str, Any]:
     """What flags say, by the settings they stand for; of `more` each is one of `data`, but for trackers."""
     data = {key if key == "trackers" else f"data.{key}": value for key, value in more.items()}
     overrides = {"seed": asked.seed, "training.device": asked.device, **data}
@@ -284,7 +274,7 @@ def _free_folder(configuration: str) -> Path:
     raise AssertionError("numbers do not end")
 
 
-def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: TrainCommand) -> None:
+def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
     from rgcn.runs.choosing import estimate, plan_selection, with_validation
 
@@ -312,14 +302,12 @@ def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: 
         _choose(selection, Path(place), graph, asked, kept=folder is not None)
 
 
-def _choose(
-    selection: Selection, folder: Path, graph: KnowledgeGraph, telling: TellingOptions, kept: bool = True
-) -> None:
+def _choose(selection: Selection, folder: Path, graph: KnowledgeGraph, how: TellingOptions, kept: bool = True) -> None:
     from rgcn.runs.choosing import choose
 
-    with selection_progress(selection, telling.quiet) as hears:
-        result = choose(selection, folder, graph, hears)
-    _show(result, folder if kept else None, telling.as_json, selection)
+    with progress("choosing", round(60 * selection.minutes), "s", show=how.bars) as meter:
+        result = choose(selection, folder, graph, None if how.quiet else meter)
+    _show(result, folder if kept else None, how.as_json, selection)
 
 
 def _prepared(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> KnowledgeGraph:

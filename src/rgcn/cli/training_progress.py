@@ -8,8 +8,6 @@ from typing import Any
 import typer
 from rich import progress as bars
 
-from rgcn.progress import ProgressMeter, progress
-from rgcn.runs.selection import Selection
 from rgcn.runs.series import SeriesListener, SeriesRow
 from rgcn.tasks.task import Epoch, Metric, task_of
 from rgcn.terminal import text_console
@@ -35,7 +33,6 @@ class TrainingProgress:
             self.task = bar.add_task("", total=total, speed="")
 
     def step(self, number: float) -> None:
-        """So many steps are done."""
         now = time.monotonic()
         if self.first is None:
             self.first, self.said_at = (now, number), now
@@ -135,13 +132,6 @@ def series_progress(quiet: bool) -> Iterator[SeriesListener]:
     name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
     with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
         yield SeriesListener() if quiet else _Series(bar)
-
-
-@contextmanager
-def selection_progress(selection: Selection, quiet: bool) -> Iterator[ProgressMeter | None]:
-    """What hears of the models that are tried: a bar over the whole budget, and a line for each; None: nobody."""
-    with progress("choosing", round(60 * selection.minutes), "s", show=False if quiet else None) as meter:
-        yield None if quiet else meter
 
 
 def row_words(row: SeriesRow) -> str:

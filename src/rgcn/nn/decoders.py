@@ -236,9 +236,8 @@ class BilinearDecoder(Decoder):
         # mean s² + mean r² + mean o²: a triple's own ends are scored 1 + K times, a drawn node with its whole chunk
         rate, often = shared.shape[2], torch.full(shared.shape, negatives.chunk, device=nodes.device, dtype=nodes.dtype)
         often[:, -1] = n - negatives.chunk * (shared.shape[1] - 1)
-        ends = _weighted_squares(
-            taken[:, : self.width], torch.cat([often.new_full((2 * n,), 1 + rate), often.flatten()])
-        )
+        weight = torch.cat([often.new_full((2 * n,), 1 + rate), often.flatten()])
+        ends = _weighted_squares(taken[:, : self.width], weight)
         counts = often.new_zeros(len(self.relation)).index_add_(0, relation, often.new_full((n,), 1 + 2 * rate))
         relations = _weighted_squares(self.relation, counts) / self.relation.shape[1]
         squares = (ends / self.width + relations) / (n * (1 + 2 * rate))
@@ -363,7 +362,5 @@ class DistMult(BilinearDecoder):
 
     @classmethod
     def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
-        alike = (
-            "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell which way a relation points."
-        )
+        alike = "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell a relation's direction."
         return () if model.decoder_biases else (alike,)

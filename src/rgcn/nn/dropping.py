@@ -1,7 +1,5 @@
 """Dropout whose draws belong to nodes, so that it does not matter which process computes them."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
+from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.knobs import Description, introduced
 from rgcn.data.files import said
 from rgcn.errors import ConfigError
@@ -23,9 +23,6 @@ from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
 from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.words import count
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig, NodeModelConfig
 
 
 class Encoder:

@@ -1,26 +1,22 @@
 """How the states of nodes become a number for each class: heads, and the network of node classification."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.config import NodeModelConfig
 from rgcn.config.knobs import introduced
+from rgcn.graph import KnowledgeGraph
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.sharding import Shards
-
-if TYPE_CHECKING:
-    from rgcn.config import NodeModelConfig
-    from rgcn.graph import KnowledgeGraph
 
 
 class Head(nn.Module, ABC):

@@ -10,8 +10,6 @@ and a distribution, normal or uniform, of that standard deviation; only schlicht
 and takes the value as the bound of the interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,19 +18,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from rgcn.config import Scheme
 from rgcn.errors import ConfigError
 
-Scheme = Literal[
-    "glorot-uniform",
-    "glorot-normal",
-    "kaiming-uniform",
-    "kaiming-normal",
-    "schlichtkrull-uniform",
-    "schlichtkrull-normal",
-    "normal",
-    "zeros",
-]
+AnyScheme = Literal[Scheme, "normal", "zeros"]
 Fans = Literal["matrix", "stacked"]
+WeightShape = tuple[int, int, int]  # of a stack of W_r: relations, in, out
 PART = 1 << 16  # rows drawn at a time
 
 
@@ -49,13 +40,13 @@ class Initializer:
     0.31622776601683794
     """
 
-    scheme: Scheme = "glorot-uniform"
+    scheme: AnyScheme = "glorot-uniform"
     gain: float = 1.0
     fans: Fans | tuple[int, int] = "matrix"
 
     def __post_init__(self) -> None:
-        if self.scheme not in get_args(Scheme):
-            raise ConfigError(f"unknown initialization {self.scheme!r}; there are {', '.join(get_args(Scheme))}")
+        if self.scheme not in get_args(AnyScheme):
+            raise ConfigError(f"unknown initialization {self.scheme!r}; there are {', '.join(get_args(AnyScheme))}")
         if isinstance(self.fans, str) and self.fans not in get_args(Fans):
             raise ConfigError(f"unknown fans {self.fans!r}; there are {', '.join(get_args(Fans))}")
 

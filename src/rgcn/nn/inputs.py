@@ -1,7 +1,5 @@
 """What nodes bring to the first convolution: rows that are learned, or given features; one-hot nodes bring nothing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

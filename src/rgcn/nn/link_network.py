@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.shared_field import SharedField
+from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import take_rows
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput
@@ -20,12 +21,10 @@ from rgcn.scoring import Questions, Scorer
 from rgcn.sharding import RowExchange, Shards
 from rgcn.sparse import distinct
 
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig, LinkTrainingConfig
-
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46
 FINITE_AT_ONCE = 1 << 16  # rows of a table that are looked at
+HeardEdges = RelationalAdjacency | None  # that carry messages in a step; None where no messages are passed
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,7 @@ class LinkNetwork(nn.Module, ABC):
         """Stand where a training begins, if that is elsewhere than at random. Not called for weights that were kept."""
 
     @abstractmethod
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         """Scores of positives int64 [n, 3] and of their negatives, hearing these edges; with gradients."""
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
@@ -207,9 +204,7 @@ class VectorNetwork(LinkNetwork):
     def step_bytes(self, num_nodes: int, questions: int) -> int:
         return BYTES_A_NUMBER * self.encoder.width * questions
 
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         over: Over = adjacency
         if self.shards is not None:
             nodes, positives, negatives = _renumbered(positives, negatives, waits=True)

@@ -1,7 +1,5 @@
 """How a path network scores a node: by the state that reached it, and by what stands around it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -50,11 +48,8 @@ class AnswerHead(nn.Module):
             return drawn_weight(out, inputs, generator)
 
         inner = 2 * width
-        self.of_state, self.of_query, self.bias = (
-            drawn(inner, width),
-            drawn(inner, width),
-            nn.Parameter(torch.zeros(inner)),
-        )
+        self.of_state, self.of_query = drawn(inner, width), drawn(inner, width)
+        self.bias = nn.Parameter(torch.zeros(inner))
         self.answer, self.answer_bias = drawn(1, inner), nn.Parameter(torch.zeros(1))
         self.surroundings = Surroundings(relations, width, surroundings, generator) if surroundings else None
         self.of_surroundings = drawn(inner, width) if surroundings else None

@@ -42,17 +42,11 @@ class Hop(NamedTuple):
     def along(cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None) -> Hop:
         """An operator that has every edge into its targets; self-loops say which source a target is."""
         edges = operator.structure
-        own: Tensor | None = None
-        if not edges.num_targets == edges.num_sources == edges.num_nodes:
-            loops = edges.self_loops_apart.loops
-            own = loops.column.long()
+        everything = edges.num_targets == edges.num_sources == edges.num_nodes
+        own = None if everything else edges.self_loops_apart.loops.column.long()
         total = gather_sum(edges.groups("node"), None, operator.raw.unsqueeze(1)).squeeze(1)
-        return cls(operator, own, degree_factor(total, mean_log_degree), hidden)
-
-
-def degree_factor(degree: Tensor, mean_log_degree: Tensor) -> Tensor:
-    """log(degree) / its mean over the training graph; a self-loop counts, so that a node alone has log 1 = 0."""
-    return torch.log(degree.clamp(min=1.0)) / mean_log_degree
+        # A self-loop counts, so that a node alone has log 1 = 0.
+        return cls(operator, own, torch.log(total.clamp(min=1.0)) / mean_log_degree, hidden)
 
 
 class Hidden(NamedTuple):

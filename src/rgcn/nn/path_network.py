@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import LinkModelConfig
 from rgcn.config.knobs import Description
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, take_rows
 from rgcn.memory import available_bytes
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
 from rgcn.nn.path_head import AnswerHead
-from rgcn.nn.path_layers import (
-    AskedRelationTable,
-    Hidden,
-    Hop,
-    PathLayer,
-    Products,
-    RelationTable,
-    Told,
-    Translations,
-)
+from rgcn.nn.path_layers import AskedRelationTable, Hidden, Hop, PathLayer, Products, RelationTable, Told, Translations
 from rgcn.nn.reached import reached_hops
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
+from rgcn.sparse import expanded_ranges
 from rgcn.words import count, memory
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig
 
 MESSAGES = {"multiply": Products, "add": Translations}
 RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
@@ -57,9 +45,7 @@ class PathEncoder(Encoder):
         )
         summed = "mean and deviation" if model.deviation else "sum"
         messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, normalized by {model.normalization}"
-        far = (
-            f"A node more than {count(model.layers, 'hop')} away from the one asked about is told from other such nodes"
-        )
+        far = f"A node more than {count(model.layers, 'hop')} away from the asked one is told from other such nodes"
         limits = (f"{far} {'by what stands around it alone' if model.surroundings else 'by nothing'}.",)
         return Description({"Architecture": architecture, "Messages": messages}, limits)
 
@@ -109,8 +95,6 @@ class PathNetwork(LinkNetwork):
         unit = torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
         self.register_buffer("mean_log_degree", unit, persistent=self.knows_relations)
 
-    # -- relations ---------------------------------------------------------------------------------------
-
     def learn_relations(self, plan: LinkPlan) -> None:
         """Make what relations are known by; before the layers."""
         width = plan.model.width
@@ -140,8 +124,6 @@ class PathNetwork(LinkNetwork):
         """How many states a question has."""
         return num_nodes
 
-    # -- a convolution for each question -----------------------------------------------------------------
-
     def asked(self, questions: Questions) -> Tensor:
         """int64 [q]: the relation each question walks along; inverses after the relations."""
         sides = questions.for_objects
@@ -156,21 +138,17 @@ class PathNetwork(LinkNetwork):
         number = torch.arange(len(node), device=node.device)
         return query.new_zeros(size, len(node), self.width, dtype=kind).index_put((node, number), query.to(kind))
 
-    def score_nodes(
-        self, adjacency: RelationalAdjacency | None, questions: Questions, hidden: Hidden | None = None
-    ) -> Tensor:
+    def score_nodes(self, adjacency: HeardEdges, questions: Questions, hidden: Hidden | None = None) -> Tensor:
         assert adjacency is not None
         told = self.told(self.asked(questions))
         x = self.begun(questions.node, told.query, adjacency.num_sources)
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
             x = layer(x, told, hop)
-        scores: Tensor = self.head(x, told.query, self.head.around([hop] * self.num_layers))
-        return scores
+        around = self.head.around([hop] * self.num_layers)
+        return self.head(x, told.query, around)  # type: ignore[no-any-return]
 
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         subject, relation, object_ = positives.unbind(1)
         if negatives.one_sided:  # then one question a triple is enough
             heads = negatives.is_head.view(len(positives), -1)[:, 0]
@@ -261,9 +239,8 @@ class PathScorer(Scorer):
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
         found = [torch.empty(0, device=self.device)]
-        for subject, relation, object_ in (
-            part.unbind(1) for part in torch.split(triples.to(self.device), self.at_once)
-        ):
+        for part in torch.split(triples.to(self.device), self.at_once):
+            subject, relation, object_ = part.unbind(1)
             scores = self._hiding(Questions(subject, relation), object_)
             found.append(scores.gather(1, object_[:, None]).squeeze(1))
         return torch.cat(found)
@@ -304,10 +281,8 @@ class PathScorer(Scorer):
         against = (subject * kinds + relation + self.network.num_relations) * size + object_
         wanted = torch.cat([along, against])
         begin, end = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
-        length = end - begin
-        first = torch.cumsum(length, 0) - length
-        edge = torch.arange(int(length.sum()), device=wanted.device) + torch.repeat_interleave(begin - first, length)
-        return edge, torch.repeat_interleave(torch.arange(len(wanted), device=wanted.device) % len(triples), length)
+        row, edge = expanded_ranges(begin, end)
+        return edge, row % len(triples)
 
     def _hidden(self, edge: Tensor, question: Tensor, questions: int) -> Hidden:
         raw = self.adjacency.raw

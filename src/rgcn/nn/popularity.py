@@ -10,7 +10,7 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
 
@@ -39,9 +39,7 @@ class PopularityNetwork(LinkNetwork):
         super().__init__()
         self.num_relations, self.bias = num_relations, nn.Parameter(torch.zeros(()))
 
-    def score_batch(
-        self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
-    ) -> BatchScores:
+    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
         assert adjacency is not None
         _, relation, object_ = positives.unbind(1)
         turned = relation[negatives.positive] + negatives.is_head.long() * self.num_relations

@@ -3,8 +3,6 @@
 Everything else is zero in a path network, and sends nothing: left out, nothing changes but the time it takes.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

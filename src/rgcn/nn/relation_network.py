@@ -113,9 +113,8 @@ class RelationNetwork(nn.Module):
         super().__init__()
         self.mark = nn.Parameter(torch.randn(width, generator=generator))
         self.of_features = drawn_weight(width, FEATURES, generator)
-        self.ways = nn.ParameterList(
-            nn.Parameter(torch.randn(self.WAYS, width, generator=generator)) for _ in range(depth)
-        )
+        ways = (torch.randn(self.WAYS, width, generator=generator) for _ in range(depth))
+        self.ways = nn.ParameterList(map(nn.Parameter, ways))
         self.weights = nn.ParameterList(drawn_weight(width, 2 * width, generator) for _ in range(depth))
         self.biases, self.gains, self.shifts = (
             nn.ParameterList(nn.Parameter(torch.full((width,), value)) for _ in range(depth))

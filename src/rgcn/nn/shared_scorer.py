@@ -1,7 +1,5 @@
 """Answers of a model whose nodes several processes hold: each scores its own, and all hear the whole."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,18 +1,14 @@
 """The weights that come with the package: trained on many graphs, for any graph."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
+from rgcn.config import LinkModelConfig
 from rgcn.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig
 
 FOLDER = Path(__file__).parent / "weights"
 WEIGHTS, CARD = FOLDER / "universal.safetensors", FOLDER / "universal.json"
@@ -29,8 +25,7 @@ def shipped_weights() -> dict[str, Tensor]:
 @cache
 def shipped_card() -> dict[str, Any]:
     """What is known of them: the settings they need (`settings`), the graphs they learned from, how, and how well."""
-    card: dict[str, Any] = json.loads(CARD.read_text(encoding="utf-8"))
-    return card
+    return json.loads(CARD.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def load_shipped(network: nn.Module, model: LinkModelConfig) -> None:

@@ -4,8 +4,6 @@ A table's rows lie whole, in the parts of a `RowTable`; whole, in their order, w
 one process's own. What one way of training wrote, another goes on with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 import torch

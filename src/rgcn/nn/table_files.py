@@ -4,8 +4,6 @@ A file has no name from the moment it is made: it goes with the process, however
 down in pieces, without a copy in memory (`write_tensors`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
+from rgcn.config import LinkModelConfig
 from rgcn.config.knobs import Description
 from rgcn.errors import ConfigError
 from rgcn.nn.link_network import LinkPlan
@@ -14,9 +13,6 @@ from rgcn.nn.path_layers import Told
 from rgcn.nn.path_network import PathEncoder, PathNetwork
 from rgcn.nn.relation_network import NUMBERS, ComputedRelationTable, RelationMeetings, RelationNetwork
 from rgcn.nn.shipped_weights import load_shipped
-
-if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig
 
 AT_ONCE = 32  # relations whose own vectors are computed together
 

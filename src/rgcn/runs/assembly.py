@@ -1,7 +1,5 @@
 """What a configuration stands for, its data and its model; and a run's own, which may have changed or be unfinished."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from rgcn.tasks.task import task_of
 
 
 def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
-    """The graph a configuration names."""
     from rgcn.data import load, read
 
     if config.dataset is not None:
@@ -40,9 +37,7 @@ def make_model(config: RunConfig) -> Estimator:
     return task_of(config.task).estimator_class.from_settings(config.settings())
 
 
-def refuse_other_data(
-    run: RunFolder, graph: KnowledgeGraph, advice: str = "bring back the data, or train anew"
-) -> None:
+def refuse_other_data(run: RunFolder, graph: KnowledgeGraph, advice: str = "bring them back, or train anew") -> None:
     """A model is worth nothing on data that changed under it."""
     then = run.about()["data"]
     if graph.fingerprint != then["fingerprint"]:
@@ -100,7 +95,6 @@ def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto
 
 
 def check_split(split: str) -> str:
-    """The split, which must be one."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
     return split

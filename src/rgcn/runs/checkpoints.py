@@ -24,6 +24,7 @@ from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, write_atom
 from rgcn.data.graph_store import read_json
 from rgcn.data.sources import sha256_of
 from rgcn.errors import DataError
+from rgcn.joining import first_says
 from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.processes import processes
 from rgcn.runs.shard_files import read_shards, write_shards
@@ -103,8 +104,7 @@ class Checkpoints:
             there = all(name.startswith(f"{best}.") and (self.folder / name).exists() for name in names)
             if there and _step(path) < step:  # a later one was passed over as damaged, and so may be what it refers to
                 found = found or kept
-        group = processes()
-        return group.tell(found if group.first else None)[0] or {}
+        return first_says(lambda: found) or {}
 
     def _write(self, role: str, stem: str, tensors: Mapping[str, Tensor], state: TrainingState) -> Files:
         group, shards = processes(), {name: state.shards[name] for name in tensors if name in state.shards}
@@ -139,11 +139,9 @@ class Checkpoints:
         state = TrainingState({}, about["values"])
         for file in about["files"].values():
             at = self.folder / Path(file["name"]).name
-            tensors, shards = (
-                read_shards(at, file) if "tables" in file else (group.all(partial(mapped_tensors, at)), {})
-            )
+            tensors, own = read_shards(at, file) if "tables" in file else (group.all(partial(mapped_tensors, at)), {})
             state.tensors.update(tensors)
-            state.shards.update(shards)
+            state.shards.update(own)
         return state
 
     def _forget_old(self) -> None:

@@ -33,8 +33,6 @@ LONGER = 1.5  # times as many steps are worth a training of their own
 
 
 class ModelCost(NamedTuple):
-    """What a model costs here."""
-
     start: float  # seconds before the first step
     step: float  # seconds each
     asked: float  # seconds for a triple (or label) that is measured

@@ -122,8 +122,8 @@ def _judged(name: str, layers: _Layers) -> RunConfig:
 
 def kept_configuration(task: str, values: dict[str, Any], source: str) -> RunConfig:
     """A configuration that a folder kept, `source` the file."""
-    config: RunConfig = validated(task_of(task).run_config, _without_missing_trackers(values, source), source)
-    return config
+    values = _without_missing_trackers(values, source)
+    return validated(task_of(task).run_config, values, source)  # type: ignore[no-any-return]
 
 
 def dump_configuration(config: RunConfig, *, only_changed: bool = False, explain: bool = False) -> str:
@@ -454,15 +454,10 @@ def _find(name: str) -> tuple[Path, str]:
         if not (path / "config.yaml").is_file():
             raise ConfigError(f"{name}: this folder is no run, as it has no config.yaml")
         return path / "config.yaml", str(path / "config.yaml")
-    unknown = UnknownNameError("configuration", name, shipped, _like(name, shipped))
+    parts = sorted((known for known in shipped if name.lower() in known), key=lambda known: not known.startswith(name))
+    unknown = UnknownNameError("configuration", name, shipped, close_matches(name, shipped) or parts[:5])
     unknown.args = (
         f"{unknown} `rgcn configs` lists all; a YAML file, the folder of a run or a graph will do: a file or folder "
         "of triples, or a data set's name (`rgcn data list`)",
     )
     raise unknown
-
-
-def _like(name: str, shipped: Collection[str]) -> list[str]:
-    """Names that are spelled like this one, or of which it is a part."""
-    parts = [known for known in shipped if name.lower() in known]
-    return close_matches(name, shipped) or sorted(parts, key=lambda known: not known.startswith(name))[:5]

@@ -76,8 +76,6 @@ class RunFolder:
         self.path = path
         self.lock = FileLock(path / "lock")
 
-    # -- looking ------------------------------------------------------------------------------------------
-
     def check(self) -> None:
         """Refuse what is no run, or one that this version cannot read."""
         instead = f"`rgcn runs` lists the runs there are, `rgcn train {self.path}` makes one of a graph"
@@ -86,13 +84,9 @@ class RunFolder:
             what = "a data set, and this needs a run" if is_data else "there is no such folder"
             raise DataError(f"{self.path}: {what}; {instead if is_data else instead.partition(',')[0]}")
         if (self.path / "series.json").exists():
-            raise DataError(
-                f"{self.path} holds several runs: name one, such as {self.path / 'seed-0'}, or `rgcn compare`"
-            )
+            raise DataError(f"{self.path} holds several runs: name one, say {self.path / 'seed-0'}, or `rgcn compare`")
         if not self.exists() and (self.path / "selection.json").exists():
-            raise DataError(
-                f"{self.path}: its model is still being chosen; `rgcn resume {self.path}` goes on with that"
-            )
+            raise DataError(f"{self.path}: its model is still being chosen; `rgcn resume {self.path}` goes on with it")
         if not self.exists():
             why = "it has no run.json" if self.path.is_dir() else "a run is a folder"
             raise DataError(f"{self.path}: not a run ({why}), and this needs one; {instead}")
@@ -186,8 +180,6 @@ class RunFolder:
             return json.loads(path.read_text(encoding="utf-8"))
         except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
-
-    # -- writing ------------------------------------------------------------------------------------------
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -297,25 +289,23 @@ class RunFolder:
 
     @_by_the_first
     def log(self, message: str) -> None:
-        path = self.path / "log.txt"
-        with saying_what_cannot_be_written(path), path.open("a", encoding="utf-8") as file:
+        with self._putting("log.txt") as path, path.open("a", encoding="utf-8") as file:
             file.write(f"{now()}  {message}\n")
 
     @_by_the_first
     def write(self, name: str, content: Any) -> None:
         """Put a file in place: text as it is, anything else as JSON."""
-        with saying_what_cannot_be_written(self.path / name):
-            text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
-            write_atomically(self.path / name, text)
+        with self._putting(name) as path:
+            write_atomically(path, content if isinstance(content, str) else json.dumps(content, indent=2) + "\n")
 
-
-@contextmanager
-def saying_what_cannot_be_written(path: Path) -> Iterator[None]:
-    """An error of the system, a full disk for instance, with the file and what to do about it."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}; make room, then resume") from error
+    @contextmanager
+    def _putting(self, name: str) -> Iterator[Path]:
+        """A file to write; an error of the system, a full disk for instance, is told with what to do about it."""
+        try:
+            yield self.path / name
+        except OSError as error:
+            where = self.path / name
+            raise DataError(f"cannot write {where}: {error.strerror or error}; make room, then resume") from error
 
 
 @contextmanager
@@ -364,9 +354,6 @@ def with_whole_paths(config: RunConfig) -> RunConfig:
     from rgcn.runs.configuration import with_paths
 
     return type(config).model_validate(with_paths(config.model_dump(), Path.cwd().joinpath))
-
-
-# -- what a session runs on --------------------------------------------------------------------------------
 
 
 def environment() -> dict[str, Any]:

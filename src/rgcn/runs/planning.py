@@ -1,11 +1,9 @@
 """What a training will take, told before it begins, and refused where the machine has less."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError
@@ -42,10 +40,8 @@ class WorkPlan(NamedTuple):
 
     @property
     def words(self) -> str:
-        large = sorted(
-            (part for part in self.parts.items() if part[1] > WORTH_NAMING * self.total), key=lambda p: -p[1]
-        )
-        named = ", ".join(f"{name} {memory(size)}" for name, size in large)
+        sizes = sorted(self.parts.items(), key=lambda part: -part[1])
+        named = ", ".join(f"{name} {memory(size)}" for name, size in sizes if size > WORTH_NAMING * self.total)
         each = " for each process" if processes().together else ""
         return f"Planned: {memory(self.total)} of memory{each} ({named}), {memory(self.disk)} of disk"
 
@@ -76,27 +72,18 @@ def refuse_what_does_not_fit(plan: WorkPlan, config: RunConfig, graph: Knowledge
     need = sum(plan.parts.values())
     if need <= room:
         return
+    # What takes less memory, the gentlest first, then together.
+    smaller = [change for change in task_of(config.task).frugal(config) if change]
+    together = {key: value for change in smaller for key, value in change.items()}
     fitting = []
-    for change in _smaller(config):
+    for change in [*smaller, together] if len(smaller) > 1 else smaller:
         try:
-            smaller = changed(config, change)
+            less = sum(plan_of(changed(config, change), graph).parts.values())
         except ConfigError:
             continue
-        less = sum(plan_of(smaller, graph).parts.values())
         if less <= room:
             said = " ".join(f"--set {key}={value}" for key, value in change.items())
             fitting.append(f"{said} ({memory(plan.held + less)})")
     there = f"beside the {memory(plan.held)} that are held {memory(room)} may be used"
     advice = f"these fit: {'; '.join(fitting)}" if fitting else "no setting of this model fits: take a smaller graph"
     raise ConfigError(f"{plan.words}, and {there}: {advice}")
-
-
-def _smaller(config: RunConfig) -> Iterator[dict[str, Any]]:
-    """Changes that take less memory, the gentlest first, then together."""
-    steps = [change for change in task_of(config.task).frugal(config) if change]
-    yield from steps
-    together: dict[str, Any] = {}
-    for change in steps:
-        together |= change
-    if len(steps) > 1:
-        yield together

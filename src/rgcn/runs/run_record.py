@@ -85,9 +85,8 @@ def _line(run: RunFolder) -> RunLine:
         metric, value = _best_so_far(task, reports)
         epoch, seconds = _reached(reports, about["sessions"][-1:]), _seconds(reports)
     known = {key: about[key] for key in ("task", "dataset", "model", "seed", "epochs", "created")}
-    return RunLine(
-        run=str(run.path), metric=metric, value=value, epoch=epoch, seconds=seconds, status=run.status(), **known
-    )
+    known |= {"run": str(run.path), "status": run.status()}
+    return RunLine(metric=metric, value=value, epoch=epoch, seconds=seconds, **known)
 
 
 def _final(task: Task, metrics: Mapping[str, Mapping[str, float]]) -> tuple[str | None, float | None]:

@@ -30,8 +30,6 @@ FILE, FORMAT, VERSION = "selection.json", "rgcn-selection", 1
 
 @dataclass
 class Candidate:
-    """A model that is tried."""
-
     name: str
     config: RunConfig
     plain: bool = False  # it hears no neighbor: what others must beat

@@ -265,7 +265,6 @@ def _claimed(folder: Path) -> AbstractContextManager[None]:
 def _keep(result: SeriesResult, folder: Path | None) -> None:
     if folder is not None:
         head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
-        updated = {"updated": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **result.as_dict()}
-        RunFolder(folder).write(
-            "series.json", {**head, **updated, "configuration": result.config.model_dump(mode="json")}
-        )
+        told = {"updated": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **result.as_dict()}
+        configuration = result.config.model_dump(mode="json")
+        RunFolder(folder).write("series.json", {**head, **told, "configuration": configuration})

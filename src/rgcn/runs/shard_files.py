@@ -5,8 +5,6 @@ process has a block, so that any number of processes finds its own rows again. O
 order of nodes. Nothing is pickled into a file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

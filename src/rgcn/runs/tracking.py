@@ -71,9 +71,8 @@ def _class_of(name: str) -> type[RunTracker]:
     try:
         return TRACKERS.find(name)
     except DataError as error:  # a run's folder names a package that is not here, or that nobody has allowed
-        raise DataError(
-            f"{error}; or go on without it: `rgcn resume --no-track`, or leave it out of `trackers`"
-        ) from error
+        without = "go on without it: `rgcn resume --no-track`, or leave it out of `trackers`"
+        raise DataError(f"{error}; or {without}") from error
 
 
 class SurvivingTracker(RunTracker):

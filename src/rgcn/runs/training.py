@@ -1,7 +1,5 @@
 """A training from configuration to result: load, fit, measure, keep; and to go on with one that was cut short."""
 
-from __future__ import annotations
-
 import signal
 import time
 import warnings
@@ -141,8 +139,7 @@ def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
 
 def _chosen(config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
     """What the graph and the machine decide; the first process's machine, where there are several."""
-    chosen: dict[str, Any] = first_says(lambda: task_of(config.task).settled(config, graph))
-    return chosen
+    return first_says(lambda: task_of(config.task).settled(config, graph))  # type: ignore[no-any-return]
 
 
 def _agree(config: RunConfig, graph: KnowledgeGraph) -> None:

@@ -1,7 +1,5 @@
 """/class and /classes: of a model that answers for classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """What every model can be asked: who it is, nodes by a part of their name, and their facts."""
 
-from __future__ import annotations
-
 from functools import lru_cache, partial
 from itertools import starmap
 from typing import Annotated, Any
@@ -178,9 +176,8 @@ class Facts:
         self._of = lru_cache(REMEMBERED)(self._sorted)
         parts = (graph.triples_at(slice(first, first + AT_ONCE)) for first in range(0, len(graph), AT_ONCE))
         loops = [np.empty(0, np.int64), *(part[part[:, 0] == part[:, 2], 0] for part in parts)]
-        self._loops = dict(
-            zip(*(of.tolist() for of in np.unique(np.concatenate(loops), return_counts=True)), strict=True)
-        )
+        nodes, counts = np.unique(np.concatenate(loops), return_counts=True)
+        self._loops = dict(zip(nodes.tolist(), counts.tolist(), strict=True))
 
     def degree(self, nodes: list[int]) -> list[int]:
         """Triples that each takes part in; one with itself counts once."""
@@ -246,10 +243,8 @@ def card(served: Served) -> str:
         card = shipped_card()
         limits = "".join(f"\n- {limit}" for limit in card.get("limits", ()))
         learned = f"It learned from other graphs: {', '.join(card.get('learned_from', ()))}."
-        words = (
-            f"For {about.task}: {about.model}, over {about.dataset}; nothing was trained. It knows {counts}. {learned}"
-        )
-        words += f"\n{limits}"
+        words = f"For {about.task}: {about.model}, over {about.dataset}; nothing was trained. It knows {counts}. "
+        words += f"{learned}\n{limits}"
     try:
         if served.opened.about:
             return model_card(RunFolder(served.opened.path), served.opened.model)

@@ -147,12 +147,8 @@ class ServedLinks:
     """What every answer needs of a served model, looked up once (`AnsweringModel`)."""
 
     def __init__(self, served: Served, scorer: Scorer) -> None:
-        self.graph_, self.new_nodes, self.scorer, self._served = (
-            served.graph,
-            served.opened.new_nodes,
-            lambda: scorer,
-            served,
-        )
+        self._served, self.graph_, self.new_nodes = served, served.graph, served.opened.new_nodes
+        self.scorer = lambda: scorer
 
     @property
     def calibration_(self) -> Calibration:
@@ -175,12 +171,9 @@ class LinkEndpoints(Endpoints):
         at_once = self._scorer.questions_at_once
         product = max(1, min(QUESTIONS_AT_ONCE, SCORES_AT_ONCE // served.graph.num_nodes))
         self._awkward = AWKWARD if at_once is None else ()
+        key, most = (served.name, "links"), at_once or product
         self._lanes = {
-            (known, size): Lane(
-                (served.name, "links"),
-                partial(self.answer, known=known),
-                max(1, (at_once or product) // part),
-            )
+            (known, size): Lane(key, partial(self.answer, known=known), max(1, most // part))
             for known in get_args(Known)
             for size, part in PARTS
         }
@@ -246,11 +239,10 @@ class LinkEndpoints(Endpoints):
         subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
         triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
         shares = repeat(None) if found.probability is None else found.probability.tolist()
-        rated = map(
-            _rated, found.score.tolist(), shares, found.known.tolist(), split_of(self.served.graph, triples).tolist()
-        )
-        expected = found.expected.tolist()
-        return list(map(self._answered, asked, found.node.tolist(), rated, expected))  # without what only fills up
+        splits = split_of(self.served.graph, triples).tolist()
+        rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), splits)
+        told = asked, found.node.tolist(), rated, found.expected.tolist()
+        return list(map(self._answered, *told))  # without what only fills up
 
     def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], expected: int) -> LinkAnswer:
         node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)

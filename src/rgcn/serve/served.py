@@ -26,10 +26,7 @@ from rgcn.tasks.task import Task
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
 OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
-OF_KIND = {
-    "classes": "rgcn.serve.class_endpoints:ClassEndpoints",
-    "links": "rgcn.serve.link_endpoints:LinkEndpoints",
-}
+OF_KIND = {"classes": "rgcn.serve.class_endpoints:ClassEndpoints", "links": "rgcn.serve.link_endpoints:LinkEndpoints"}
 OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
 POOL, FIRST_ANSWERS = 2000, 20.0  # nodes; seconds

@@ -1,7 +1,5 @@
 """The server: models, threads, endpoints, page and gate put together, and a process that listens."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

@@ -85,8 +85,8 @@ class WhyEndpoints(Endpoints):
             words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
             raise Refusal("cannot_explain", words)
         asked = (about, query.method or methods[0], query.edges)
-        found: Explained = await desk.remembered((self.served.name, *asked), partial(self._make, *asked))
-        return found
+        answer = desk.remembered((self.served.name, *asked), partial(self._make, *asked))
+        return await answer  # type: ignore[no-any-return]
 
     def examples(self, shown: Shown) -> dict[str, Example]:
         asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")

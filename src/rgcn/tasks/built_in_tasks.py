@@ -51,10 +51,7 @@ class NodeClassification(Task):
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.tasks.node_classifier:NodeClassifier"
-    brings: ClassVar = {
-        "Reporting": "rgcn.pages.node_report:NodeReporting",
-        "Outcome": "rgcn.cli.outcome:ClassOutcome",
-    }
+    brings: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.outcome:ClassOutcome"}
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
     folds = 3
@@ -126,10 +123,7 @@ class LinkPrediction(Task):
     answers = ("links",)
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.tasks.link_predictor:LinkPredictor"
-    brings: ClassVar = {
-        "Reporting": "rgcn.pages.link_report:LinkReporting",
-        "Outcome": "rgcn.cli.outcome:LinkOutcome",
-    }
+    brings: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.outcome:LinkOutcome"}
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
         return _candidates()["links"]

@@ -147,7 +147,6 @@ class Estimator(ABC):
 
     @property
     def graph_(self) -> KnowledgeGraph:
-        """The graph it was fitted on."""
         return self._fitted(self._graph)
 
     @property
@@ -268,16 +267,11 @@ class Estimator(ABC):
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""
-        device, rule = choose_device(self.training.device), self._rule() | changes
+        device, rule = choose_device(self.training.device), edge_rule(self.model) | changes
         if split is not None:
             return RelationalAdjacency.from_graph(graph, split=split, device=device, shards=self._shards, **rule)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
         return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
-
-    def _rule(self) -> dict[str, Any]:
-        """Which edges there are, and how they are normalized."""
-        names = ("inverse", "self_loops", "normalization", "aggregation")
-        return {name: getattr(self.model, name) for name in names}
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -443,7 +437,6 @@ class Estimator(ABC):
         return {"learned_elsewhere": self.learned_elsewhere}
 
     def restore_beside(self, values: dict[str, Any]) -> None:
-        """Take up what `beside` gave."""
         self.learned_elsewhere = values.get("learned_elsewhere") is True
 
     @classmethod
@@ -473,6 +466,11 @@ def one_hot_words(instead: str) -> str:
         "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
         f"for a node it never saw. Train {instead}"
     )
+
+
+def edge_rule(model: Any) -> dict[str, Any]:
+    """Which edges there are, and how they are normalized, as an operator is told."""
+    return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
 
 
 def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:

@@ -93,9 +93,7 @@ def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, An
     """
     target = Path(path)
     if target.suffix != ".pt2":
-        raise ConfigError(
-            f"{target.name}: PyTorch reads such a file only by the ending .pt2; call it {target.stem}.pt2"
-        )
+        raise ConfigError(f"{target.name}: PyTorch reads such files only by the ending .pt2; call it {target.stem}.pt2")
     program, about = export_encoder(model), _about(model)
     extra = {"about.json": json.dumps(about, indent=1), "nodes.jsonl": _lines(model.graph_.nodes)}
     if isinstance(model.network_, VectorNetwork):

@@ -82,11 +82,10 @@ class Trainer(ABC):
         total = loss.detach()
         if not self.group.together:
             return total
+        shared = [p for p in self.network.parameters() if p.requires_grad and not hasattr(p, "shards")]
         if isinstance(self.optimizer, RowOptimizer):
             self.optimizer.hear_all(self.group)
-        shared = [p for p in self.network.parameters() if p.requires_grad and not hasattr(p, "shards")]
-        by_rows = self.optimizer.taken if isinstance(self.optimizer, RowOptimizer) else {}
-        shared = [parameter for parameter in shared if parameter not in by_rows]
+            shared = [parameter for parameter in shared if parameter not in self.optimizer.taken]
         for parameter in shared:
             if parameter.grad is None:  # a share may lack what another has
                 parameter.grad = torch.zeros_like(parameter)
@@ -396,8 +395,10 @@ class StepRecording(Generic[Result]):
             if given.data_ptr() != kept.data_ptr():
                 kept.copy_(given, non_blocking=True)
         self.graph.replay()
-        copied: Result = _copied(self.result)
-        return copied
+        # Copied, or each of several: the next replay writes over what this one gave.
+        found: Any = self.result
+        several = not isinstance(found, Tensor)
+        return tuple(part.clone() for part in found) if several else found.clone()  # type: ignore[return-value]
 
     def _aside(self, batch: tuple[Tensor, ...]) -> Result:
         """A step on a stream of its own, as recording wants it."""
@@ -435,8 +436,3 @@ class StepRecording(Generic[Result]):
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """One stream for all recordings: libraries keep tens of megabytes of workspace for every stream they meet."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _copied(result: Any) -> Any:
-    """A copy of a tensor, or of each of several: the next replay writes over what this one returned."""
-    return result.clone() if isinstance(result, Tensor) else tuple(part.clone() for part in result)

@@ -3,8 +3,6 @@
 What the numbers stand for was measured (`benchmarks/planning.py` compares).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A link model asked among the classes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Link prediction: fit on triples, rank exactly, ask for missing triples by name."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -192,8 +190,6 @@ class LinkEstimator(Estimator):
     def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
         return on_device((graph or self.graph_).split_triples(split), self.adjacency_.device)
 
-    # -- vectors -----------------------------------------------------------------------------------------
-
     def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
         self.vector_layer(layer)
         found = self.network_.node_vectors(self.adjacency_)
@@ -207,8 +203,6 @@ class LinkEstimator(Estimator):
         if found is None:
             return super().relation_vectors()
         return found.detach().float().cpu().clone(), None, "the vector of each relation that triples are scored with"
-
-    # -- a graph that has grown --------------------------------------------------------------------------
 
     def cannot_extend(self) -> str | None:
         network = self.network_
@@ -264,8 +258,6 @@ class LinkPredictor(LinkEstimator):
             kg = kg.split(self.training.validation, 0.0, seed=self.seed)
         return super().prepare(kg)
 
-    # -- measuring ---------------------------------------------------------------------------------------
-
     def evaluate(
         self,
         kg: KnowledgeGraph | None = None,
@@ -306,12 +298,10 @@ class LinkPredictor(LinkEstimator):
         known, asked = None if filtered else (), 2 * min(there, at_most or there)
         with progress("ranking", asked, "questions", show=show_progress) as meter:
 
-            def advance(answered: int) -> None:
+            def tell(answered: int) -> None:
                 meter.advance(answered - meter.done)
 
-            ranks = self.ranks(
-                kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=advance
-            )
+            ranks = self.ranks(kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=tell)
         return summarize(ranks, ties=ties, filtered=filtered, of=of, drawn_from=there)
 
     def ranks(
@@ -365,8 +355,6 @@ class LinkPredictor(LinkEstimator):
             )
         return kg
 
-    # -- another graph -----------------------------------------------------------------------------------
-
     def cannot_move(self) -> str | None:
         if not self.network_.knows_nodes:
             return None
@@ -392,8 +380,6 @@ class LinkPredictor(LinkEstimator):
         other.network_.eval()
         other.learned_elsewhere = True
         return other
-
-    # -- asking ------------------------------------------------------------------------------------------
 
     def predict(
         self,

@@ -1,7 +1,5 @@
 """Node classification: fit on labelled nodes, ask for the class of any node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -26,7 +24,7 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.processes import processes
 from rgcn.sharding import RowExchange
-from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, on_device, one_hot_words
+from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, edge_rule, on_device, one_hot_words
 from rgcn.tasks.trainers import NodeTrainer, default_batches
 from rgcn.words import Rows
 
@@ -226,7 +224,7 @@ class NodeClassifier(ClassEstimator):
             _, generator = self._begin(graph, hears=False)
             plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
             self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
-            self._adjacency, self._in_place = None, StoredEdges(graph, **self._rule())
+            self._adjacency, self._in_place = None, StoredEdges(graph, **edge_rule(self.model))
             give_back()  # what building took
             return self
         pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
@@ -338,7 +336,5 @@ def with_validation(labels: NodeLabels, share: float, seed: int) -> NodeLabels:
     if (labels.splits == SPLITS.index("valid")).any():
         return labels
     if not share:
-        raise ConfigError(
-            "patience needs a validation split, and the data has none: set validation, for example to 0.1"
-        )
+        raise ConfigError("patience needs a validation split, and the data has none: set validation, for example 0.1")
     return labels.holding_out("valid", share, seed)

@@ -20,7 +20,7 @@ from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.processes import processes
 from rgcn.sampling.augmented import augmented, with_labels
 from rgcn.sampling.drawn_graphs import draw_graph
-from rgcn.tasks.estimator import on_device
+from rgcn.tasks.estimator import edge_rule, on_device
 from rgcn.tasks.fitting import Trainer
 from rgcn.tasks.link_predictor import LinkPredictor
 from rgcn.tasks.trainers import LinkTrainer, Stepping
@@ -133,15 +133,7 @@ class PretrainingTrainer(Trainer):
         paired = hides and not labels and name in self.training.pairs_hidden_in
         training = self.training.model_copy(update={"hidden": "pair" if paired else self.training.hidden})
         model = self.model
-        adjacency = RelationalAdjacency.from_graph(
-            graph,
-            split="train",
-            inverse=model.inverse,
-            self_loops=model.self_loops,
-            normalization=model.normalization,
-            aggregation=model.aggregation,
-            device=self.device,
-        )
+        adjacency = RelationalAdjacency.from_graph(graph, split="train", device=self.device, **edge_rule(model))
         plan = LinkPlan(model, training, graph.num_nodes, graph.num_relations, adjacency, torch.Generator())
         network: LinkNetwork = ENCODERS.find(model.encoder).for_links(plan).to(self.device)
         network.load_state_dict(self.network.state_dict(keep_vars=True), assign=True)  # the very same parameters

@@ -1,7 +1,5 @@
 """The model that comes with rgcn, over a graph: nothing is trained."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from rgcn.graph import KnowledgeGraph

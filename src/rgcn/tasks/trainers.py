@@ -1,8 +1,6 @@
 """Training steps: of node classification, on all training labels or a batch of them and what these can hear; of link
 prediction, on a batch of edges, with the edges that carry messages and a loss it knows nothing about."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator
@@ -34,7 +32,7 @@ from rgcn.processes import processes
 from rgcn.sampling import EdgeSampler, FieldSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.sampling.edges import seed_word
 from rgcn.sharding import Shards
-from rgcn.tasks.estimator import choose_device
+from rgcn.tasks.estimator import choose_device, edge_rule
 from rgcn.tasks.fitting import StepRecording, Trainer
 from rgcn.words import memory
 
@@ -446,10 +444,7 @@ class LinkTrainer(Trainer):
             positives.index_select(0, order[:keep]),
             self.num_nodes,
             self.num_relations,
-            inverse=self.model.inverse,
-            self_loops=self.model.self_loops,
-            normalization=self.model.normalization,
-            aggregation=self.model.aggregation,
+            **edge_rule(self.model),
             transient=True,
             checked=True,  # rows of the training triples; to ask again would wait for the device in every step
             shards=self.network.shards,

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
-from rgcn.nn.initialization import Initializer
+from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
 from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
-WeightShape = tuple[int, int, int]  # of a stack of W_r: relations, in, out
 
 PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
 # Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times: it may hold 1 GiB.
@@ -319,9 +318,8 @@ class OneHotSpace:
             first, inputs = training
             seen = first.structure.source_pairs
             keys = relation * adjacency.num_sources + node  # int64: the product may be large
-            reached = torch.isin(
-                keys, seen.relation.cpu().long() * adjacency.num_sources + inputs.cpu()[seen.node.cpu().long()]
-            )
+            nodes = inputs.cpu()[seen.node.cpu().long()]
+            reached = torch.isin(keys, seen.relation.cpu().long() * adjacency.num_sources + nodes)
         return cls(relation, node, reached, adjacency.num_relations, adjacency.num_sources)
 
     def without_relation(self, relation: int) -> OneHotSpace:

@@ -11,17 +11,8 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
-from rgcn.nn.decompositions.base import (
-    Cost,
-    Decomposition,
-    Lookup,
-    OneHotSpace,
-    OneHotWeights,
-    Order,
-    RelationWeights,
-    WeightShape,
-)
-from rgcn.nn.initialization import Initializer
+from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
+from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
 
 

@@ -11,17 +11,8 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
-from rgcn.nn.decompositions.base import (
-    Cost,
-    Decomposition,
-    Lookup,
-    OneHotSpace,
-    OneHotWeights,
-    Order,
-    RelationWeights,
-    WeightShape,
-)
-from rgcn.nn.initialization import Initializer
+from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
+from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
 from rgcn.sparse import SparsePattern, narrow
 
@@ -102,10 +93,8 @@ class BlockWeights(RelationWeights):
         _, num_blocks, width_in, _ = self.blocks.shape
         # einsum: one small product an edge, with its relation's blocks
         picked = take_rows(x, structure.select_sources).view(-1, num_blocks, width_in)
-        blocks = take_rows(self.blocks.to(x.dtype).flatten(1), structure.select_relations).view(
-            -1, *self.blocks.shape[1:]
-        )
-        messages = torch.einsum("eki, ekio -> eko", picked, blocks).flatten(1)
+        blocks = take_rows(self.blocks.to(x.dtype).flatten(1), structure.select_relations)
+        messages = torch.einsum("eki, ekio -> eko", picked, blocks.view(-1, *self.blocks.shape[1:])).flatten(1)
         return gather_sum(structure.sum_messages, adjacency.weight, messages)
 
     def _project(self, rows: Tensor, pairs: Pairs) -> Tensor:
@@ -125,9 +114,8 @@ class BlockWeights(RelationWeights):
         pairs = len(structure.source_pairs if order == "horizontal" else structure.target_pairs)
         products = Cost.grouped_product(pairs, relations, num_blocks, rows, columns)
         if order == "horizontal":
-            return (
-                Cost.take_rows(pairs, sources, width_in) + products + Cost.gather_sum(targets, pairs, edges, width_out)
-            )
+            picking = Cost.take_rows(pairs, sources, width_in)
+            return picking + products + Cost.gather_sum(targets, pairs, edges, width_out)
         mixing = Cost.gather_sum(pairs, sources, edges, width_in)
         return mixing + products + Cost.gather_sum(targets, pairs, pairs, width_out, valued=False)
 
@@ -217,9 +205,7 @@ class Diagonal(Decomposition):
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
     ) -> OneHotWeights:
-        raise ConfigError(
-            "diagonal weights need input vectors to scale: give embeddings or features, not one-hot nodes"
-        )
+        raise ConfigError("diagonal weights need vectors to scale: give embeddings or features, not one-hot nodes")
 
 
 class DiagonalWeights(RelationWeights):
