@@ -221,14 +221,7 @@ def _put_rows(tables: Sequence[Tensor], rows: Tensor, values: Sequence[Tensor]) 
 
 
 def count_ranks(
-    scores: Tensor,
-    own: Tensor,
-    first: int,
-    row: Tensor,
-    target: Tensor,
-    begin: Tensor,
-    end: Tensor,
-    answers: Tensor,
+    scores: Tensor, own: Tensor, first: int, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor
 ) -> Tensor:
     """int64 [c, 5]: scores greater than the triple's own, equal to it (itself among them), how many of either are
     other known answers, and how many scores are NaN.
