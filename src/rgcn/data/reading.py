@@ -88,8 +88,10 @@ def read(
     label_files = labels if labels is None or isinstance(labels, LabelFiles) else LabelFiles(labels)
     if label_columns is not None and (isinstance(label_columns, str) or len(label_columns) not in (2, 3)):
         raise DataError("label_columns= takes two or three: node, class and split")
-    of_files: dict[str, Any] = dict(zip(("node", "label", "split"), label_columns or (), strict=False))
-    of_files |= _given(header=label_header, missing=missing_labels)
+    of_files = {
+        **dict(zip(("node", "label", "split"), label_columns or (), strict=False)),
+        **_given(header=label_header, missing=missing_labels),
+    }
     label_relation = LabelRelation(labels_from) if isinstance(labels_from, str) else labels_from
     of_relation = _given(inverse=inverse, multiple=multiple)
     if of_relation and label_relation is None:
