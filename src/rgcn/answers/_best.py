@@ -25,13 +25,12 @@ def _is_in(nodes, first, last, wanted):  # type: ignore[no-untyped-def]
 
 @_jit
 def best(  # type: ignore[no-untyped-def]
-    first, last, scores, candidates, known, known_begin, known_end, out, drop, floor, node, score, is_known,
-):  # fmt: skip
+    first, last, scores, candidates, known, known_begin, known_end, out, drop, node, score, is_known
+):
     """The best answers of the questions i = first .. last, best first, equal scores in the order of their columns.
 
     scores[i]                   a score for each candidate; candidate j is the node candidates[j], ascending
     known, out                  see `Marks`; known answers are left out where `drop`, those that rules forbid always
-    floor[i]                    only scores above it count
     node, score, is_known [i]   what is found: filled up with -1, -inf, False. Returns how many scores were no number.
 
     A running k-th best makes nearly every score too low to be looked at: STRIDE of them are compared at once, in
@@ -41,7 +40,7 @@ def best(  # type: ignore[no-untyped-def]
     strange = 0
     for i in range(first, last):
         values = scores[i]
-        low, found = floor[i], 0
+        low, found = scores.dtype.type(-np.inf), 0
         for start in range(0, width, STRIDE):
             stop = min(start + STRIDE, width)
             passes = 0

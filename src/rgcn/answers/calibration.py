@@ -88,9 +88,8 @@ class Calibration:
         given = {key: values[key] for key in cls.__dataclass_fields__}
         fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
         curve = None if given["curve"] is None else LinkCurve.from_dict(given["curve"])
-        made = cls(
-            **{**given, **fits, "curve": curve, "reliability": tuple(Bin(**row) for row in given["reliability"])}
-        )
+        bins = tuple(Bin(**row) for row in given["reliability"])
+        made = cls(**{**given, **fits, "curve": curve, "reliability": bins})
         finite = isinstance(made.words, str) and np.isfinite([made.temperature, made.ruled_out_share or 0.0]).all()
         lacking = made.fitted and made.kind != "classes" and curve is None
         if made.kind not in MEANING or not finite or made.temperature <= 0 or lacking:
@@ -261,17 +260,13 @@ def first_answers(
         out = torch.stack([rules.outside(end, "seen") for end in ends]).to(scores.device)
     else:
         true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
-    nothing = known | out
-    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
-    best = torch.topk(scores.masked_fill(nothing, -torch.inf), min(FIRST, scores.shape[1]), dim=1)
+    new = scores.masked_fill(known | out, -torch.inf)
+    level, best = torch.logsumexp(new, dim=1), torch.topk(new, min(FIRST, scores.shape[1]), dim=1)
     real = torch.isfinite(best.values)
     each = real.sum(1).cpu()
     count, place = rules.known_answers(index.to("cpu"), questions) - int(hidden), rules.answer_place(questions)
-    columns = (
-        best.values[real],
-        torch.repeat_interleave(level, each.to(level.device)),
-        true.gather(1, best.indices)[real],
-    )
+    level = torch.repeat_interleave(level, each.to(level.device))
+    columns = (best.values[real], level, true.gather(1, best.indices)[real])
     score, levels, right = (column.double().cpu().numpy() for column in columns)
     counts, at = (torch.repeat_interleave(of, each).numpy() for of in (count, place))
     return LinkExamples(score, levels, counts, at, right, int((out & ~known).sum()), int((out & true).sum()))

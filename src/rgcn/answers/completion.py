@@ -245,9 +245,8 @@ class _Search:
         before, passed = self.pairs, 0
         for question in questions:
             objects = torch.from_numpy(question.objects).to(self.scorer.device)
-            rows = min(
-                max(1, memory_budget // (4 * max(1, len(objects)))), self.scorer.questions_at_once or MOST_SUBJECTS
-            )
+            most = self.scorer.questions_at_once or MOST_SUBJECTS
+            rows = min(max(1, memory_budget // (4 * max(1, len(objects)))), most)
             for subject in torch.split(torch.from_numpy(question.subjects), rows):
                 passed += len(subject)
                 if passed > before:

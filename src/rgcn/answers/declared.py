@@ -24,14 +24,8 @@ TYPE, SUBCLASS = f"{RDF}type", f"{RDFS}subClassOf"
 # Classes that everything is of.
 OF_ALL = (f"{OWL}Thing", f"{OWL}NamedIndividual", f"{RDFS}Resource")
 # What is said of a relation by its type, and what we call it.
-CHARACTERS = {
-    f"{OWL}FunctionalProperty": "functional",
-    f"{OWL}InverseFunctionalProperty": "inverse functional",
-    f"{OWL}SymmetricProperty": "symmetric",
-    f"{OWL}AsymmetricProperty": "asymmetric",
-    f"{OWL}ReflexiveProperty": "reflexive",
-    f"{OWL}IrreflexiveProperty": "irreflexive",
-}
+_WORDS = ("functional", "inverse functional", "symmetric", "asymmetric", "reflexive", "irreflexive")
+CHARACTERS = {f"{OWL}{word.title().replace(' ', '')}Property": word for word in _WORDS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +89,8 @@ class Declared:
                 ):
                     outside += nodes  # of other kinds, none of which may be this one for all we know
             members[kind], strangers[kind] = (np.array(sorted(of), dtype=np.int64) for of in (inside, outside))
-        names = {kind: graph.nodes[kind] for kind in wanted}
-        return cls(
-            size, dict(characters), {k: tuple(v) for k, v in classes.items()}, inverses, members, strangers, names
-        )
+        names, ends = {kind: graph.nodes[kind] for kind in wanted}, {k: tuple(v) for k, v in classes.items()}
+        return cls(size, dict(characters), ends, inverses, members, strangers, names)
 
     def override(self, shown: Flags, unless: str, always: str) -> Flags:
         """bool [R]: what triples show, but where the opposite, or the same, is declared."""
@@ -110,12 +102,10 @@ class Declared:
     @property
     def single(self) -> Flags:
         """bool [2R]: places whose nodes are declared to be there once."""
-        said = np.zeros(2 * self.num_relations, dtype=bool)
-        said[sorted(self.characters.get("functional", ()))] = True
-        said[[relation + self.num_relations for relation in sorted(self.characters.get("inverse functional", ()))]] = (
-            True
-        )
-        return said
+        said = np.zeros((2, self.num_relations), dtype=bool)
+        for end, name in zip(said, ("functional", "inverse functional"), strict=True):
+            end[sorted(self.characters.get(name, ()))] = True
+        return said.ravel()
 
     def same_place(self, place: int) -> list[int]:
         """The place, and that of the declared inverse where the same nodes stand."""

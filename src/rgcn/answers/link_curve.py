@@ -77,18 +77,14 @@ class LinkCurve:
                 p = 1 / (1 + np.exp(-logits(weights, ends)))
                 wrong, bend = p - true, p * (1 - p)
                 if is_shared:
-                    towards = np.linalg.solve(
-                        shared.T @ (shared * bend[:, None]) + np.diag(prior + 1e-9), shared.T @ wrong + prior * weights
-                    )
-                    step = (towards, np.zeros_like(ends))
+                    curved = shared.T @ (shared * bend[:, None]) + np.diag(prior + 1e-9)
+                    step = (np.linalg.solve(curved, shared.T @ wrong + prior * weights), np.zeros_like(ends))
                 else:
                     g = np.stack([np.bincount(place, of, places) for of in (wrong, wrong * u)]) + own * ends
                     a, b, c = (np.bincount(place, bend * u**power, places) for power in range(3))
                     a, c = a + own[0], c + own[1]
-                    step = (
-                        np.zeros_like(weights),
-                        np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b),
-                    )
+                    towards = np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b)
+                    step = (np.zeros_like(weights), towards)
                 size = 1.0
                 while (after := loss(weights - size * step[0], ends - size * step[1])) > now and size > 1e-6:
                     size /= 2
@@ -106,10 +102,9 @@ class LinkCurve:
         made = cls(**values)
         lists = [made.weights, made.offset, made.slope]
         numbers = [number for of in (*lists, [made.bias]) for number in of]
+        finite = all(type(number) is float and np.isfinite(number) for number in numbers)
         sizes = [len(of) for of in lists if isinstance(of, list)]
-        if sizes != [3, len(made.slope), len(made.slope)] or not all(
-            type(number) is float and np.isfinite(number) for number in numbers
-        ):
+        if sizes != [3, len(made.slope), len(made.slope)] or not finite:
             raise ValueError("this is no curve of answers")
         return made
 

@@ -261,29 +261,23 @@ def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor)
     return probability.masked_fill_(known, torch.nan).to(scores.device)
 
 
-def best_of(
-    scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None, floor: float = -torch.inf
-) -> Best:
+def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None) -> Best:
     """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
     marks       what is known of the answers to each row's question; what rules forbid is left out
     drop        whether known answers are left out; else they are marked
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
-    floor       only scores above it count
     """
     k = min(k, scores.shape[1])
     if candidates is None:
         candidates = torch.arange(scores.shape[1], device=scores.device)
     compiled = _compiled() if scores.device.type == "cpu" and k <= LONGEST_LIST else None
     if compiled is None or scores.dtype not in (torch.float32, torch.float64):
-        return _plainly(scores, k, marks, drop, candidates, floor)
+        return _plainly(scores, k, marks, drop, candidates)
     size = len(scores)
     node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
-    known = (marks.known, marks.known_begin, marks.known_end)
-    given = (scores, candidates, *known, marks.out)
-    lowest = scores.new_full((size,), floor)
-    arrays: list[Any] = [tensor.contiguous().numpy() for tensor in given]
-    arrays += [drop, *[tensor.numpy() for tensor in (lowest, node, score, is_known)]]
+    arrays: list[Any] = [tensor.contiguous().numpy() for tensor in (scores, candidates, *marks)]
+    arrays += [drop, *[tensor.numpy() for tensor in (node, score, is_known)]]
     threads = torch.get_num_threads()
     if threads == 1 or scores.numel() < WORTH_A_THREAD:
         strange = compiled.best(0, size, *arrays)
@@ -296,14 +290,14 @@ def best_of(
     return node, score, is_known
 
 
-def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor, floor: float) -> Best:
+def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
     """In PyTorch, on any device."""
     if bool(scores.isnan().any()):
         _refuse_strange()
     known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
     if len(candidates):
         mark(known, candidates, *marks.known_nodes())
-    out = (scores <= floor) | (known | marks.out if drop else marks.out & ~known)
+    out = (scores == -torch.inf) | (known | marks.out if drop else marks.out & ~known)
     ordered = torch.sort(scores.masked_fill(out, -torch.inf), dim=1, descending=True, stable=True)
     column, score = ordered.indices[:, :k], ordered.values[:, :k]
     nothing = out.gather(1, column)

@@ -181,8 +181,7 @@ class RelationRules:
 
     def subjects(self, relation: int, kinds: Kinds) -> Ids:
         """Nodes that may be a subject of the relation, ascending; never literals."""
-        found = self._standing(relation, kinds)
-        return found if kinds == "seen" else found[~self._is_literal[found]]
+        return self._standing(relation, kinds)
 
     def objects(self, relation: int, kinds: Kinds) -> Ids:
         """Nodes that may be an object of the relation, ascending.
@@ -195,12 +194,13 @@ class RelationRules:
         return self._standing(relation + self.num_relations, kinds)
 
     def _standing(self, place: int, kinds: Kinds) -> Ids:
-        if kinds == "any":
-            return np.arange(self.num_nodes)
         if kinds == "seen":
             return np.flatnonzero(self._stands_in(self.declared.same_place(place)))
-        found = self._companions(place).nonzero()[0] if self.is_open(place) else self.declared.same_place(place)
-        return self.declared.kept(place, np.flatnonzero(self._stands_in(found)))
+        found = np.arange(self.num_nodes)
+        if kinds == "fitting":
+            like = self._companions(place).nonzero()[0] if self.is_open(place) else self.declared.same_place(place)
+            found = self.declared.kept(place, np.flatnonzero(self._stands_in(like)))
+        return found[~self._is_literal[found]] if place < self.num_relations else found
 
     def _stands_in(self, places: Sequence[int] | Ids) -> Flags:
         """bool [N]: the nodes seen in one of these places."""
@@ -282,9 +282,7 @@ class RelationRules:
     def _having(self, place: int, times: int) -> float:
         """How many nodes have so many answers, about: the numbers near to it count too, ever less."""
         if not times:
-            size = self.num_relations
-            fitting = self.subjects(place, "fitting") if place < size else self.objects(place - size, "fitting")
-            return float(max(len(fitting) - self.nodes_at[place], 0))
+            return float(max(len(self._standing(place, "fitting")) - self.nodes_at[place], 0))
         near = np.exp(-np.abs(np.log(self._often(place)) - np.log(times)) * 4)
         return float(near.sum() / max(1.0, times / 2))
 
@@ -300,8 +298,7 @@ class RelationRules:
         """bool [N]: nodes that may not stand there; kept for the next question."""
         found = self._outside.get((place, kinds))
         if found is None:
-            size, out = self.num_relations, np.ones(self.num_nodes, dtype=bool)
-            inside = self.subjects(place, kinds) if place < size else self.objects(place - size, kinds)
+            inside, out = self._standing(place, kinds), np.ones(self.num_nodes, dtype=bool)
             if kinds == "fitting" and self.single[place]:  # whoever is there once is taken
                 inside = np.setdiff1d(inside, self._standing(place, "seen"))
             nothing = kinds == "fitting" and not self._counted[0, place] and place not in self.declared.classes
@@ -375,9 +372,8 @@ class Marks(NamedTuple):
             expected = rules.expectation(Questions(given, relation, for_objects), index, permitted.new)
             out[(expected != OPEN).to(device)] = True
         if permitted.directions and len(candidates):
-            one_way, without_loops = (
-                torch.from_numpy(of).to(device)[relation] for of in (rules.one_way, rules.without_loops)
-            )
+            found = (rules.one_way, rules.without_loops)
+            one_way, without_loops = (torch.from_numpy(of).to(device)[relation] for of in found)
             turned_begin, turned_end = other.ranges(key)
             row, node = other.expand(turned_begin, torch.where(one_way, turned_end, turned_begin))
             own = torch.nonzero(without_loops).squeeze(1)

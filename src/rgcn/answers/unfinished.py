@@ -69,16 +69,14 @@ class UnfinishedFile:
         from safetensors.numpy import save
 
         began = time.monotonic()
-        content = save({name: np.ascontiguousarray(array) for name, array in found.items()}, self._header())
+        header = {"format": FORMAT, "version": FORMAT_VERSION, **self.asked}
+        content = save({name: np.ascontiguousarray(array) for name, array in found.items()}, header)
         try:
             write_atomically(self.path, content)
         except OSError as error:
             raise DataError(f"{self.path}: cannot be written: {error.strerror or error}") from None
         now = time.monotonic()
         self._next = now + max(SAVED_EVERY, (now - began) / SHARE_OF_TIME)
-
-    def _header(self) -> dict[str, str]:
-        return {"format": FORMAT, "version": FORMAT_VERSION, **self.asked}
 
 
 def _instead() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -147,9 +147,7 @@ def find(name: str) -> Dataset:
 def counts_of(graph: KnowledgeGraph) -> DatasetCounts:
     """What a graph holds, in the catalog's terms."""
     found = graph.statistics()
-    return DatasetCounts(
-        found.entities, found.relations, found.triples, found.triples_per_split, found.labels_per_split, found.classes
-    )
+    return DatasetCounts(**{field.name: getattr(found, field.name) for field in fields(DatasetCounts)})
 
 
 def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:

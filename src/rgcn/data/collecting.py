@@ -43,14 +43,7 @@ class NamesInTable:
 
     def number(self, names: list[str]) -> NDArray[np.int32]:
         """Ids of the names; new ones get the next."""
-        from rgcn.graph import hash_loops
-
-        encoded = [name.encode() for name in names]
-        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-        text, starts = np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum(lengths) - lengths
-        hashes = np.empty(len(names), dtype=np.uint32)
-        hash_loops.hash_all(text, starts, lengths, hashes)
-        return self.number_spans(text, Spans(starts, lengths, hashes))
+        return self.number_spans(*Spans.of(names))
 
     def number_spans(self, text: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
         """The same for names in a text."""

@@ -39,23 +39,11 @@ from rgcn.words import shortened
 
 FORMAT_VERSION = 2
 MANIFEST = "graph.json"
-NAMES = {"text": "text", "ends": "ends.npy", "slots": "slots.npy"}
-TRIPLES, POINTER, TOUCHING, ARRAYS_FILE = (
-    "triples.npy",
-    "incidence.pointer.npy",
-    "incidence.triples.npy",
-    "arrays.safetensors",
-)
-PARTS = (
-    "nodes.*",
-    "relations.*",
-    "classes.*",
-    TRIPLES,
-    "incidence.*",
-    ARRAYS_FILE,
-    "search.*",
-    MANIFEST,
-)  # as patterns
+NAMES = ("text", "ends.npy", "slots.npy")
+POINTER, TOUCHING = "incidence.pointer.npy", "incidence.triples.npy"
+TRIPLES, ARRAYS_FILE = "triples.npy", "arrays.safetensors"
+# Patterns of all its files.
+PARTS = ("nodes.*", "relations.*", "classes.*", TRIPLES, "incidence.*", ARRAYS_FILE, "search.*", MANIFEST)
 # Of what is known about the files: what questions and answers need, and what a user asks about a graph.
 KEPT = ("prefixes", "labels_from", "split", "source", "format", "duplicates", "skipped_lines", "skipped_examples")
 ROWS_AT_ONCE = 1 << 18
@@ -163,7 +151,10 @@ def write_names(folder: Path, stem: str, names: StoredNames) -> None:
 
 def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:
     ends, slots = open_array(folder / f"{stem}.ends.npy", 1), open_array(folder / f"{stem}.slots.npy", 1)
-    return Vocabulary(StoredNames(_mapped_text(folder / f"{stem}.text"), ends, slots), kind=kind)
+    path = plain_file(folder / f"{stem}.text")
+    large = path.stat().st_size > IN_MEMORY
+    text = np.memmap(path, dtype=np.uint8, mode="r") if large else np.fromfile(path, dtype=np.uint8)
+    return Vocabulary(StoredNames(text, ends, slots), kind=kind)
 
 
 def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:
@@ -175,14 +166,9 @@ def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:
     return array if array.nbytes > IN_MEMORY else np.array(array)
 
 
-def _mapped_text(path: Path) -> NDArray[np.uint8]:
-    size = plain_file(path).stat().st_size
-    return np.memmap(path, dtype=np.uint8, mode="r") if size > IN_MEMORY else np.fromfile(path, dtype=np.uint8)
-
-
 def _parts(classes: bool) -> list[str]:
     stems = ("nodes", "relations", "classes") if classes else ("nodes", "relations")
-    return [f"{stem}.{end}" for stem in stems for end in NAMES.values()] + [TRIPLES, POINTER, TOUCHING, ARRAYS_FILE]
+    return [f"{stem}.{end}" for stem in stems for end in NAMES] + [TRIPLES, POINTER, TOUCHING, ARRAYS_FILE]
 
 
 def _metadata(given: dict[str, Any]) -> dict[str, Any]:

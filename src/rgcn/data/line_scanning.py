@@ -28,6 +28,18 @@ class Spans(NamedTuple):
         integers = np.empty((2, number), dtype=np.int64)
         return cls(integers[0], integers[1], np.empty(number, dtype=np.uint32))
 
+    @classmethod
+    def of(cls, names: Iterable[str]) -> tuple[NDArray[np.uint8], Spans]:
+        """The text of names, and where in it they are."""
+        from rgcn.graph import hash_loops
+
+        encoded = [name.encode() for name in names]
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        text, starts = np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum(lengths) - lengths
+        hashes = np.empty(len(encoded), dtype=np.uint32)
+        hash_loops.hash_all(text, starts, lengths, hashes)
+        return text, cls(starts, lengths, hashes)
+
     def at(self, chosen: Any) -> Spans:
         return Spans(*(array[chosen] for array in self))
 
@@ -54,22 +66,17 @@ def line_triples(
     blanks  whether the names of blank nodes are their labels
     parse   from such lines to the triple of each
     """
-    from rgcn.graph import hash_loops
-
     found, odd = _found(data, statement(quads, blanks), [0, 1, 2], True, keep_literals)
     if not len(odd):
         return found
     triples = parse([data[start:end] for _, start, end in odd.tolist()])
     if triples is None:
         return None
-    encoded = [name.encode() for triple in triples for name in triple]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    starts = len(found.text) + np.cumsum(lengths) - lengths
-    text, places = np.concatenate([found.text, np.frombuffer(b"".join(encoded), dtype=np.uint8)]), odd[:, 0]
+    behind, spans = Spans.of(name for triple in triples for name in triple)
+    text, places = np.concatenate([found.text, behind]), odd[:, 0]
     text.setflags(write=False)
-    hashes = np.empty(len(lengths), dtype=np.uint32)
-    hash_loops.hash_all(text, starts, lengths, hashes)
-    columns: Iterable[Any] = zip(found.ends, found.relations, Spans(starts, lengths, hashes), strict=True)
+    spans = spans._replace(starts=spans.starts + len(found.text))
+    columns: Iterable[Any] = zip(found.ends, found.relations, spans, strict=True)
     for ends, relations, part in columns:
         ends[2 * places], ends[2 * places + 1], relations[places] = part[0::3], part[2::3], part[1::3]
     kept = np.ones(len(found.relations.starts), dtype=bool)

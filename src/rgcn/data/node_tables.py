@@ -79,11 +79,8 @@ class LabelFiles:
         if unknown:
             if self.missing == "add":
                 names = [row.node for row in unknown]
-                kinds = (
-                    None
-                    if graph.node_kinds is None
-                    else np.concatenate([graph.node_kinds, node_kinds(Vocabulary(names))])
-                )
+                kinds = graph.node_kinds
+                kinds = None if kinds is None else np.concatenate([kinds, node_kinds(Vocabulary(names))])
                 graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
             graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
         by_split: dict[str, dict[str, str]] = {}
@@ -239,12 +236,8 @@ class LabelRelation:
         nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
         names: dict[int, int] = {}
         classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
-        labels = NodeLabels(
-            nodes=nodes,
-            classes=classes,
-            names=Vocabulary((graph.nodes[node] for node in names), kind="class"),
-            splits=stratified_split(classes, self.split, self.seed),
-        )
+        called, splits = graph.nodes.take(names), stratified_split(classes, self.split, self.seed)
+        labels = NodeLabels(nodes, classes, Vocabulary(called, kind="class"), splits)
         metadata = {**graph.metadata, "labels_from": gone}
         return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
 
@@ -339,10 +332,8 @@ def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
         raise DataError(f"none of the {len(names)} nodes in {path} is in the graph")
     features = np.zeros((graph.num_nodes, values.shape[1]), dtype=np.float32)
     features[rows[known]] = values[known]
-    counted = {
-        "nodes_without_features": graph.num_nodes - len(distinct),
-        "features_of_unknown_nodes": int((~known).sum()),
-    }
+    without, unknown = graph.num_nodes - len(distinct), int((~known).sum())
+    counted = {"nodes_without_features": without, "features_of_unknown_nodes": unknown}
     return replace(graph, features=features, metadata={**graph.metadata, **counted})
 
 

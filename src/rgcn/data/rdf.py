@@ -55,9 +55,8 @@ class _RdfReader(TripleReader):
 
     def read(self, reading: Reading) -> None:
         file, by_line = reading.file, reading.file.format in LINE_FORMATS
-        serialized = _from_lines if by_line else _from_document
         name_of = _term_names(reading.blank_prefix, relabel=not by_line)
-        for quads in _found_or_parsed(reading, name_of) if by_line and reading.collector.large else serialized(reading):
+        for quads in _from_lines(reading, name_of) if by_line else _from_document(reading):
             if isinstance(quads, FoundTriples):
                 reading.collector.add_found(quads, file.split)
                 continue
@@ -137,10 +136,6 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
     return terms
 
 
-def _from_lines(reading: Reading) -> Iterator[bytes]:
-    return (_from_block(reading, block) for block in line_blocks(reading.source))
-
-
 def _from_block(reading: Reading, block: LineBlock) -> bytes:
     data, quads = block.data, None
     if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
@@ -151,8 +146,11 @@ def _from_block(reading: Reading, block: LineBlock) -> bytes:
     return _line_by_line(reading.file, block, reading.bad_lines) if quads is None else quads
 
 
-def _found_or_parsed(reading: Reading, name_of: Callable[[str], str]) -> Iterator[FoundTriples | bytes]:
-    """Triples that compiled loops found in plain lines, and the parser in others; where it finds fault, all it says."""
+def _from_lines(reading: Reading, name_of: Callable[[str], str]) -> Iterator[FoundTriples | bytes]:
+    """Serialized quads; of many, triples that compiled loops found in plain lines, unless the parser finds fault."""
+    if not reading.collector.large:
+        yield from (_from_block(reading, block) for block in line_blocks(reading.source))
+        return
 
     def names(lines: list[bytes]) -> list[tuple[str, str, str]] | None:
         joined = b"\n".join(lines)

@@ -182,13 +182,7 @@ def _known(collector: TripleCollector, bad_lines: BadLines, files: list[SourceFi
         bad = f" ({bad_lines.count} bad lines were skipped, e.g. {bad_lines.examples[0]})" if bad_lines.count else ""
         raise DataError(words + bad)
     formats = list(dict.fromkeys(file.format for file in files))
-    metadata: dict[str, Any] = {
-        "source": [file.path.name for file in files],
-        "format": formats[0] if len(formats) == 1 else formats,
-        "skipped_lines": bad_lines.count,
-    }
-    if bad_lines.count:
-        metadata["skipped_examples"] = bad_lines.examples
-    if collector.prefixes:
-        metadata["prefixes"] = collector.prefixes
+    names, format = [file.path.name for file in files], formats[0] if len(formats) == 1 else formats
+    metadata: dict[str, Any] = {"source": names, "format": format, "skipped_lines": bad_lines.count}
+    metadata |= _given(skipped_examples=bad_lines.examples or None, prefixes=collector.prefixes or None)
     return {"metadata": metadata, "is_rdf": any(READERS.find(format).is_rdf for format in formats)}

@@ -23,48 +23,29 @@ def write_splits(graph: KnowledgeGraph, folder: Path) -> list[Path]:
         raise DataError(f"{folder} is there and not empty: choose another folder for the split")
     rdf = graph.node_kinds is not None and not (graph.node_kinds == NodeKind.BLANK).any()
     ending = "nt" if rdf else "tsv" if graph.metadata.get("format") == "tsv" else "csv"
-    written = []
-    for number, split in enumerate(SPLITS if graph.triple_splits is not None else SPLITS[:1]):
+    written, table = list[Path](), None if rdf else graph.to_polars()
+    for split in SPLITS if graph.triple_splits is not None else SPLITS[:1]:
         path = folder / f"{split}.{ending}"
         if not len(graph.split_triples(split)):
             continue
-        if rdf:
+        if table is None:
             graph.to_rdf(path, split=split)
         else:
-            _write_table(path, _triples(graph, number))
+            _write_table(path, table.filter(split=split).drop("split") if "split" in table.columns else table)
         written.append(path)
     if graph.labels is not None:
         labels = graph.labels
-        columns = {
-            "node": [graph.nodes[node] for node in labels.nodes.tolist()],
-            "label": [labels.names[label] for label in labels.classes.tolist()],
-            "split": [SPLITS[split] for split in labels.splits.tolist()],
-        }
+        columns = {"node": graph.nodes.many(labels.nodes), "label": labels.names.many(labels.classes)}
+        columns["split"] = [SPLITS[split] for split in labels.splits.tolist()]
         written.append(folder / "labels.csv")
         _write_table(written[-1], pl.DataFrame(columns))
     return written
 
 
-def _triples(graph: KnowledgeGraph, split: int) -> pl.DataFrame:
-    chosen = slice(None) if graph.triple_splits is None else graph.triple_splits == split
-    nodes, relations = pl.Series(list(graph.nodes)), pl.Series(list(graph.relations))
-    subject, relation, object_ = graph.triples[chosen].T
-    columns = nodes.gather(subject), relations.gather(relation), nodes.gather(object_)
-    table = dict(zip(TRIPLE, columns, strict=True))
-    if graph.edge_weights is not None:
-        table["weight"] = pl.Series(graph.edge_weights[chosen])
-    return pl.DataFrame(table)
-
-
 def _write_table(path: Path, table: pl.DataFrame) -> None:
-    tabs = path.suffix == ".tsv"
     # A header is told by its words, and they are no header where a node is called so too.
     header = not any((column == name).any() for column in table for name in table.columns if column.dtype == pl.String)
     if not header and table.columns != list(TRIPLE):
         raise DataError(f"a name in the graph is also that of a column ({', '.join(table.columns)}): rename it")
-    style: Any = "never" if tabs else "necessary"
-    separator = "\t" if tabs else ","
-    replace_atomically(
-        path,
-        lambda at: table.write_csv(at, include_header=header, separator=separator, quote_style=style),
-    )
+    tabs: dict[str, Any] = {"separator": "\t", "quote_style": "never"} if path.suffix == ".tsv" else {}
+    replace_atomically(path, lambda at: table.write_csv(at, include_header=header, **tabs))

@@ -205,9 +205,8 @@ class TableFile:
         start, read_again = 0, 0
         while start < len(lines):
             begin = start
-            reader = csv.reader(
-                (f"{lines[at]}\n" for at in range(begin, len(lines))), strict=True, delimiter=self._separator
-            )
+            rest = (f"{lines[at]}\n" for at in range(begin, len(lines)))
+            reader = csv.reader(rest, strict=True, delimiter=self._separator)
             try:
                 for row in reader:
                     if row:

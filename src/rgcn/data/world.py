@@ -1,13 +1,10 @@
 """The graph that comes with the package: facts about the countries of the world."""
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
-from itertools import chain
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
@@ -32,31 +29,12 @@ def load_world() -> KnowledgeGraph:
     ['China', 'India']
     """
     subjects, relations, objects, splits = _read_columns("world.tsv.gz", 4)
-    # subject, object, subject, object, ...: the order in which a reader of the file meets the nodes
-    node_ids = _number(chain.from_iterable(zip(subjects, objects, strict=True)))
-    relation_ids = _number(relations)
-    columns = _look_up(subjects, node_ids), _look_up(relations, relation_ids), _look_up(objects, node_ids)
-    nodes, split_ids = Vocabulary(node_ids, kind="node"), _number(SPLITS)
+    triples, split_of = zip(subjects, relations, objects, strict=True), np.array(list(map(SPLITS.index, splits)))
+    graph = KnowledgeGraph.from_triples(triples, triple_splits=split_of, name="world", metadata=METADATA)
     countries, regions, label_splits = _read_columns("world-classes.tsv.gz", 3)
-    classes = Vocabulary(sorted(set(regions)), kind="class")
-    return KnowledgeGraph(
-        np.stack(columns, axis=1),
-        nodes,
-        Vocabulary(relation_ids, kind="relation"),
-        labels=NodeLabels(nodes.ids(countries), classes.ids(regions), classes, _look_up(label_splits, split_ids)),
-        triple_splits=_look_up(splits, split_ids),
-        name="world",
-        metadata=METADATA,
-    )
-
-
-def _number(names: Iterable[str]) -> dict[str, int]:
-    """Distinct names, numbered by first appearance."""
-    return {name: i for i, name in enumerate(dict.fromkeys(names))}
-
-
-def _look_up(names: Sequence[str], ids: Mapping[str, int]) -> NDArray[Any]:
-    return np.fromiter(map(ids.__getitem__, names), dtype=np.int64, count=len(names))
+    classes, split_of = Vocabulary(sorted(set(regions)), kind="class"), np.array(list(map(SPLITS.index, label_splits)))
+    labels = NodeLabels(graph.nodes.ids(countries), classes.ids(regions), classes, split_of)
+    return replace(graph, labels=labels)
 
 
 def _read_columns(name: str, columns: int) -> list[list[str]]:

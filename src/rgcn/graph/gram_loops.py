@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-_jit = numba.njit(cache=True, nogil=True)
+from rgcn.graph.hash_loops import loop
 
 
-@_jit
+@loop
 def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
     """Add to counts how many entries hold each sequence of three letters."""
     last = np.full(len(counts), -1, np.int32)
@@ -22,7 +21,7 @@ def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
                 counts[gram] += 1
 
 
-@_jit
+@loop
 def fill_grams(text, bounds, kinds, number, first, places, part):  # type: ignore[no-untyped-def]
     """Write the entries, of which the first has this number, that hold the sequences from `first` on.
 

@@ -296,11 +296,6 @@ def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any],
     return bounds, np.concatenate(ids), (called >> _HALF).astype(np.uint32), called.astype(np.uint32).view(np.int32)
 
 
-def _grams(letters: NDArray[np.uint8]) -> NDArray[np.int32]:
-    kinds = KINDS[letters].astype(np.int32)
-    return kinds[:-2] << 2 * BITS | kinds[1:-1] << BITS | kinds[2:]
-
-
 def _postings(
     text: NDArray[np.uint8], bounds: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Iterator[NDArray[np.int32]]]:
@@ -309,7 +304,9 @@ def _postings(
         # A sequence begins at every letter of an entry but its last; the edge that follows an entry may end one.
         entry = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         inside = np.flatnonzero(entry[:-1] == entry[1:])
-        pairs = np.unique(_grams(text)[inside].astype(np.int64) << 32 | entry[inside])
+        kinds = KINDS[text].astype(np.int32)
+        grams = kinds[:-2] << 2 * BITS | kinds[1:-1] << BITS | kinds[2:]
+        pairs = np.unique(grams[inside].astype(np.int64) << 32 | entry[inside])
         counts = np.bincount(pairs >> 32, minlength=GRAMS)
         sorted_at_once = (pairs & 0xFFFFFFFF).astype(np.int32)
         return _pointer(counts), np.empty(0, np.int32), iter([sorted_at_once])

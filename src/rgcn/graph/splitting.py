@@ -46,7 +46,8 @@ def split(
     >>> np.bincount(ring.split(seed=1).triple_splits).tolist()
     [16, 2, 2]
     """
-    check_shares(valid, test)
+    if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
+        raise DataError(f"shares held out are at least 0, and below 1 together; these are {(valid, test)}")
     splits = np.zeros(len(self), np.int8) if self.triple_splits is None else self.triple_splits.copy()
     learned = np.flatnonzero(splits == TRAIN)
     triples = self.triples[learned]
@@ -117,8 +118,3 @@ def _times(graph: KnowledgeGraph, by: Sequence[Any] | NDArray[Any]) -> NDArray[n
     if given.dtype.kind == "f" and not np.isfinite(given).all():
         raise DataError(f"by=: triple {int(np.flatnonzero(~np.isfinite(given))[0])} (from 0) has no time")
     return np.unique(given, return_inverse=True)[1]
-
-
-def check_shares(*shares: float) -> None:
-    if not all(0 <= share < 1 for share in shares) or sum(shares) >= 1:
-        raise DataError(f"shares held out are at least 0, and below 1 together; these are {shares}")

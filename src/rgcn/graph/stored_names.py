@@ -55,11 +55,6 @@ def name_hashes(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[
     return np.asarray((state * last_factor) >> half, dtype=np.uint32)
 
 
-def slots_for(names: int) -> int:
-    """How many slots a table of so many names has: a power of two."""
-    return 1 << max(3, int(names / FULLEST).bit_length())
-
-
 class StoredNames(Sequence[str]):
     """Distinct names, read where they lie; a name's id is its position.
 
@@ -118,9 +113,8 @@ class StoredNames(Sequence[str]):
         ends = self.ends[ids]
         starts = ends - self.lengths(ids)
         text = memoryview(self.text)  # type: ignore[arg-type]
-        return [
-            str(text[begin:end], "utf-8", "replace") for begin, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [str(text[begin:end], "utf-8", "replace") for begin, end in spans]
 
     def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64: bytes of the names of many ids."""
@@ -158,7 +152,7 @@ class StoredNames(Sequence[str]):
 
 def placed(hashes: NDArray[np.uint32]) -> NDArray[np.int32]:
     """Slots for names of these hashes: all try their places at once, and whoever finds it taken tries the next."""
-    slots = np.full(slots_for(len(hashes)), -1, dtype=np.int32)
+    slots = np.full(1 << max(3, int(len(hashes) / FULLEST).bit_length()), -1, dtype=np.int32)
     shift, last = np.uint32(33 - len(slots).bit_length()), len(slots) - 1
     waiting, at = np.arange(len(hashes), dtype=np.int32), (hashes >> shift).astype(np.int64)
     tries = 0

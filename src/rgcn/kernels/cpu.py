@@ -227,7 +227,10 @@ def _host(of: Pairs | SparsePattern) -> _Host:
     known: _Host | None = of.__dict__.get("_host")
     if known is None:
         pointer, ids = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
-        cuts = _balanced(pointer) if isinstance(of, Pairs) else _even(len(ids))
+        cuts = _even(len(ids))
+        if isinstance(of, Pairs):  # cut between groups, such that each piece has about as many members
+            cuts = np.searchsorted(pointer, np.linspace(0, pointer[-1], PIECES + 1))
+            cuts[0], cuts[-1] = 0, len(pointer) - 1
         begins = np.searchsorted(pointer, cuts, side="right") - 1
         known = of.__dict__["_host"] = _Host(pointer, ids, cuts, begins)
     return known
@@ -242,13 +245,6 @@ def _array(tensor: Tensor) -> Array:
     """The tensor's memory as an array, without a copy where it is contiguous."""
     array: Array = tensor.detach().contiguous().numpy()
     return array
-
-
-def _balanced(pointer: Array) -> Array:
-    """int64 [PIECES + 1]: cuts of the groups such that each piece has about as many members."""
-    cuts = np.searchsorted(pointer, np.linspace(0, pointer[-1], PIECES + 1))
-    cuts[0], cuts[-1] = 0, len(pointer) - 1
-    return cuts
 
 
 @lru_cache(1024)

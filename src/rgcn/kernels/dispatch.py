@@ -19,7 +19,6 @@ Result = TypeVar("Result")
 # Above this many multiplications per row a library call per relation is worth its launch.
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
-
 plain = False  # whether within `plain_kernels`
 
 

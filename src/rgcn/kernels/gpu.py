@@ -245,56 +245,39 @@ def count_ranks(
 
 
 def layer_update(given: UpdateInputs) -> Tensor:
-    own, out = given.own, torch.empty_like(given.own)
+    out = torch.empty_like(given.own)
     if out.numel():
-        arguments, sizes = _update_arguments(given)
-        rows = own.numel() // own.shape[-1]
-        numbers = (rows, *_per_degree(own, given.degree), given.settings.dropout)
-        _launch(triton_update.update, (cdiv(rows, 128),), out, *arguments, out, *numbers, ROWS=128, **sizes)
+        arguments, numbers, sizes = _update_arguments(given)
+        _launch(triton_update.update, (cdiv(numbers[0], 128),), out, *arguments, out, *numbers, ROWS=128, **sizes)
     return out
 
 
 def layer_update_gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of own, heard, squares and the four weights."""
-    own, heard, squares, degree, weights, _, settings = given
-    arguments, sizes = _update_arguments(given)
+    own, heard, squares, _, weights, _, _ = given
+    arguments, numbers, sizes = _update_arguments(given)
     slopes = torch.empty_like(own), torch.empty_like(heard), torch.empty_like(heard if squares is None else squares)
-    rows, (out, inputs) = own.numel() // own.shape[-1], weights[0].shape
-    programs = min(PROGRAMS, max(1, cdiv(rows, 64)))
-    of_matrix = torch.zeros(programs, out, inputs, device=own.device)
-    of_vectors = torch.zeros(programs, 3, out, device=own.device)
-    numbers = (rows, *_per_degree(own, degree), settings.dropout, programs)
+    programs = min(PROGRAMS, max(1, cdiv(numbers[0], 64)))
+    of_matrix = torch.zeros(programs, *weights[0].shape, device=own.device)
+    of_vectors = torch.zeros(programs, 3, weights[0].shape[0], device=own.device)
     tensors = (*arguments, slope, *slopes, of_matrix, of_vectors)
-    _launch(triton_update.update_gradients, (programs,), own, *tensors, *numbers, ROWS=64, **sizes)
+    _launch(triton_update.update_gradients, (programs,), own, *tensors, *numbers, programs, ROWS=64, **sizes)
     of_weights = of_matrix.sum(0), *of_vectors.sum(0).unbind()
     found = (total.to(given.dtype) for total, given in zip(of_weights, weights, strict=True))
     return slopes[0], slopes[1], None if squares is None else slopes[2], *found
 
 
-def _update_arguments(given: UpdateInputs) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def _update_arguments(given: UpdateInputs) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
+    """Tensors; rows of states, how many of these share a degree factor, and dropout; sizes."""
     own, heard, squares, degree, weights, seed, settings = given
     weight, *vectors = weights
     states = (own, heard, heard if squares is None else squares, degree.float())
     tensors = (*states, weight.to(own.dtype), *(vector.float() for vector in vectors), degree if seed is None else seed)
-    sizes = {
-        "D": own.shape[-1],
-        "PARTS": weight.shape[1] // own.shape[-1],
-        "DEVIATION": squares is not None,
-        "SCALED": settings.scaled,
-        "NORM": settings.norm,
-        "SKIP": settings.skip,
-        "WAKES": settings.wakes,
-        "DROPS": seed is not None,
-        "LEAST": LEAST_VARIANCE,
-        "EPS": EPSILON,
-        "PRECISION": _precision(own),
-    }
-    return tuple(tensor.contiguous() for tensor in tensors), sizes
-
-
-def _per_degree(own: Tensor, degree: Tensor) -> tuple[int]:
-    """How many rows of states share a degree factor."""
-    return (own.numel() // own.shape[-1] // degree.numel(),)
+    width, rows = own.shape[-1], own.numel() // own.shape[-1]
+    sizes: dict[str, Any] = {"D": width, "PARTS": weight.shape[1] // width, "PRECISION": _precision(own)}
+    sizes |= {"DEVIATION": squares is not None, "DROPS": seed is not None, "LEAST": LEAST_VARIANCE, "EPS": EPSILON}
+    sizes |= {name.upper(): getattr(settings, name) for name in ("scaled", "norm", "skip", "wakes")}
+    return tuple(tensor.contiguous() for tensor in tensors), (rows, rows // degree.numel(), settings.dropout), sizes
 
 
 def pieces_of(pattern: SparsePattern) -> RowPieces:

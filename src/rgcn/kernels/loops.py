@@ -19,7 +19,6 @@ from numba.core.compiler_lock import global_compiler_lock
 
 LANES = 8
 
-
 _inline = numba.njit(inline="always")  # into the loop's own code, or the sums would not stay in registers
 
 

@@ -134,11 +134,8 @@ def update_gradients(  # type: ignore[no-untyped-def]
     (of_own, of_heard, of_squares), width, size = of, own.shape[1], weight.shape[0]
     deviates, transposed, zero = len(squares) > 0, np.ascontiguousarray(weight.T), own.dtype.type(0)
     inputs, slopes = np.empty((ROWS, size), own.dtype), np.empty((ROWS, size), own.dtype)
-    z, down, columns = (
-        np.empty((ROWS, width), own.dtype),
-        np.empty((ROWS, width), own.dtype),
-        np.empty((size, ROWS), own.dtype),
-    )
+    z, down = np.empty((ROWS, width), own.dtype), np.empty((ROWS, width), own.dtype)
+    columns = np.empty((size, ROWS), own.dtype)
     which, scale = np.empty(ROWS, np.int64), np.empty(ROWS, own.dtype)
     for piece in range(first, last):
         total = sums[piece]

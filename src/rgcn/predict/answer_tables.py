@@ -207,12 +207,10 @@ def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
     for first in range(0, len(rows), CHUNK):
         part = rows[first : first + CHUNK]
         shares = _or_nothing(part.probability, len(part))
-        for (subject, relation, object_), score, p in zip(
-            part.triples.tolist(), part.score.tolist(), shares, strict=True
-        ):
+        lines = zip(part.triples.tolist(), part.score.tolist(), shares, strict=True)
+        for (subject, relation, object_), score, p in lines:
             if not is_literal[subject]:
-                line = f"{node_term(subject)} {relation_term(relation)} {node_term(object_)} ."
-                yield f"{line} # {said(score, p)}"
+                yield f"{node_term(subject)} {relation_term(relation)} {node_term(object_)} . # {said(score, p)}"
 
 
 def _or_nothing(shares: Numbers | None, size: int) -> list[float | None]:

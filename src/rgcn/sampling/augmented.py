@@ -69,9 +69,8 @@ def with_labels(graph: KnowledgeGraph, seed: int) -> tuple[KnowledgeGraph, Ids]:
     """
     rng, triples = np.random.default_rng([seed, 1]), np.array(graph.split_triples("train"))
     wide, sizes = int(triples[:, [0, 2]].max()) + 1, np.bincount(triples[:, 1])
-    subjects, objects = (
-        np.bincount(np.unique(triples[:, 1] * wide + triples[:, end]) // wide, minlength=len(sizes)) for end in (0, 2)
-    )
+    by_end = (np.unique(triples[:, 1] * wide + triples[:, end]) // wide for end in (0, 2))
+    subjects, objects = (np.bincount(relation, minlength=len(sizes)) for relation in by_end)
     likely = (sizes >= 20) & (sizes <= 1.2 * subjects) & (5 * objects <= sizes) & (objects > 1)
     chosen = rng.choice(np.flatnonzero(likely if likely.any() else sizes >= min(20, sizes.max())))
     is_label = triples[:, 1] == chosen

@@ -43,9 +43,8 @@ def renumbered(triples: Ids, rng: Generator, name: str = "") -> KnowledgeGraph:
         new.append(rng.permutation(sizes[-1])[np.cumsum(used) - 1])
     s, r, o = new[0][triples[:, 0]], new[1][triples[:, 1]], new[0][triples[:, 2]]
     first, o = np.divmod(rng.permutation(np.unique((s * sizes[1] + r) * sizes[0] + o)), sizes[0])
-    nodes, relations = (
-        Vocabulary((f"{k[0]}{i}" for i in range(n)), k) for k, n in zip(("node", "relation"), sizes, strict=True)
-    )
+    kinds = zip(("node", "relation"), sizes, strict=True)
+    nodes, relations = (Vocabulary((f"{kind[0]}{i}" for i in range(size)), kind) for kind, size in kinds)
     return KnowledgeGraph(np.stack([*np.divmod(first, sizes[1]), o], axis=1), nodes, relations, name=name)
 
 

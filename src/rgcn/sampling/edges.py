@@ -214,7 +214,7 @@ class NeighborhoodEdges(EdgeSampler):
     """
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
-        array = checked_triples(triples)
+        array = _in_threes(triples).astype(np.int64, copy=False)
         super().__init__(array, num_nodes, size, seed)
         ends = array[:, [0, 2]].ravel()
         if len(ends) and not (ends.min() >= 0 and ends.max() < num_nodes):
@@ -234,10 +234,6 @@ class NeighborhoodEdges(EdgeSampler):
         # The starts are shuffled by drawing from them; a copy, or a batch would depend on the batches before it.
         scratch = (self._starts.copy(), self._seen, self._picked, self._frontier)
         _walk.neighborhood(state, self._pointer, self._incident, *scratch, out)
-
-
-def checked_triples(triples: NDArray[np.int64] | Tensor) -> NDArray[np.int64]:
-    return _in_threes(triples).astype(np.int64, copy=False)
 
 
 def _in_threes(triples: NDArray[Any] | Tensor) -> NDArray[Any]:

@@ -30,12 +30,8 @@ class HiddenTriples:
 
     def __init__(self, triples: Tensor, num_nodes: int, num_relations: int, hidden: Hidden = "triple") -> None:
         """triples int64 [T, 3]: what can be heard, in the order of the operator's `origin`."""
-        self.num_triples, self.num_nodes, self.num_relations, self.hidden = (
-            len(triples),
-            num_nodes,
-            num_relations,
-            hidden,
-        )
+        self.num_triples, self.hidden = len(triples), hidden
+        self.num_nodes, self.num_relations = num_nodes, num_relations
         self.same = Answers.grouped(self._keys(triples))
         _ = self.same.most  # waited for now, so that no step has to
 

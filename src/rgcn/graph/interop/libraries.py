@@ -100,18 +100,12 @@ def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _edges(graph: KnowledgeGraph) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
-    splits = None if graph.triple_splits is None else graph.triple_splits.tolist()
-    weights = None if graph.edge_weights is None else graph.edge_weights.tolist()
     met = Counter[tuple[str, str, str]]()
-    for number, triple in enumerate(graph.named()):
-        subject, relation, object_ = triple
-        met[triple] += 1
-        attributes: dict[str, Any] = {"relation": relation}
-        if weights is not None:
-            attributes["weight"] = weights[number]
-        if splits is not None:
-            attributes["split"] = SPLITS[splits[number]]
-        yield subject, object_, relation if met[triple] == 1 else (relation, met[triple]), attributes
+    for row in to_polars(graph).iter_rows(named=True):
+        subject, object_, relation = row.pop("subject"), row.pop("object"), row["relation"]
+        met[subject, relation, object_] += 1
+        again = met[subject, relation, object_]
+        yield subject, object_, relation if again == 1 else (relation, again), row
 
 
 def _coded(graph: KnowledgeGraph) -> Iterator[tuple[str, list[str], NDArray[np.integer[Any]]]]:

@@ -174,9 +174,8 @@ def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | Non
         nodes, classes, splits = nodes[back], classes[back], splits[back]
     elif len(np.unique(nodes)) != len(nodes):
         raise DataError("a node stands in two of train_mask, val_mask and test_mask")
-    return NodeLabels(
-        nodes, classes, _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class"), splits
-    )
+    names = _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class")
+    return NodeLabels(nodes, classes, names, splits)
 
 
 def _members(
