@@ -15,6 +15,7 @@ from rgcn.words import duration, rough_duration
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0
+TIMED, WORTH_TELLING_S = 3, 60.0  # steps after the first by which the time is planned; what takes less is not
 SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost more than a step
 
 
@@ -28,7 +29,7 @@ class TrainingProgress:
         self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
         self.last: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # when this session began, and with which step
-        self.said, self.said_at, self.words = 0.0, 0.0, ""
+        self.said, self.said_at, self.words, self.steps = 0.0, 0.0, "", 0
         if bar is not None:
             self.task = bar.add_task("", total=total, speed="")
 
@@ -41,8 +42,19 @@ class TrainingProgress:
                 # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
                 self.bar.update(self.task, completed=number)
                 self.bar.reset(self.task, completed=int(number), total=self.total)
+        self.steps += 1
+        if self.steps == 1 + TIMED and not self.quiet:
+            seconds = (now - self.first[0]) / (number - self.first[1]) * (self.total - self.first[1])
+            if seconds > WORTH_TELLING_S:
+                self._tell(f"Planned: {rough_duration(seconds)}, by the first steps")
         if now - self.said_at >= (LONGEST_SILENCE_S if self.bar is None else SHORTEST_PAUSE_S):
             self._say(number)
+
+    def _tell(self, words: str) -> None:
+        if self.bar is None:
+            typer.echo(words, err=True)
+        else:
+            self.bar.console.print(words)
 
     def epoch(self, epoch: Epoch) -> None:
         """Figures there are to show; what is measured now and then is shown until it is measured again."""
