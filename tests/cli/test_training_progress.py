@@ -1,0 +1,18 @@
+"""The time of a training is told once, after its first steps, where it is worth telling."""
+
+import itertools
+
+import pytest
+
+from rgcn.cli.training_progress import TrainingProgress
+from rgcn.tasks.task import task_of
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(2.0, ["Planned: 3 min, by the first steps"]), (0.5, [])])
+def test_the_time_is_planned_by_the_first_steps(monkeypatch, capsys, seconds, told):
+    clock = itertools.count(step=seconds)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    progress = TrainingProgress(100, task_of("link-prediction").headline)
+    for number in range(1, 9):
+        progress.step(number)
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("Planned")] == told
