@@ -54,7 +54,7 @@ def test_several_processes_give_the_numbers_of_one(found, size):
 
 
 def test_all_kinds_were_trained(found):
-    assert len(found[4]) == len(found[2]) > len(found[1]) > 10
+    assert len(found[2]) > len(found[1]) > len(found[4]) > 8
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 10, 16, 100, 997])

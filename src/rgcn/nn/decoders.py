@@ -362,5 +362,5 @@ class DistMult(BilinearDecoder):
 
     @classmethod
     def limits(cls, model: LinkModelConfig) -> tuple[str, ...]:
-        alike = "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell a relation's direction."
+        alike = "DistMult scores (a, relation, b) and (b, relation, a) alike: it cannot tell which way a relation goes."
         return () if model.decoder_biases else (alike,)
