@@ -4,6 +4,7 @@ ahead."""
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -282,4 +283,14 @@ def _prepared(make: Callable[[], T], depth: int) -> Iterator[T]:
             ready.append(pool.submit(make))
             yield item
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=_may_wait_for_threads(), cancel_futures=True)
+
+
+def _may_wait_for_threads() -> bool:
+    """Not where another thread is just starting or ending: it may be this very one, in which the garbage collector came
+    upon an iterator that somebody forgot, and it would wait for itself."""
+    lock = getattr(threading, "_shutdown_locks_lock", None)  # of Pythons before 3.13
+    free = lock is None or lock.acquire(blocking=False)
+    if free and lock is not None:
+        lock.release()
+    return free
