@@ -19,7 +19,6 @@ import torch
 from rgcn.adjacency.shared_field import SharedField
 from rgcn.answers.links import answer_links
 from rgcn.joining import invited, join, leave
-from rgcn.nn.path_layers import PathLayer  # noqa: F401  compiled once for all
 from rgcn.processes import processes
 from rgcn.scoring import Questions
 from rgcn.sharding import RowExchange, Shards

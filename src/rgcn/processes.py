@@ -137,11 +137,9 @@ class Processes:
         """Everybody's rows [n, ...], of process 0 first; how many each has may differ."""
         if not self.together:
             return rows
-        import torch
-
         sizes = self.counts([len(rows)] * self.size)
         repeated = rows.expand(self.size, *rows.shape).flatten(0, 1) if rows.ndim > 1 else rows.repeat(self.size)
-        return self.swap(torch.as_tensor(repeated), [len(rows)] * self.size, sizes)
+        return self.swap(repeated, [len(rows)] * self.size, sizes)
 
     def tell(self, words: Any) -> list[Any]:
         """What everybody has to say, plain values as JSON knows them, of process 0 first."""

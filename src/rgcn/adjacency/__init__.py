@@ -4,7 +4,8 @@ From triples (s, r, o) over N nodes and R relations it makes edges: s → o unde
 for each node a self-loop under the last relation. H = Σ_r A_r X W_r then sums, for each target node, over its edges.
 """
 
-from rgcn.adjacency.operator import Aggregation, Normalization, ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.operator import Aggregation, Normalization, RelationalAdjacency
+from rgcn.adjacency.receptive_field import ReceptiveField
 from rgcn.adjacency.structure import EdgeStructure
 from rgcn.sparse import Pairs
 

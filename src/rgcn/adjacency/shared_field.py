@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from rgcn.adjacency.operator import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.operator import RelationalAdjacency
+from rgcn.adjacency.receptive_field import ReceptiveField
 from rgcn.adjacency.structure import EdgeStructure
 from rgcn.sharding import RowExchange, Shards
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.operator import HasRows
+from rgcn.adjacency.receptive_field import HasRows
 from rgcn.answers.calibration import AnsweringModel, Calibration
 from rgcn.answers.links import QuestionStanding, triple_probabilities
 from rgcn.errors import DataError

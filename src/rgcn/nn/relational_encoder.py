@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.operator import HasRows
+from rgcn.adjacency.receptive_field import HasRows
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
 from rgcn.nn.dropping import drop

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.operator import HasRows
+from rgcn.adjacency.receptive_field import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices

@@ -170,8 +170,8 @@ class NodeTrainer(Trainer):
                 logits = self.network(SharedField.of_own(self.adjacency, self.shards, self.valid, depth))
             else:
                 logits = self.network.head(self.network.states_of(self.adjacency, self.valid))
-        loss = F.cross_entropy(logits, self.valid_target, reduction="sum").double()
         if self.group.together:
+            loss = F.cross_entropy(logits, self.valid_target, reduction="sum").double()
             self.group.add(loss)
             mean = float(loss) / self.num_valid
         else:
