@@ -23,7 +23,7 @@ from rgcn.heartbeat import GRACE_S, LEFT, Heartbeat, place
 from rgcn.processes import Processes, processes, work_in
 from rgcn.version import __version__
 
-JOIN_S = 60.0  # that all take to come; RGCN_JOIN_SECONDS changes it
+JOIN_S = 60  # that all take to come; RGCN_JOIN_SECONDS changes it
 # Nobody waits so long for a process that is gone, which others notice sooner; one may write or read for hours.
 LONGEST_WAIT = timedelta(hours=6)
 SIGHT_S = 10.0
@@ -37,7 +37,15 @@ _advice = ""
 
 def invited() -> bool:
     """Whether torchrun, or who does as it does, started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    return _number("WORLD_SIZE", 1) > 1 and {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+
+def _number(name: str, otherwise: int = 0) -> int:
+    """What a variable of the environment says, a whole number."""
+    words = os.environ.get(name, str(otherwise))
+    if not words.isdecimal():
+        raise ConfigError(f"{name} is {words!r} in the environment, and must be a whole number: torchrun sets it")
+    return int(words)
 
 
 def join() -> Processes:
@@ -52,9 +60,9 @@ def join() -> Processes:
     dist: Any = import_module("torch.distributed")  # some of what it documents has no types
     if not dist.is_available():
         raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    seconds = float(os.environ.get("RGCN_JOIN_SECONDS", JOIN_S))
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address = os.environ["MASTER_ADDR"], _number("MASTER_PORT")
+    seconds = _number("RGCN_JOIN_SECONDS", JOIN_S)
+    rank, size = _number("RANK"), _number("WORLD_SIZE")
     advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {address[0]}:{address[1]}"
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
@@ -87,7 +95,7 @@ def join() -> Processes:
     _refuse_differences("versions", [each["versions"] for each in everybody])
     backend = "gloo"
     if torch.cuda.is_available() and _a_gpu_for_each():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(_number("LOCAL_RANK", 0))
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     return group
@@ -119,7 +127,7 @@ def refuse_shared_gpus(device: str) -> None:
     """An error where processes would have to compute on a device together."""
     import torch
 
-    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    here, gpus = _number("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
     if 0 < gpus < here:
         raise ConfigError(f"NCCL wants a GPU for each process: here are {here}, and {gpus} GPU; or take --device cpu")
     if ":" in device:
@@ -130,7 +138,7 @@ def _a_gpu_for_each() -> bool:
     """Whether every process of this machine can have a GPU; an error where NCCL would lack shared memory for them."""
     import torch
 
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    here = _number("LOCAL_WORLD_SIZE", 1)
     if here > torch.cuda.device_count():
         return False
     shared = Path("/dev/shm")

@@ -75,8 +75,10 @@ def available_bytes(device: torch.device | None = None) -> int | None:
         # What PyTorch holds and does not use is free to it.
         idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + idle
-    free, sharing = size_in(MEMINFO, "MemAvailable"), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    found = [None if free is None else free // sharing]  # by processes that torchrun started on this machine
+    free, sharing = size_in(MEMINFO, "MemAvailable"), os.environ.get("LOCAL_WORLD_SIZE", "1")
+    found = [
+        None if free is None else free // max(1, int(sharing) if sharing.isdecimal() else 1)
+    ]  # by processes that torchrun started on this machine
     with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
         found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
     if LIMIT in os.environ:  # what somebody said that this process may hold

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from rgcn.errors import StoppedError
 from rgcn.heartbeat import say
-from rgcn.joining import ADVICE, OUR_RUNS, invited, last_words, told
+from rgcn.joining import ADVICE, OUR_RUNS, last_words, told
 from rgcn.processes import processes
 from rgcn.terminal import shown
 from rgcn.threads import thread_limits, threads_each
@@ -79,7 +79,8 @@ def _cause(codes: dict[int, int]) -> tuple[int, int]:
 
 
 def _silent() -> bool:
-    return invited() and os.environ["RANK"] != "0"
+    # Whether these are numbers is for `invited` to say, where an error becomes a sentence.
+    return os.environ.get("WORLD_SIZE", "1") != "1" and os.environ.get("RANK", "0") != "0"
 
 
 @contextmanager
