@@ -1,13 +1,13 @@
 """Small trainings and zero-shot scores whose results must not change when the code is reorganized.
 
-    python tools/reference_runs.py --keep DIR                  # run all, compare with results/reference-runs.json
-    python tools/reference_runs.py --keep DIR --against DIR0   # also compare the weights themselves with an earlier --keep
-    python tools/reference_runs.py --write                     # replace results/reference-runs.json
+    python tools/reference_runs.py --keep NEW                 # run all, compare with results/reference-runs.json
+    python tools/reference_runs.py --keep NEW --against OLD   # also compare weights with those an earlier --keep left
+    python tools/reference_runs.py --write                    # replace results/reference-runs.json
 
 Run it before and after each large move. A training is compared by the SHA-256 of every saved tensor (their names may
-change, so hashes are compared as a sorted list) and by its metrics. Where a hash differs, `--against` prints the largest
-difference of the weights. Zero-shot scores are compared to 1e-6. Everything runs on the CPU with one thread; data sets
-other than `world` come from the mirror (RGCN_MIRROR, by default ../shared/data).
+change, so hashes are compared as a sorted list) and by its metrics. Where a hash differs, `--against` prints the
+largest difference of the weights. Zero-shot scores are compared to 1e-6. Everything runs on the CPU with one thread;
+data sets other than `world` come from the mirror (RGCN_MIRROR, by default ../shared/data).
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "links popularity": ("popularity/lp-umls", (), 1),
     "links path": ("path/lp-umls", ("model.width=8", "training.warmup=0", *SHORT_LINKS), 1),
     "links path, 2": ("path/lp-umls", ("model.width=8", "training.warmup=0", *SHORT_LINKS), 2),
-    "links pretrained, fine-tuned": ("universal/lp-nations", ("training.epochs=3", "training.evaluate_every=3", "training.warmup=0"), 1),
+    "links pretrained, fine-tuned": (
+        "universal/lp-nations", ("training.epochs=3", "training.evaluate_every=3", "training.warmup=0"), 1,
+    ),
     "classes by links": ("path/cl-world", ("model.width=8", "training.epochs=4", "training.warmup=0"), 1),
     "classes by c-rgcn": ("c-rgcn/cl-world", ("model.embedding=8", "model.bottleneck=4", "training.epochs=6"), 1),
 }  # fmt: skip
@@ -149,9 +151,9 @@ def tuned(folder: Path) -> dict[str, Any]:
 
 def pretrained(folder: Path) -> dict[str, Any]:
     settings = (
-        "training.graphs={umls: 0.5}", "training.pairs_hidden_in=[]", "training.round_steps=4", "training.round_views=2",
-        "training.epochs=8", "training.batch_edges=4", "training.warmup=0", "model.width=16", "training.evaluate_every=8",
-        "training.evaluate_at_most=20",
+        "training.graphs={umls: 0.5}", "training.pairs_hidden_in=[]", "training.round_steps=4",
+        "training.round_views=2", "training.epochs=8", "training.batch_edges=4", "training.warmup=0",
+        "model.width=16", "training.evaluate_every=8", "training.evaluate_at_most=20",
     )  # fmt: skip
     changes = [word for setting in settings for word in ("--set", setting)]
     run("pretrain", *changes, "--threads", "1", "--quiet", "--out", "run", folder=folder)
@@ -203,11 +205,11 @@ def zero_shot(name: str) -> list[float]:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> list[str]:
     """What is not as it was, in words."""
-    found = []
-    for key in before:
-        if before[key] != now.get(key):
-            found.append(f"{name}: {key} differ" + (f": {before[key]} → {now.get(key)}" if key != "weights" else ""))
-    return found
+    return [
+        f"{name}: {key} differ" + (f": {before[key]} → {now.get(key)}" if key != "weights" else "")
+        for key in before
+        if before[key] != now.get(key)
+    ]
 
 
 def largest_difference(before: Path, now: Path) -> str:
