@@ -87,7 +87,6 @@ def join() -> Processes:
     """
     global _heartbeat
     (rank, size), address = _rank_and_size(), _address()
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong is said below, without stack traces
     import torch
 
     dist: Any = import_module("torch.distributed")  # some of what it documents has no types
