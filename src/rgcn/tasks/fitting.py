@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rgcn.errors import DataError
+from rgcn.errors import ConfigError, DataError
 from rgcn.nn.spread_tables import arranged, moved_rows, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
 from rgcn.optim import RowOptimizer
@@ -25,6 +25,8 @@ from rgcn.sampling.edges import seed_word
 from rgcn.sharding import Shards
 from rgcn.tasks.task import Epoch, Metric
 
+# cuBLAS sums in a fixed order only with one of these sizes of its work memory, by this variable.
+CUBLAS_WORKSPACE, FIXED_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
 # Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
 WARM_UP = 3
 
@@ -355,8 +357,13 @@ class Fitting:
 @contextmanager
 def _fixed_order() -> Iterator[None]:
     """PyTorch's deterministic algorithms while it lasts; then whatever was chosen before."""
-    # Read when cuBLAS makes its first handle: without it, its split sums may differ from call to call.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if os.environ.get(CUBLAS_WORKSPACE) not in FIXED_WORKSPACES:  # cuBLAS reads it once, so it is too late to set it
+        found = os.environ.get(CUBLAS_WORKSPACE, "not set")
+        raise ConfigError(
+            f"training.deterministic on a GPU needs {CUBLAS_WORKSPACE}={FIXED_WORKSPACES[0]} in the environment, and "
+            f"there it is {found}: set it before Python starts, or in Python before anything computes on the GPU; "
+            "commands of rgcn set it where it is missing"
+        )
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
