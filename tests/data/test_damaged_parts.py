@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
 
 import rgcn
-from rgcn.data import building
+from rgcn.cli.commands import app
+from rgcn.data import building, graph_store
 from rgcn.data.building import COLUMNS, KEPT_COLUMNS, ROWS
+from rgcn.data.graph_store import ARRAYS_FILE, check_graph, load_graph
+from rgcn.errors import DataError
+from rgcn.graph import titles
 
 NAMED = [f"{stem}.{end}" for stem in ("nodes", "relations") for end in ("text", "ends.npy", "slots.npy")]
 NUMBERED, DISTINCT = [*NAMED, ROWS, COLUMNS], [*NAMED, "triples.npy", KEPT_COLUMNS]
@@ -101,3 +109,120 @@ def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
     shutil.copy(foreign / "triples.npy", stopped)
     with pytest.warns(UserWarning, match=r'triples\.npy .* goes on after the stage "numbered"'):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint
+
+
+# -- finished graphs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_large(tmp_path, monkeypatch):
+    """Two graphs whose parts have the same sizes, treated as too large to be read when they are opened."""
+    monkeypatch.setattr(graph_store, "VERIFIED", 0)
+    monkeypatch.setattr(titles, "SEARCHED_ON_DISK", 1)
+    classes = tmp_path / "classes.tsv"
+    classes.write_text("n00\tfirst\nn01\tsecond\n")
+    for name, seed in (("one", 7), ("two", 5)):
+        rgcn.read(triples(tmp_path / f"{name}.tsv", seed), labels=classes, out=tmp_path / name)
+    return tmp_path / "one", tmp_path / "two"
+
+
+def parts_of(folder: Path) -> list[str]:
+    return list(json.loads((folder / "graph.json").read_text())["parts"])
+
+
+def test_a_part_of_another_large_graph_is_noticed_when_the_graph_is_opened(tmp_path, two_large):
+    one, two = two_large
+    parts = parts_of(one)
+    assert len(parts) == 21
+    for part in parts:
+        copy = shutil.copytree(one, tmp_path / "copies" / part)
+        shutil.copy(two / part, copy)
+        if (one / part).stat().st_size == (two / part).stat().st_size:
+            with pytest.raises(DataError, match=rf"{part}: .* copied from another graph"):
+                load_graph(copy)
+        with pytest.raises(DataError, match=f"{part}: "):
+            check_graph(copy)
+
+
+def test_check_compares_every_byte_and_names_every_damaged_part(tmp_path, two_large):
+    one, _ = two_large
+    assert check_graph(one) == (21, sum((one / part).stat().st_size for part in parts_of(one)))
+    for part in parts_of(one):
+        copy = shutil.copytree(one, tmp_path / "copies" / part)
+        flipped(copy / part)
+        with pytest.raises(DataError, match=f"{part}: "):
+            check_graph(copy)
+    (one / "nodes.text").unlink()
+    flipped(one / "triples.npy")
+    done = CliRunner().invoke(app, ["data", "check", str(one)])
+    assert done.exit_code == 1
+    assert "nodes.text: there is no such file; triples.npy: its bytes are not those" in str(done.exception)
+
+
+def test_the_check_command_tells_what_it_compared(two_large):
+    one, _ = two_large
+    done = CliRunner().invoke(app, ["data", "check", str(one)])
+    assert (done.exit_code, f"{one}: all 21 parts are as they were written" in done.output) == (0, True)
+    done = CliRunner().invoke(app, ["data", "check", str(one), "--json"])
+    assert json.loads(done.output)["parts"] == 21
+    done = CliRunner().invoke(app, ["data", "check", str(one.parent)])
+    assert "holds no whole graph" in str(done.exception)
+
+
+def test_a_small_graph_is_compared_with_its_hashes_when_it_is_opened(tmp_path):
+    whole = tmp_path / "graph"
+    rgcn.read(triples(tmp_path / "graph.tsv"), out=whole)
+    for part in parts_of(whole):  # also those that the fingerprint leaves out: slots, and the index of triples
+        copy = shutil.copytree(whole, tmp_path / part)
+        flipped(copy / part)
+        with pytest.raises(DataError, match=f"{part}: "):
+            rgcn.read(copy)
+
+
+def without_hashes(folder: Path) -> Path:
+    """The graph as rgcn 0.2.0 wrote it."""
+    about = json.loads((folder / "graph.json").read_text())
+    del about["sha256"]
+    for part in about["parts"]:
+        path = folder / part
+        if part == ARRAYS_FILE:
+            save_file(load_file(path), path)
+        else:
+            path.write_bytes(path.read_bytes()[:-64])
+        about["parts"][part] = path.stat().st_size
+    (folder / "graph.json").write_text(json.dumps({**about, "version": 2}))
+    return folder
+
+
+def test_a_graph_of_rgcn_0_2_0_opens_and_cannot_be_checked(tmp_path, two_large):
+    one, _ = two_large
+    expected = load_graph(one)
+    old = load_graph(without_hashes(one))
+    assert (old.fingerprint, list(old.nodes)) == (expected.fingerprint, list(expected.nodes))
+    assert old.triples.tolist() == expected.triples.tolist()
+    assert old.names.find("n0") == expected.names.find("n0") != []
+    with pytest.raises(DataError, match=r"rgcn 0\.2\.0 wrote it.*build it again"):
+        check_graph(one)
+
+
+def test_ids_of_a_large_graph_are_checked_when_they_are_read(two_large):
+    one, _ = two_large
+    pointer = np.load(one / "incidence.pointer.npy", mmap_mode="r+")
+    pointer[3], kept = 10**6, int(pointer[3])
+    for asked in (
+        lambda graph: graph.neighbors(3),
+        lambda graph: graph.touching(np.array([2, 3])),
+        lambda graph: graph.degrees(),
+    ):
+        with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):
+            asked(load_graph(one))
+    pointer[3] = kept
+    np.load(one / "incidence.triples.npy", mmap_mode="r+")[:] = -1
+    with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):
+        load_graph(one).neighbors(3)
+    np.load(one / "search.ids.npy", mmap_mode="r+")[:] = 10**6
+    with pytest.raises(DataError, match=r"index of the stored graph's names is damaged"):
+        load_graph(one).names.find("n0")
+    np.load(one / "nodes.ends.npy", mmap_mode="r+")[2] = 10**6
+    with pytest.raises(DataError, match="table of names is damaged"):
+        load_graph(one).nodes.many(np.arange(5))

@@ -263,7 +263,7 @@ def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:
     ends, slots = open_array(folder / f"{stem}.ends.npy", 1), open_array(folder / f"{stem}.slots.npy", 1)
     path, size = plain_file(folder / f"{stem}.text"), int(ends[-1]) if len(ends) else 0
     if not 0 <= size <= path.stat().st_size:
-        raise DataError(f"{path}: damaged: the names should have {size:,} bytes")
+        raise DataError(f"{path}: damaged: its names do not end where {stem}.ends.npy says")
     if size > IN_MEMORY:
         text: NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r", shape=(size,))
     else:
