@@ -185,7 +185,7 @@ class Building:
                 self._told, self._stage = dict(state["told"]), self._last_whole_stage(str(state["stage"]))
         if not self._stage:
             self.begin_anew()
-            remove_parts(self.folder)
+            self._remove_files()
 
     def _last_whole_stage(self, reached: str) -> str:
         """The last stage after which all that is needed is as it was written; what is damaged is said."""
@@ -273,11 +273,17 @@ class Building:
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""
         for name in (ROWS, COLUMNS, KEPT_COLUMNS, STATE, LOCK):
-            (self.folder / name).unlink(missing_ok=True)
+            remove(self.folder / name)
+
+    def _remove_files(self) -> None:
+        """Remove whatever stages wrote."""
+        remove_parts(self.folder)
+        for name in (ROWS, COLUMNS, KEPT_COLUMNS):
+            remove(self.folder / name)
 
     def _leave_nothing(self) -> None:
         remove_temporaries(self.folder)
-        remove_parts(self.folder)
+        self._remove_files()
         self.finish()
         if self._made:
             with suppress(OSError):  # somebody put something there

@@ -242,7 +242,7 @@ class NameSearch:
         """Entries that a sequence is said to be in, all of which there are."""
         if len(entries) and not 0 <= entries.min() <= entries.max() < len(self.ids):
             raise damaged_index()
-        return entries.tolist()
+        return list(map(int, entries))
 
     def _likeness(self, words: str, entry: int) -> float:
         matcher = difflib.SequenceMatcher(b=words, autojunk=False)
