@@ -111,6 +111,30 @@ def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint
 
 
+def test_a_building_of_rgcn_0_2_0_begins_anew(tmp_path):
+    path = triples(tmp_path / "graph.tsv")
+    out = stopped_after("indexed", path, tmp_path / "stopped")
+    state = json.loads((out / "building.json").read_text())
+    del state["parts"]
+    (out / "building.json").write_text(json.dumps({**state, "version": 1}))
+    flipped(out / "nodes.text")
+    assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": "rgcn-building", "version": 2, "stage": "indexed"}'])
+def test_what_is_no_state_of_a_building_is_left_alone(tmp_path, content):
+    path, out = triples(tmp_path / "graph.tsv"), tmp_path / "graph"
+    out.mkdir()
+    (out / "building.json").write_text(content)
+    (out / "nodes.text").write_text("somebody's")
+    if "stage" in content:  # of another input: the folder is ours
+        assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
+        return
+    with pytest.raises(DataError, match=r"building\.json: .* To build anew, remove"):
+        rgcn.read(path, out=out)
+    assert {at.name: at.read_text() for at in out.iterdir()} == {"building.json": content, "nodes.text": "somebody's"}
+
+
 # -- finished graphs ----------------------------------------------------------------------------------------
 
 

@@ -178,7 +178,10 @@ class Building:
         """Find out after which stage the building can go on; if after none, begin anew."""
         remove_temporaries(self.folder)
         path = self.folder / STATE
-        state = read_json(path, "rgcn-building", STATE_VERSION, oldest=1) if path.exists() else {}
+        try:
+            state = read_json(path, "rgcn-building", STATE_VERSION, oldest=1) if path.exists() else {}
+        except DataError as error:
+            raise DataError(f"{error}. To build anew, remove {self.folder}") from None
         if state.get("of") == self._of and state["version"] == STATE_VERSION:
             with damage_told(f"{path}: damaged; remove {self.folder} and build again"):
                 self._recorded = {name: (int(size), str(digest)) for name, (size, digest) in state["parts"].items()}

@@ -242,7 +242,8 @@ class NameSearch:
         """Entries that a sequence is said to be in, all of which there are."""
         if len(entries) and not 0 <= entries.min() <= entries.max() < len(self.ids):
             raise damaged_index()
-        return list(map(int, entries))
+        there: list[int] = entries.tolist()
+        return there
 
     def _likeness(self, words: str, entry: int) -> float:
         matcher = difflib.SequenceMatcher(b=words, autojunk=False)
