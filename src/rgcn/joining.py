@@ -51,9 +51,13 @@ def _number(name: str, otherwise: int = 0) -> int:
 def join() -> Processes:
     """Become one of the processes that torchrun's variables name; an error where not all come, or they do not fit.
 
+    Without these variables the process works alone, as before.
+
     Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
     """
     global _heartbeat
+    if not {"WORLD_SIZE", "MASTER_ADDR"} & os.environ.keys():  # started without torchrun: there are no others
+        return processes()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong is said below, without stack traces
     import torch
 
