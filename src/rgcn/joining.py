@@ -88,7 +88,7 @@ def join() -> Processes:
     Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
     """
     global _heartbeat
-    if not {"WORLD_SIZE", "MASTER_ADDR"} & os.environ.keys():  # started without torchrun: there are no others
+    if not {"WORLD_SIZE", "RANK", "MASTER_ADDR"} & os.environ.keys():  # started without torchrun: there are no others
         return processes()
     (rank, size), address = _rank_and_size(), _address()
     import torch
