@@ -36,10 +36,10 @@ def _is_plain(text, begin, end):  # type: ignore[no-untyped-def]
 
 @loop
 def _has(letter, text, begin, end):  # type: ignore[no-untyped-def]
-    for at in range(begin, end):
-        if text[at] == letter:
-            return True
-    return False
+    at = begin
+    while at < end and text[at] != letter:
+        at += 1
+    return at < end
 
 
 @loop
