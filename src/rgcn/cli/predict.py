@@ -215,7 +215,9 @@ def _asked(opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: 
             found = answer_links(opened, part, how.k, "drop" if drop else "mark", permitted_by(how))
             if asked.questions.size <= NOTED:
                 each = zip(part.node.tolist(), part.relation.tolist(), part.asks_objects().tolist(), strict=True)
-                said = (question_note(opened.titles, *one, int(e)) for one, e in zip(each, found.expected, strict=True))
+                shown = [[]] * part.size if found.probability is None else found.probability.tolist()
+                each_shown = zip(each, found.expected.tolist(), shown, strict=True)
+                said = (question_note(opened.titles, *one, *answered) for one, *answered in each_shown)
                 notes += [note for note in said if note is not None]
                 if (found.expected == SENSELESS).any():
                     notes.append("--any-node asks all the same")
