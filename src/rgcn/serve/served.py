@@ -17,7 +17,7 @@ from starlette.responses import Response
 from rgcn.answers.calibration import Calibration
 from rgcn.axes import imported
 from rgcn.graph import NodeKind
-from rgcn.graph.titles import local_name
+from rgcn.graph.titles import readable
 from rgcn.predict import OpenModel
 from rgcn.predict.opened import kept_calibration
 from rgcn.serve.refusals import Refusal
@@ -186,7 +186,8 @@ class Shown:
         from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
         first_of = pool[np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT]].tolist()
         titles = served.opened.titles
-        first_of.sort(key=lambda node: titles.of(node) == local_name(graph.nodes[node]))  # a title says more than an id
+        named = {node: readable(graph.nodes[node], graph.nodes) for node in first_of}
+        first_of.sort(key=lambda node: titles.of(node) == named[node])  # a title says more than an id
         self.nodes: list[int] = first_of[:MOST_SHOWN]
         first = self.nodes[0]
         own = pool[which] == first
