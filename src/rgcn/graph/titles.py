@@ -225,7 +225,7 @@ def short_name(name: str) -> str:
     >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
     ('ada', '42')
     """
-    shown = name[1 : name.rindex('"')] if name.startswith('"') and '"' in name[1:] else readable(name)
+    shown = name[1 : name.rindex('"')] if name.startswith('"') and '"' in name[1:] else local_name(name)
     return shortened(" ".join(shown.split()) or name, LONGEST_SHORT_NAME)
 
 
@@ -325,7 +325,13 @@ class Called:
         return [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
-        """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with."""
+        """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with.
+
+        Where there are none, the same of the decoded text: whoever asks may have it from an address.
+        """
+        return self._candidates(text) or (self._candidates(decoded(text)) if decoded(text) != text else [])
+
+    def _candidates(self, text: str) -> list[int]:
         bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
         for exact in (text, bare):
             number = self._names.get(exact)
@@ -337,8 +343,6 @@ class Called:
         found = [number for iri in iris if (number := self._names.get(iri)) is not None]
         found = found or [number for iri in iris for number in self.by_key(folded(iri))]
         found = found or (self.by_key(folded(bare)) if text.strip() else [])
-        if not found and decoded(bare) != bare:  # encoded by whoever asks, an address say
-            return self.candidates(decoded(bare))
         if len(found) > 1:
             # A thing and the literal that names it have the same title: the thing is meant.
             found = [number for number in found if not self._is_literal(number)] or found
