@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from test_report_commands import rgcn
 
 import rgcn as library
 from rgcn.nn.link_network import VectorScorer
+from rgcn.predict import question_notes
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +224,17 @@ def test_completions_that_cannot_be(runs):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
+def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, monkeypatch):
+    monkeypatch.setattr(question_notes, "UNLIKELY", 2.0)  # as if by their number further answers never were expected
+    said = {}
+    for relation in ("party_to", "exports_to"):
+        asked = ("predict", runs / "lp", "--subject", "Bulgaria", "--relation", relation, "--known", "drop", "-k", "3")
+        shares = [row["probability"] for row in json.loads(rgcn(*asked, "--json").stdout)["answers"]]
+        probable = 1 - math.prod(1 - share for share in shares) > 0.5
+        said[probable] = "probably nothing is missing here" in rgcn(*asked).stdout
+    assert said == {False: True, True: False}
+
+
 def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_path, monkeypatch):
     answer, calls = VectorScorer.scores, []
 

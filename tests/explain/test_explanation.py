@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -50,6 +51,30 @@ def test_a_class_is_explained(reading, method):
     assert why.fidelity.probability is None
     assert why.fidelity.strength.without.named > 3 * abs(why.fidelity.strength.without.random)
     assert "the log-odds fall from" in why.fidelity.words
+
+
+def test_what_is_not_calibrated_is_told_on_one_scale(reading):
+    why = explain_class(reading, reading.node("p3"), edges=4, draws=5)
+    odds = f"{why.fidelity.strength.full:.3g}"
+    assert odds != f"{why.score:.3g}"
+    assert why.sure == f"log-odds {odds}; no probability, since nothing was there to calibrate on"
+    page = why.as_page()
+    tiles = re.findall(r'<div class="name">(.*?)</div><div class="value">(.*?)</div>', page)
+    assert tiles[0] == ("log-odds", odds)
+    assert "above 0: likelier than all others together" in page
+    assert "score" not in re.sub(r"(?s)<(style|script).*?</\1>", "", page)
+    for written in (page, why.as_text()):
+        assert "Log-odds weigh the answer against all others together" in written
+
+
+def test_lines_of_a_drawing_do_not_cover_each_other(reading):
+    why = explain_class(reading, reading.node("p3"), edges=8, draws=1)
+    drawn = str(why.as_svg())
+    lines = [tuple(map(float, line)) for line in re.findall(r'<path d="M([\d.]+) ([\d.]+)V([\d.]+)', drawn)]
+    assert len(lines) > 4
+    for rail, begin, end in lines:
+        assert begin < end
+        assert not [one for one in lines if one[0] == rail and begin < one[2] < end]
 
 
 def test_a_path_is_a_sentence_whose_arrows_run_as_the_triples_do(reading):
@@ -230,6 +255,8 @@ def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_n
         predicted, scored = asked_by_hand(one_way, triple)
         assert (why.probability is None) == (triple == known)
         assert (predicted, scored) == pytest.approx((why.probability or math.nan,) * 2, rel=1e-4, nan_ok=True)
+        assert ("probability by its score" in why.as_page()) == (triple == known)
+        assert "not calibrated" not in why.as_page()
         if triple == unknown:
             assert why.fidelity.probability.full == pytest.approx(why.probability, rel=1e-6)
         assert ("in the data" in why.as_text().lower()) == (triple == known)

@@ -24,7 +24,7 @@ from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainComma
 from rgcn.cli.printing import late_progress, output, print_json, table, tell_opened
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
-from rgcn.graph.titles import local_name
+from rgcn.graph.titles import readable
 from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model, predict_classes
 from rgcn.predict import answer_tables as answers
@@ -215,7 +215,9 @@ def _asked(opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: 
             found = answer_links(opened, part, how.k, "drop" if drop else "mark", permitted_by(how))
             if asked.questions.size <= NOTED:
                 each = zip(part.node.tolist(), part.relation.tolist(), part.asks_objects().tolist(), strict=True)
-                said = (question_note(opened.titles, *one, int(e)) for one, e in zip(each, found.expected, strict=True))
+                shown = [[]] * part.size if found.probability is None else found.probability.tolist()
+                each_shown = zip(each, found.expected.tolist(), shown, strict=True)
+                said = (question_note(opened.titles, *one, *answered) for one, *answered in each_shown)
                 notes += [note for note in said if note is not None]
                 if (found.expected == SENSELESS).any():
                     notes.append("--any-node asks all the same")
@@ -411,8 +413,9 @@ def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: 
 
 
 def _named(title: str, name: str) -> str:
-    """The title, and the name where it says more: not for an IRI that ends in the title."""
-    return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
+    """The title, and the name where it says more: not where the title is the last part of it."""
+    last = readable(name)
+    return title if title in (name, last) or name.startswith('"') else f"{title} ({last})"
 
 
 def _sure(calibration: Calibration) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from rgcn.tasks.estimator import Estimator
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
 MOST_HEARD = 1 << 23  # edges of a graph where it lies, in all layers
+LOG_ODDS = "the log-odds"
 SELF_LOOP = 2  # as `EdgeStructure.direction` has it
 
 
@@ -170,14 +171,14 @@ class Question(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ClassQuestion(Question):
-    """Why is this node of this class? The strength is its log-odds, log p / (1 - p), against all other classes."""
+    """Why is this node of this class? The strength is its log-odds, log (p / (1 - p)), against all other classes."""
 
     model: Estimator
     network: nn.Module
     node: int
     class_: int
 
-    strength_name = "the log-odds"
+    strength_name = LOG_ODDS
 
     def output(self, field: ReceptiveField) -> Tensor:
         return self.model.class_heard(self.network, field, self.node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,10 +15,17 @@ if TYPE_CHECKING:
     from rgcn.graph.titles import Titles
 
 SHOWN = 3  # known answers that are named
+PROBABLE = 0.5  # that one of the answers shown is right: above, nobody is told that probably none is missing
 
 
-def question_note(titles: Titles, node: int, relation: int, for_objects: bool, expected: int) -> str | None:
-    """A sentence for people; None where there is nothing to say. `expected`: as `LinkAnswers` has it."""
+def question_note(
+    titles: Titles, node: int, relation: int, for_objects: bool, expected: int, probabilities: Iterable[float] = ()
+) -> str | None:
+    """A sentence for people; None where there is nothing to say.
+
+    expected       as `LinkAnswers` has it
+    probabilities  of the answers that are shown with the note; NaN for known ones
+    """
     graph = titles.graph
     if expected == SENSELESS:
         end, what = "subject" if for_objects else "object", titles.relation(relation)
@@ -28,6 +37,9 @@ def question_note(titles: Titles, node: int, relation: int, for_objects: bool, e
         known = [titles.of(one) for one in answers.node[begin : min(end_, begin + SHOWN)].tolist()]
         return f"known: {', '.join(known)}; nothing else is expected"
     place = relation if for_objects else relation + graph.num_relations
+    shown_wrong = math.prod(1 - share for share in probabilities if not math.isnan(share))
+    if shown_wrong < 1 - PROBABLE:
+        return None
     if end_ > begin and rules_of(graph).chance_of_more(place, end_ - begin) < UNLIKELY:
         return f"{end_ - begin:,} known; probably nothing is missing here"
     return None

@@ -241,15 +241,18 @@ class LinkEndpoints(Endpoints):
         shares = repeat(None) if found.probability is None else found.probability.tolist()
         splits = split_of(self.served.graph, triples).tolist()
         rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), splits)
-        told = asked, found.node.tolist(), rated, found.expected.tolist()
+        told = asked, found.node.tolist(), rated, shares, found.expected.tolist()
         return list(map(self._answered, *told))  # without what only fills up
 
-    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], expected: int) -> LinkAnswer:
+    def _answered(
+        self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], shares: list[float] | None, expected: int
+    ) -> LinkAnswer:
         node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)
         ends = (given, relation, None) if asked.for_objects else (None, relation, given)
         found = zip(nodes[: asked.k], rated, strict=False)
         links = [Link(node(number), *rest) for number, rest in found if number >= 0]
-        return LinkAnswer(UnderstoodQuery(*ends), links, question_note(self.served.opened.titles, *asked[:3], expected))
+        note = question_note(self.served.opened.titles, *asked[:3], expected, (shares or [])[: asked.k])
+        return LinkAnswer(UnderstoodQuery(*ends), links, note)
 
     def scored(self, triples: list[Triple]) -> list[TripleScore]:
         ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations
