@@ -322,10 +322,11 @@ def _prepared(config: RunConfig, folder: Path | None, mirror: Path | None, quiet
         if "split" in graph.metadata:
             labelled, statistics = "classes" in task_of(config.task).answers, graph.statistics()
             sizes = statistics.labels_per_split if labelled else statistics.triples_per_split
-            parts = [f"{name} {size:,}" for name, size in sizes.items() if size]
-            words = f"The data bring no split: {graph.metadata['split']} ({', '.join(parts)}); see data.split"
-            if len(parts) > 1:
-                typer.echo(words, err=True)
+            held_out = [f"{size:,} for {name}" for name, size in sizes.items() if size and name != "train"]
+            total = f"{sum(sizes.values()):,} {'labels' if labelled else 'triples'}"
+            words = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
+            if held_out:
+                typer.echo(f"{words} ({graph.metadata['split']}); see data.split", err=True)
     return graph
 
 
