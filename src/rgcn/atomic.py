@@ -12,6 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rgcn.errors import RgcnError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -55,7 +57,8 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if getattr(error, "errno", None) is None and (number := _ERROR_NUMBER.search(str(error))):
+        number = None if isinstance(error, RgcnError) else _ERROR_NUMBER.search(str(error))
+        if number is not None and getattr(error, "errno", None) is None:
             code = int(number[1])
             raise OSError(code, os.strerror(code), str(path)) from error
         raise

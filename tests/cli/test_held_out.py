@@ -110,6 +110,10 @@ def test_a_training_says_how_many_labels_of_a_relation_it_holds_out(tmp_path):
     changes += ["--set", "data.test=0.25"]
     done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
     assert "of 40 labels, 10 for test are held out" in done.stderr
+    changes += ["--set", "training.validation=0.2"]
+    done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
+    assert "of 40 labels, 6 for valid and 10 for test are held out" in done.stderr
+    assert "(6 nodes; " in done.stdout
     asked = rgcn_says("predict", "mine.csv", "--data", "labels_from=kind", "--classes", "--node", "p1", cwd=tmp_path)
     assert "(40 triples, 40 labels)" in asked.stderr
 

@@ -13,7 +13,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import rgcn
-from rgcn.data import datasets
 from rgcn.data.headers import ROLES, names_a_triple
 from rgcn.data.node_tables import LabelFiles
 from rgcn.data.reading import read
@@ -143,7 +142,7 @@ def test_rows_of_another_width_name_a_way_out(tmp_path: Path) -> None:
         with pytest.raises(ParseError, match=r"(more|fewer) than . columns; .*--data skip_bad_lines=true"):
             of(tmp_path, text)
         assert len(of(tmp_path, text, skip_bad_lines=True)) == 1
-    with pytest.raises(ParseError, match="fewer than 3 columns; .* of one relation, add a column"):
+    with pytest.raises(ParseError, match=r"fewer than 3 columns; .* of one relation, add a column"):
         of(tmp_path, "source,target\na,b\n")
     graph = of(tmp_path, "a,r,b\nb,r,c,d\n", skip_bad_lines=True)
     with pytest.raises(DataError, match=r"no triples in .*2 bad lines were skipped"):
@@ -256,10 +255,9 @@ def test_only_train_tells_whether_a_folder_holds_triples(tmp_path: Path) -> None
 
 @pytest.mark.needs_data("codex-s", "fb-toy", "fb15k", "fb15k-237", "inductive", "kinship", "nations", "umls", "wn18")
 def test_no_data_set_is_taken_for_a_table_of_things(real_mirror: Path, tmp_path: Path) -> None:
-    for dataset in datasets():
-        if all(file.role in ("train", "valid", "test") for file in dataset.files) and not dataset.embedded:
-            assert rgcn.data.load(dataset.name, mirror=real_mirror, cache=tmp_path, offline=True).num_triples
-    for split in real_mirror.rglob("*.txt"):  # each of them alone, too
+    splits = [path for path in real_mirror.rglob("*.txt*") if path.name.split(".")[0] in ("train", "valid", "test")]
+    assert len(splits) > 30
+    for split in splits:  # each alone; those of a folder are read as its train split is
         assert read(split).num_triples
     world = rgcn.data.load("world").named()
     assert of(tmp_path, table([*world])).named() == world

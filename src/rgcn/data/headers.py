@@ -114,7 +114,7 @@ def refuse_unless_triples(names: Sequence[str] | None, rows: pl.DataFrame, path:
     called = header if unseen or names is not None else ("column 1", "column 2", "column 3")
     triples = [f"{s} —{r}→ {o}" for s, r, o in _first_cells(rows)]
     things = [f"{thing}: {called[1]} {one}, {called[2]} {other}" for thing, one, other in _first_cells(below)]
-    with_header = ", with header=True if the first row names the columns" if names is None else ""
+    with_header = f", and where the first row names the columns {said('header', True)}" if names is None else ""
     raise DataError(
         f"{path}: is each row a triple, or one thing with its properties? {reason}\n"
         f"    as triples: {'; '.join(triples)}; ...\n"
