@@ -151,10 +151,23 @@ def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_a_first_row_in_doubt_is_named_and_the_command_line_decides(tmp_path):
     (tmp_path / "mine.csv").write_text("gene,action,illness\n" + "".join(f"g{i},causes,i{i % 3}\n" for i in range(9)))
-    for header, triples in (("", 10), ("true", 9), ("false", 10)):
-        said = () if not header else ("--data", f"header={header}")
-        done = rgcn("predict", "mine.csv", "--subject", "g1", "--relation", "causes", *said, cwd=tmp_path)
+    asked = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
+    done = rgcn(*asked, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "as triples: gene —action→ illness; g0 —causes→ i0;" in done.stderr
+    assert "as a table: g0: action causes, illness i0;" in done.stderr
+    assert "--data 'columns=[0, 1, 2]'" in done.stderr
+    assert "--data header=true" in done.stderr
+    for said, triples in (
+        (["header=true"], 9),
+        (["header=false"], 10),
+        (["columns=[0, 1, 2]", "header=true"], 9),
+        (["columns=[gene, action, illness]"], 9),
+    ):
+        done = rgcn(*asked, *(part for one in said for part in ("--data", one)), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"({triples} triples)" in done.stderr
-        assert ("(gene, action, illness) may be a header" in done.stderr) is (not header)
-        assert "--data header=" in done.stderr or header
+        assert "may be a header" not in done.stderr
+    done = rgcn(*asked, "--data", "columns=[0, 1, 2]", cwd=tmp_path)
+    assert "(10 triples)" in done.stderr
+    assert "(gene, action, illness) may be a header" in done.stderr

@@ -200,14 +200,15 @@ class LabelRelation:
     inverse    relations that say the same, the other way round or under another name, and would give the answer away;
                a warning names those that stay
     multiple   a node with several classes: "error", or "first" takes the one the file mentions first
-    split      fractions of the labels that go to train, valid and test, class by class
+    split      fractions of the labels that go to train, valid and test, class by class. By default all are training
+               labels: what only asks uses every one, and a training holds out its own share (`data.test`)
     seed       of the draw
     """
 
     relation: str
     inverse: str | Sequence[str] | None = None
     multiple: str = "error"
-    split: tuple[float, float, float] = (0.8, 0.0, 0.2)
+    split: tuple[float, float, float] = (1.0, 0.0, 0.0)
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from rgcn.atomic import remedy
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
@@ -339,7 +340,7 @@ class _Session(_Training):
             self._save_and_stop(fitting)
         except OSError as error:
             raise DataError(
-                f"cannot keep the model in {self.run.path}: {error.strerror or error}; make room, then resume"
+                f"cannot keep the model in {self.run.path}: {error.strerror or error}; {remedy(error)}, then resume"
             ) from error
         self.interruption.at_once = False
         return result
