@@ -8,7 +8,7 @@ import torch
 
 from naive_rules import NaiveRules, ruled_out
 from rgcn.answers import links as module
-from rgcn.answers.links import level_of, triple_probabilities
+from rgcn.answers.links import level_of, rate_triples, standing_of
 from rgcn.answers.relation_rules import EVERYTHING, FINISHED, OPEN, SENSELESS, Marks, Permitted
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
@@ -116,21 +116,33 @@ def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
 
 
 @pytest.mark.parametrize("graph", [random_graph(11, triples=200), graph_of_kinds(2)], ids=["drawn", "kinds"])
-def test_given_triples_have_the_probabilities_of_answers(graph):
+def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(graph):
     opened = with_whole_numbers(graph, folder="/nonexistent")
     given = torch.arange(graph.num_nodes).repeat_interleave(graph.num_relations)
     relation = torch.arange(graph.num_relations).repeat(graph.num_nodes)
-    answers = answers_to(opened, given, relation, True, graph.num_nodes)
-    row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
-    triples = torch.stack([given[row], relation[row], answers.node[row, column]], dim=1)
-    found, known = triple_probabilities(opened, triples, answers.score[row, column]), answers.known[row, column]
-    torch.testing.assert_close(found, answers.probability[row, column], rtol=0, atol=0, equal_nan=True)
+    shares = torch.full((2, *mask(graph).shape), torch.nan)  # [direction, subject, relation, object]
+    answered = torch.zeros(shares.shape, dtype=torch.bool)
+    for side in (True, False):
+        answers = answers_to(opened, given, relation, side, graph.num_nodes)
+        row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
+        ends = (given[row], answers.node[row, column])
+        at = (int(not side), *((ends[0], relation[row], ends[1]) if side else (ends[1], relation[row], ends[0])))
+        shares[at], answered[at] = answers.probability[row, column], True
+    triples = torch.cartesian_prod(*map(torch.arange, shares.shape[1:]))
+    scores, found = rate_triples(opened, triples)
+    torch.testing.assert_close(scores, every_score(opened).flatten())
+    known = mask(graph, "train").flatten()
     assert torch.equal(found.isnan(), known)  # what is in the data has none
     assert 0 < known.sum() < len(known)
-    out = torch.nonzero(ruled_out(graph, mask(graph, "train")))
-    assert len(out)
-    scores = torch.full((len(out),), 50.0)
-    assert bool((triple_probabilities(opened, out, scores) == opened.calibration.ruled_out_share).all())
+    new, times = ~known, answered.flatten(1).sum(0)
+    assert set(times[new].tolist()) == {0, 1, 2}  # there are answers from one end alone
+    mean = shares.masked_fill(~answered, 0.0).flatten(1).sum(0) / times
+    torch.testing.assert_close(found[new & (times > 0)], mean[new & (times > 0)])
+    out = new & (times == 0)
+    assert bool((found[out] == opened.calibration.ruled_out_share).all())
+    standing = standing_of(opened, triples)
+    assert torch.equal(standing.ruled_out, out)
+    assert torch.equal(standing.forbidden, ~answered.flatten(1) & new)
 
 
 @pytest.mark.parametrize("for_objects", [True, False])

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rgcn.answers.calibration import Calibration
-from rgcn.answers.links import Known, answer_links, triple_probabilities
+from rgcn.answers.links import Known, answer_links, rate_triples
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples, split_of
@@ -253,9 +253,7 @@ class LinkEndpoints(Endpoints):
 
     def scored(self, triples: list[Triple]) -> list[TripleScore]:
         ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations
-        with torch.no_grad():
-            scores = self._scorer.triple_scores(ids).cpu()
-            found = triple_probabilities(self._model, ids, scores)
+        scores, found = rate_triples(self._model, ids)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
         shares, splits = None if found is None else found.tolist(), split_of(self.served.graph, ids).tolist()
         rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)
