@@ -7,6 +7,7 @@ scored, where the model can hide it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -36,8 +37,9 @@ BLOCK = 64 << 20
 LONGEST_LIST = 512
 # Fewer comparisons than this are done before a second thread has woken up.
 WORTH_A_THREAD = 4_000_000
-# Known answers to a question that a model which hides them shows: each costs a question of its own.
-MOST_KNOWN = 50
+# Known answers to a question that may be shown by a model which hides them, each of which costs a question of its own:
+# where at most FEW_KNOWN answers are wanted, and where more are. So it does not matter what else is asked for.
+FEW_KNOWN, MOST_KNOWN = 16, 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,21 +67,26 @@ class ScoredTriples:
     # [n]: calibrated; NaN for what is known. None where there was nothing to calibrate on
     probability: NDArray[np.float32] | None
     known: NDArray[np.bool_]  # [n]: whether it is a training triple
+    note: (
+        NDArray[np.object_] | None
+    )  # [n]: what is to be said of the question it answers, or None; None: of no question
 
     def __len__(self) -> int:
         return len(self.triples)
 
     def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
-        share = None if self.probability is None else self.probability[part]
-        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part])
+        share, note = (None if column is None else column[part] for column in (self.probability, self.note))
+        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part], note)
 
     def at_least(self, probability: float) -> ScoredTriples:
         """Those that are known, or at least so probable."""
         return self if self.probability is None else self[self.known | (self.probability >= probability)]
 
     @classmethod
-    def of_answers(cls, questions: Questions, answers: LinkAnswers) -> ScoredTriples:
-        """The triples that answers make with their questions, question by question, best first."""
+    def of_answers(
+        cls, questions: Questions, answers: LinkAnswers, notes: Sequence[str | None] | None = None
+    ) -> ScoredTriples:
+        """The triples that answers make with their questions, question by question, best first; notes: on each."""
         row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
         node, asked = answers.node[row, column], questions.node[row]
         is_object = questions.asks_objects()[row]
@@ -90,6 +97,7 @@ class ScoredTriples:
             answers.score[row, column].float().numpy(),
             None if share is None else share[row, column].float().numpy(),
             answers.known[row, column].numpy(),
+            None if notes is None else np.array(notes, dtype=object)[row.numpy()],
         )
 
 
@@ -104,7 +112,7 @@ def answer_links(
 
     known      "mark" or "drop"     training triples are marked, or left out. A model that can hide a triple it is asked
                                     about ranks each by its score while it is hidden, among the new answers; of each
-                                    question so many, at most k and `MOST_KNOWN`: the best while nothing is hidden
+                                    question 16 (k above 16: 50), those that score highest while nothing is hidden
     permitted  which answers make sense (`RelationRules`); `EVERYTHING` permits all. Where none does, only known ones
                are given, and `expected` says why
 
@@ -200,7 +208,8 @@ def _first(found: Best, k: int) -> Best:
 def _with_known(scorer: Scorer, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
     """The k best of new answers and of known ones, each of these scored as if its triple were not known."""
     only_known = marks._replace(out=torch.ones_like(marks.out))
-    node, score, is_known = best_of(scores, min(k, MOST_KNOWN), only_known, drop=False)
+    most = FEW_KNOWN if k <= FEW_KNOWN else MOST_KNOWN
+    node, score, is_known = best_of(scores, most, only_known, drop=False)
     row, column = torch.nonzero(is_known, as_tuple=True)
     if len(row):
         score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()

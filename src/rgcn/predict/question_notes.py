@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
+from rgcn.answers.links import LinkAnswers
 from rgcn.answers.relation_rules import FINISHED, SENSELESS, UNLIKELY, rules_of
 from rgcn.known import KnownTriples
+from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
     from rgcn.graph.titles import Titles
@@ -31,3 +34,21 @@ def question_note(titles: Titles, node: int, relation: int, for_objects: bool, e
     if end_ > begin and rules_of(graph).chance_of_more(place, end_ - begin) < UNLIKELY:
         return f"{end_ - begin:,} known; probably nothing is missing here"
     return None
+
+
+def notes_of(titles: Titles, questions: Questions, answers: LinkAnswers, brief: bool = False) -> Iterator[str | None]:
+    """What is to be said of each question and its answers; brief: only where there is no answer, or too many known."""
+    told = answers.expected.tolist(), answers.not_shown.tolist()
+    each = zip(questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True)
+    for asked, expected, not_shown in zip(each, *told, strict=True):
+        note = question_note(titles, *asked, expected) if expected or not brief else None
+        left_out = f"{not_shown:,} more known answers are not shown" if not_shown else None
+        yield "; ".join(filter(None, (note, left_out))) or None
+
+
+def question_words(titles: Titles, questions: Questions) -> Iterator[str]:
+    """'Peru —borders→ ?', or '? —borders→ Peru'."""
+    each = zip(questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True)
+    for node, relation, for_objects in each:
+        ends = (titles.of(node), "?") if for_objects else ("?", titles.of(node))
+        yield f" —{titles.relation(relation)}→ ".join(ends)
