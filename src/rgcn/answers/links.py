@@ -67,15 +67,15 @@ class ScoredTriples:
     # [n]: calibrated; NaN for what is known. None where there was nothing to calibrate on
     probability: NDArray[np.float32] | None
     known: NDArray[np.bool_]  # [n]: whether it is a training triple
-    note: (
-        NDArray[np.object_] | None
-    )  # [n]: what is to be said of the question it answers, or None; None: of no question
+    # [n]: what is to be said of the question that each answers, or None; None where they answer none
+    note: NDArray[np.object_] | None
 
     def __len__(self) -> int:
         return len(self.triples)
 
     def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
-        share, note = (None if column is None else column[part] for column in (self.probability, self.note))
+        share = None if self.probability is None else self.probability[part]
+        note = None if self.note is None else self.note[part]
         return ScoredTriples(self.triples[part], self.score[part], share, self.known[part], note)
 
     def at_least(self, probability: float) -> ScoredTriples:
@@ -309,7 +309,8 @@ def standing_of(model: AnsweringModel, triples: Tensor) -> TripleStanding:
         score, level, forbidden = _as_answers(model, questions, answer, known)
         counts = rules.known_answers(index, questions) - known.long()
         columns.append((score, level, counts, rules.answer_place(questions), forbidden))
-    return TripleStanding(*map(torch.stack, zip(*columns, strict=True)), known)
+    score, level, counts, place, forbidden = map(torch.stack, zip(*columns, strict=True))
+    return TripleStanding(score, level, counts, place, forbidden, known)
 
 
 def _as_answers(
