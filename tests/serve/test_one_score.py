@@ -137,3 +137,22 @@ def test_doubtful_triples_are_those_of_the_lowest_scores(served):
     found = opened.model.doubtful(kg, k=5)
     assert [row.score for row in found] == pytest.approx([row.score for row in every[:5]], rel=1e-5, abs=1e-5)
     assert all(row.known for row in found)
+
+
+def test_of_hundreds_of_known_answers_few_are_shown_and_the_note_says_so(tmp_path):
+    rows = [("hub", "has", f"n{i}") for i in range(300)] + [(f"n{i}", "next", f"n{i + 1}") for i in range(300)]
+    place = tmp_path / "hub"
+    rgcn.LinkPredictor(**{**MODELS["path"], "epochs": 1}).fit(rgcn.KnowledgeGraph.from_triples(rows)).save(str(place))
+    (model,) = models = load_models([place], device="cpu")
+    links = next(group for group in model.groups if group.tag == "links")
+    at_once = model.opened.scorer().questions_at_once
+    assert [links.lane(known, 10).most for known in ("mark", "drop")] == [at_once // 8, at_once]
+    asked = {"subject": "hub", "relation": "has"}
+    with asking(create_app(models)) as client:
+        for k, note in ((5, False), (100, True)):
+            answer = client.get("/api/models/hub/links", params={**asked, "k": k}).json()
+            assert sum(link["known"] for link in answer["links"]) <= 20
+            assert ("280 more known answers are not shown" in (answer["note"] or "")) is note
+    words = ("--subject", "hub", "--relation", "has", "-k", 100, "--device", "cpu", "--json")
+    (note,) = json.loads(command("predict", place, *words).stdout)["notes"]
+    assert note.endswith("280 more known answers are not shown")

@@ -37,9 +37,9 @@ BLOCK = 64 << 20
 LONGEST_LIST = 512
 # Fewer comparisons than this are done before a second thread has woken up.
 WORTH_A_THREAD = 4_000_000
-# Known answers to a question that may be shown by a model which hides them, each of which costs a question of its own:
-# where at most FEW_KNOWN answers are wanted, and where more are. So it does not matter what else is asked for.
-FEW_KNOWN, MOST_KNOWN = 16, 50
+# Known answers to a question that may be shown by a model which hides them: each costs a question of its own. As many
+# whatever k is, so that a longer list begins with the shorter one.
+MOST_KNOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ def answer_links(
 
     known      "mark" or "drop"     training triples are marked, or left out. A model that can hide a triple it is asked
                                     about ranks each by its score while it is hidden, among the new answers; of each
-                                    question 16 (k above 16: 50), those that score highest while nothing is hidden
+                                    question 20 at most, those that score highest while nothing is hidden
     permitted  which answers make sense (`RelationRules`); `EVERYTHING` permits all. Where none does, only known ones
                are given, and `expected` says why
 
@@ -208,8 +208,7 @@ def _first(found: Best, k: int) -> Best:
 def _with_known(scorer: Scorer, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
     """The k best of new answers and of known ones, each of these scored as if its triple were not known."""
     only_known = marks._replace(out=torch.ones_like(marks.out))
-    most = FEW_KNOWN if k <= FEW_KNOWN else MOST_KNOWN
-    node, score, is_known = best_of(scores, most, only_known, drop=False)
+    node, score, is_known = best_of(scores, MOST_KNOWN, only_known, drop=False)
     row, column = torch.nonzero(is_known, as_tuple=True)
     if len(row):
         score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()

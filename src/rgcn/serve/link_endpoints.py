@@ -209,7 +209,7 @@ class LinkEndpoints(Endpoints):
 
     @endpoint("POST", "score")
     async def score(self, desk: Desk, body: ScoreBody) -> Scores:
-        """How given triples score, and whether the graph has them."""
+        """How given triples score, in the mean of both directions, and whether the graph has them."""
         triples = await desk.resolved(body.triples, self._triple)
         return Scores(list(await desk.ask(self._scores, triples)))
 
