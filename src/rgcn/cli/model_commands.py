@@ -89,8 +89,8 @@ class TrainCommand(
     """Train a model, measure it on every split, and show some of its predictions.
 
     Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
-    is best on validation data is kept, and measured on test data. With --labels they tell classes of nodes, else
-    missing links. --set model.name=path trains that one alone.
+    is best on validation data is kept, and measured on test data. With --labels or --labels-from they tell classes
+    of nodes, else missing links. --set model.name=path trains that one alone.
 
     Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
     weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.

@@ -131,8 +131,10 @@ def _explained(
     """itself: the place in reach of the triple that is asked about, where it is there."""
     found, reach, calibration = _FIND[method](question), question.reach, opened.calibration
     by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
+    with torch.no_grad():
+        output = question.output(reach.field)
     if reach.walk is not None:
-        find = best_paths_both_ways if reach.both else best_paths
+        find = best_paths_both_ways if len(output) == 2 else best_paths
         paths = find(found, *reach.walk, max(PATHS, edges))
     else:
         ends = (question.subject, question.object) if isinstance(question, LinkQuestion) else None
@@ -140,8 +142,6 @@ def _explained(
         paths += paths_from(found, PATHS - len(paths))
     named, against = found.supporting(edges, paths if method == "paths" else []), found.opposing(AGAINST)
     measured = fidelity(question, named, draws, seed, by_score)
-    with torch.no_grad():
-        output = question.output(reach.field)
     total, neighbors = float(np.abs(found.triples).sum()) or 1.0, found.neighbors()
     of_neighbors = sum(abs(importance) for _, importance in neighbors) or 1.0
 

@@ -41,7 +41,6 @@ class Reach:
     numbers: Ids  # [T]: theirs in the operator
     place: tuple[Tensor, ...]  # for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
     walk: tuple[int, int] | None = None  # from the asked node to the answer, where the network walks
-    both: bool = False  # and back
     hidden: bool = False  # whether the triple asked about is known and was hidden
 
     @classmethod
@@ -71,7 +70,7 @@ class Reach:
         start, ends = links[0][0], torch.tensor([link[2] for link in links], device=adjacency.device)
         field = ReceptiveField.of_walks(adjacency, start, ends, model.num_layers_, model.network_.only_reached, both)
         asked = tuple(dict.fromkeys([start, *ends.tolist()]))
-        return replace(cls.over(field, triples, asked), walk=(start, links[0][2]), both=both, hidden=bool(known.any()))
+        return replace(cls.over(field, triples, asked), walk=(start, links[0][2]), hidden=bool(known.any()))
 
     @classmethod
     def over(cls, field: ReceptiveField, triples: Ids, asked: tuple[int, ...]) -> Reach:
