@@ -154,6 +154,43 @@ def test_a_file_of_questions_as_rdf_has_what_is_not_known(runs, tmp_path):
         assert ((row["subject"], row["relation"], row["object"]) in known) == row["known"]
 
 
+def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(runs, tmp_path):
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,capital\ncoffee,capital\nPeru,exports_to\n")
+    ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv")
+    lines = rgcn(*ask).stdout.splitlines()[-3:]
+    question, known = lines[0].split(": ", 1)
+    assert (question, "known" in known) == ("Peru —capital→ ?", True)
+    senseless = "capital is not a question for coffee: nothing like it is subject of it"
+    assert lines[1:] == [f"coffee —capital→ ?: {senseless}", "--any-node asks all the same"]
+    for name in ("out.csv", "out.nt"):
+        done = rgcn(*ask, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-3:] == lines
+    frame = pl.read_csv(tmp_path / "out.csv")
+    notes = {row["relation"]: row["note"] for row in frame.iter_rows(named=True)}
+    assert notes == {"capital": known, "exports_to": None}
+    assert json.loads(rgcn(*ask, "--json", "--out", tmp_path / "out.parquet").stdout)["notes"] == lines
+    alone = rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "capital")
+    assert alone.stdout.splitlines()[-1] == known
+    turned = rgcn(
+        "predict", runs / "lp", "--object", "Lima", "--relation", "capital", "--relation", "borders", "--json"
+    )
+    assert json.loads(turned.stdout)["notes"][0].startswith("? —capital→ Lima: ")
+
+
+def test_so_many_answers_are_shown_as_were_asked_for(runs, tmp_path):
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,exports_to\nChile,exports_to\n")
+    ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv")
+    for k in (1, 10, 30):
+        shown = rgcn(*ask, "-k", k).stdout
+        assert [sum(line.startswith(f"  {name} ") for line in shown.splitlines()) for name in ("Peru", "Chile")] == [
+            k
+        ] * 2
+        assert "more answers" not in shown
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,exports_to\nChile,exports_to\nChile,borders\n")
+    assert "and 10 more answers; -k 10 shows them all, --out FILE writes them" in rgcn(*ask).stdout
+
+
 def test_questions_that_are_none(runs, tmp_path):
     refused(rgcn("predict", runs / "lp"), "give --subject or --object", "rgcn complete")
     refused(rgcn("predict", runs / "lp", "--relation", "borders"), "either --subject or --object")

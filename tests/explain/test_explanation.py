@@ -14,7 +14,7 @@ import torch
 from explained_models import classifier, field_of, neighbors_graph, only_these, opened, predictor, readers
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.answers.links import answer_links, standing_of, triple_probabilities
+from rgcn.answers.links import answer_links, rate_triples, standing_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import METHODS, explain_class, explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
@@ -235,15 +235,14 @@ def one_way(tmp_path_factory):
 
 
 def asked_by_hand(known, triple):
-    """What a prediction and a scoring say: (probability, or None where it is left out of the answers; probability)."""
+    """What predictions from both ends and a scoring say: (mean probability, None without any; probability)."""
     subject, relation, object_ = triple
-    asked = Questions(torch.tensor([subject]), torch.tensor([relation]))
-    answers = answer_links(known, asked, known.graph.num_nodes)
-    at = torch.nonzero(answers.node[0] == object_).flatten().tolist()
-    nodes = known.model.scorer().nodes
-    score = known.model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]]).detach()
-    scored = float(triple_probabilities(known, torch.tensor([triple]), score)[0])
-    return (float(answers.probability[0, at[0]]) if at else None), scored
+    shares = []
+    for given, answer, for_objects in ((subject, object_, True), (object_, subject, False)):
+        asked = Questions(torch.tensor([given]), torch.tensor([relation]), for_objects)
+        answers = answer_links(known, asked, known.graph.num_nodes)
+        shares += answers.probability[0, answers.node[0] == answer].tolist()
+    return (sum(shares) / len(shares) if shares else None), float(rate_triples(known, torch.tensor([triple]))[1])
 
 
 def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_none(one_way):
@@ -275,9 +274,9 @@ def test_a_triple_that_rules_forbid_has_the_probability_of_a_scoring_and_says_so
     predicted, scored = asked_by_hand(one_way, triple)
     assert predicted is None
     assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
-    standing, out = standing_of(one_way, torch.tensor([triple]))
-    assert out.tolist() == [True]
-    by_score = float(one_way.calibration.answer_probabilities(torch.tensor([[why.score]]), *standing))
+    standing = standing_of(one_way, torch.tensor([triple]))
+    assert standing.ruled_out.tolist() == [True]
+    by_score = float(standing.by_scores(one_way.calibration, standing.scores))
     assert why.fidelity.probability.full == pytest.approx(by_score, rel=1e-6)
     assert why.fidelity.probability.full > 2 * why.probability
     assert why.as_dict()["ruled_out"]

@@ -136,8 +136,10 @@ def evaluate(asked: commands.EvaluateCommand) -> None:
         return
     run = RunFolder(place)
     run.check()
-    if asked.labels or asked.data or asked.classes:
-        raise ConfigError(f"--labels, --data and --classes are for a graph, and {place} is a run: leave them out")
+    if asked.has_labels or asked.data or asked.classes:
+        raise ConfigError(
+            f"--labels, --labels-from, --data and --classes are for a graph, and {place} is a run: leave them out"
+        )
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)
@@ -160,7 +162,7 @@ def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
         raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")
     split = asked.split or "test"
     check_split(split)
-    classes = asked.classes or bool(asked.labels)
+    classes = asked.classes or asked.has_labels
     opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
     if opened.untrained is not None and not _has_split(opened.untrained, classes):
         graph = opened.untrained

@@ -185,7 +185,8 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
         lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
     if len(unknown) > 3:
         lines.append(f"    and {len(unknown) - 3} more")
-    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {said('missing_labels', 'drop')}")
+    out = f"{said('missing_labels', 'drop')}, or --skip-unknown, where a command has it"
+    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {out}")
     return DataError("\n".join(lines))
 
 

@@ -225,8 +225,8 @@ def _over(
     """The model that comes with rgcn."""
     if classes and (graph.labels is None or not len(graph.labels)):
         raise DataError(
-            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or --data "
-            "labels_from=RELATION), or ask about links (--subject and --relation, say)"
+            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or "
+            "--labels-from RELATION), or ask about links (--subject and --relation, say)"
         )
     try:
         model = (shipped_classifier if classes else shipped_predictor)(graph, device)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from rgcn.answers.links import LinkAnswers
 from rgcn.answers.relation_rules import FINISHED, SENSELESS, UNLIKELY, rules_of
 from rgcn.known import KnownTriples
+from rgcn.scoring import Questions
 
 if TYPE_CHECKING:
     from rgcn.graph.titles import Titles
@@ -43,3 +45,29 @@ def question_note(
     if end_ > begin and rules_of(graph).chance_of_more(place, end_ - begin) < UNLIKELY:
         return f"{end_ - begin:,} known; probably nothing is missing here"
     return None
+
+
+def notes_of(
+    titles: Titles, questions: Questions, answers: LinkAnswers, brief: bool = False, shown: Sequence[int] | None = None
+) -> Iterator[str | None]:
+    """What is to be said of each question and its answers.
+
+    brief  only where there is no answer, or too many known ones
+    shown  how many answers to each question are shown; by default all
+    """
+    asked = zip(questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True)
+    shares = [[]] * len(answers) if answers.probability is None else answers.probability.tolist()
+    numbers = shown or [answers.node.shape[1]] * len(answers)
+    each = zip(asked, answers.expected.tolist(), answers.not_shown.tolist(), shares, numbers, strict=True)
+    for question, expected, not_shown, probabilities, number in each:
+        note = question_note(titles, *question, expected, probabilities[:number]) if expected or not brief else None
+        left_out = f"{not_shown:,} more known answers are not shown" if not_shown else None
+        yield "; ".join(filter(None, (note, left_out))) or None
+
+
+def question_words(titles: Titles, questions: Questions) -> Iterator[str]:
+    """'Peru —borders→ ?', or '? —borders→ Peru'."""
+    each = zip(questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True)
+    for node, relation, for_objects in each:
+        ends = (titles.of(node), "?") if for_objects else ("?", titles.of(node))
+        yield f" —{titles.relation(relation)}→ ".join(ends)
