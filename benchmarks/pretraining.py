@@ -21,7 +21,7 @@ from rgcn.runs import load_configuration
 from rgcn.runs.training import train
 from rgcn.tasks.fitting import WARM_UP
 from rgcn.tasks.pretraining import Pretrainer
-from rgcn.tasks.task import Epoch
+from rgcn.training.history import Epoch
 
 LATE = 20  # seconds more than planned before a training is ended where it is
 

@@ -16,7 +16,7 @@ from rgcn.kernels import cpu, reference
 from rgcn.kernels.reference import AdamSettings
 from rgcn.nn import Basis, RelationalGraphConv
 from rgcn.nn.inputs import take_table_rows
-from rgcn.optim import Adam, LazyAdam, RowAdagrad
+from rgcn.training.optimizers import Adam, LazyAdam, RowAdagrad
 from rgcn.sparse import distinct
 from rgcn.tasks import NodeClassifier
 

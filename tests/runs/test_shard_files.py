@@ -29,7 +29,7 @@ from rgcn.runs.checkpoints import Checkpoints
 from rgcn.sharding import Shards
 from rgcn.tasks.fitting import BestWeights, Fitting, Schedule, Trainer
 from rgcn.tasks.storage import load_as
-from rgcn.tasks.task import Metric
+from rgcn.training.history import Metric
 
 ROWS, WIDTH = 1003, 6
 REACHED = torch.arange(ROWS) % 7 != 3  # rows that one process alone may hold apart, since no loss reaches them

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import rgcn.nn.decoders
-import rgcn.objectives
+import rgcn.training.objectives
 from naive import SmallGraph, naive_adjacency
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
-from rgcn.objectives import cross_entropy
+from rgcn.training.objectives import cross_entropy
 from rgcn.sampling import Negatives, corrupt, share
 from rgcn.tasks import LinkPredictor, trainers
 from rgcn.tasks.trainers import learning_rate_factor
@@ -108,7 +108,7 @@ def test_loss_is_the_mean_over_positives_and_negatives_alike():
 def test_loss_of_many_scores_is_the_same(monkeypatch):
     scores = BatchScores(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0, -1.0, 0.0]), torch.zeros(()))
     few = cross_entropy(scores)
-    monkeypatch.setattr(rgcn.objectives, "MANY", 1)
+    monkeypatch.setattr(rgcn.training.objectives, "MANY", 1)
     torch.testing.assert_close(cross_entropy(scores), few)
 
 
@@ -293,7 +293,7 @@ def test_filtered_negatives_are_no_training_triples(monkeypatch):
         drawn.append(corrupt(*arguments, **options))
         return drawn[-1]
 
-    monkeypatch.setattr("rgcn.objectives.corrupt", spy)
+    monkeypatch.setattr("rgcn.training.objectives.corrupt", spy)
     trainer.step_on(trainer.triples)
     (negatives,) = drawn
     assert isinstance(negatives, Negatives)

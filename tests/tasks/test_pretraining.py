@@ -13,7 +13,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs import load_configuration
 from rgcn.runs.training import resume, train
-from rgcn.tasks.fitting import TrainingState
+from rgcn.training.fitting import TrainingState
 from rgcn.tasks.pretraining import DRAWN, Pretrainer
 
 SETTINGS = {

@@ -18,7 +18,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
 from rgcn.memory import give_back
-from rgcn.sharding import Shards
+from rgcn.placement import NodePartition
 from rgcn.sparse import SparsePattern
 
 LARGE = 1 << 19  # triples: bytes an edge are worth a moment
@@ -70,18 +70,18 @@ class RelationalAdjacency:
         normalization: Normalization = "relation",
         aggregation: Aggregation = "sum",
         device: torch.device | str = "cpu",
-        shards: Shards | None = None,
+        targets: NodePartition | None = None,
     ) -> RelationalAdjacency:
         """The operator of a knowledge graph's triples, or of one split of them.
 
-        shards  only of the edges into this process's own nodes, which are its targets, by their places: [own, nodes]
+        targets  build only the rows of these nodes, in their order: an operator [targets, nodes]
         """
         weights = graph.edge_weights
         if weights is not None and split != "all" and graph.triple_splits is not None:
             weights = weights[graph.triple_splits == SPLITS.index(split)]
-        if shards is not None:
+        if targets is not None:
             sizes = _sizes(graph.num_of(split), graph.num_nodes, graph.num_relations, inverse, self_loops)
-            structure = _own(_in_parts(graph, split), sizes, shards)
+            structure = _edges_into(_in_parts(graph, split), sizes, targets)
             given = None if weights is None else torch.as_tensor(np.array(weights))
             return cls.of_edges(structure, given, normalization, aggregation).to(device)
         with warnings.catch_warnings():  # that nobody may write to them: nobody does
@@ -113,11 +113,11 @@ class RelationalAdjacency:
         aggregation: Aggregation = "sum",
         transient: bool = False,
         checked: bool = False,
-        shards: Shards | None = None,
+        targets: NodePartition | None = None,
     ) -> RelationalAdjacency:
         """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only.
 
-        shards  as in `from_graph`
+        targets  as in `from_graph`
 
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
@@ -134,9 +134,9 @@ class RelationalAdjacency:
         if not checked:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
         sizes = _sizes(len(triples), num_nodes, num_relations, inverse, self_loops)
-        if shards is not None:
+        if targets is not None:
             numbered = torch.arange(len(triples), device=triples.device), triples
-            structure = _own([numbered], sizes, shards, transient)
+            structure = _edges_into([numbered], sizes, targets, transient)
             return cls.of_edges(structure, edge_weights, normalization, aggregation)
         in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
         edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
@@ -362,12 +362,12 @@ def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name: ends[order] for name, ends in zip(OF_EDGES, (target, kind, source, origin), strict=True)}
 
 
-def _own(
-    parts: Iterable[tuple[Tensor, Tensor]], sizes: Mapping[str, Any], shards: Shards, transient: bool = False
+def _edges_into(
+    parts: Iterable[tuple[Tensor, Tensor]], sizes: Mapping[str, Any], targets: NodePartition, transient: bool = False
 ) -> EdgeStructure:
-    """The edges into own nodes, whose targets are their places; sources are nodes, whoever holds them.
+    """The edges into the local nodes of a partition, whose targets are rows; sources are nodes, local or not.
 
-    parts  triples int64 [n, 3] with their numbers, some at a time: no more is held than one's own edges
+    parts  triples int64 [n, 3] with their numbers, some at a time: only the edges that are kept are held
     """
     found: list[tuple[Tensor, ...]] = []
     for number, triples in parts:
@@ -376,17 +376,17 @@ def _own(
         if sizes["has_inverse"]:
             ways.append((subject, relation + sizes["num_data_relations"], object_, number))
         for target, *rest in ways:
-            mine = shards.mine(target)
-            found.append((shards.place(target[mine]), *(end[mine] for end in rest)))
+            local = targets.is_local(target)
+            found.append((targets.row(target[local]), *(end[local] for end in rest)))
     if sizes["has_self_loops"]:
-        node = shards.own.to(found[0][0].device)
+        node = targets.nodes.to(found[0][0].device)
         loop = torch.full_like(node, sizes["num_relations"] - 1)
-        found.append((shards.place(node), loop, node, node + sizes["num_triples"]))
+        found.append((targets.row(node), loop, node, node + sizes["num_triples"]))
     edges = [torch.cat(ends) for ends in zip(*found, strict=True)]
     target, kind, source, _ = edges
     order = edge_order(target, kind, source, sizes["num_relations"])
     placed: dict[str, Any] = {name: ends[order] for name, ends in zip(OF_EDGES, edges, strict=True)}
-    return EdgeStructure(**placed | dict(sizes) | {"num_targets": len(shards)}, transient=transient)
+    return EdgeStructure(**placed | dict(sizes) | {"num_targets": len(targets)}, transient=transient)
 
 
 def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:

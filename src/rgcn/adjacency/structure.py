@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
+from rgcn.placement import Placement, RowExchange
 from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow, pointer_from_sorted
 
 OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
@@ -58,6 +59,11 @@ class EdgeStructure(Named):
             ids = torch.arange(self.num_targets, device=self.source.device, dtype=self.pointer.dtype)
             self.__dict__["target"] = torch.repeat_interleave(ids, torch.diff(self.pointer), output_size=self.num_edges)
             return self.__dict__["target"]
+
+    @cached_property
+    def exchanges(self) -> dict[Placement, tuple[EdgeStructure, RowExchange]]:
+        """What `ReceptiveField.whole` made for a placement: it is the same for all weights of these edges."""
+        return {}
 
     def by_pointer(self) -> EdgeStructure:
         """Itself, its targets told by where the edges of each begin until somebody asks: four bytes an edge, which most

@@ -17,7 +17,6 @@ from rich.markup import escape
 
 from rgcn import runs
 from rgcn.cli import model_commands as commands
-from rgcn.cli.launching import launch
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome, print_selection
 from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
@@ -25,10 +24,11 @@ from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
+from rgcn.distributed.launch import launch
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import first_says
 from rgcn.memory import limit_memory
+from rgcn.placement import current
 from rgcn.progress import progress
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
@@ -69,7 +69,7 @@ def train(asked: commands.TrainCommand) -> None:
     config = None if candidates else runs.load_configuration(*said)
     folder = asked.out
     if folder is None and not asked.no_keep:
-        folder = Path(first_says(lambda: str(_free_folder(asked.configuration))))
+        folder = Path(current().from_main(lambda: str(_free_folder(asked.configuration))))
     try:
         if asked.to_launch:
             own = folder is not None and asked.out is None

@@ -9,10 +9,10 @@ from rgcn.config import RunConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.memory import available_bytes, held_bytes
-from rgcn.processes import processes
+from rgcn.placement import current
 from rgcn.runs.configuration import changed
-from rgcn.tasks.estimator import choose_device
 from rgcn.tasks.task import task_of
+from rgcn.training.devices import choose_device
 from rgcn.words import memory
 
 WORTH_NAMING = 0.05  # of the memory: parts that are named
@@ -42,16 +42,18 @@ class WorkPlan(NamedTuple):
     def words(self) -> str:
         sizes = sorted(self.parts.items(), key=lambda part: -part[1])
         named = ", ".join(f"{name} {memory(size)}" for name, size in sizes if size > WORTH_NAMING * self.total)
-        each = " for each process" if processes().together else ""
+        each = " for each process" if current().is_distributed else ""
         return f"Planned: {memory(self.total)} of memory{each} ({named}), {memory(self.disk)} of disk"
 
 
 def plan_of(config: RunConfig, graph: KnowledgeGraph) -> WorkPlan:
     """From counts alone; the configuration is a `settled` one."""
-    parts, group = task_of(config.task).footprint(config, graph), processes()
+    parts, group = task_of(config.task).footprint(config, graph), current()
     weights = parts.get("weights", 0)
     disk = config.checkpoints.keep_last * KEPT_BESIDE * weights + weights + 40 * len(graph) + 60 * graph.num_nodes
-    if group.together:  # each has its part of every batch, and where nodes are spread of all that belongs to these
+    if (
+        group.is_distributed
+    ):  # each has its part of every batch, and where nodes are spread of all that belongs to these
         whole = PROGRAMS_AND_TRIPLES if config.training.sharded else PROGRAMS_AND_TRIPLES | OF_NODES
         parts = {name: size if name in whole else size // group.size for name, size in parts.items()}
     return WorkPlan(held_bytes(), parts, disk)

@@ -13,19 +13,21 @@ from typing import Any, NoReturn
 import torch
 
 from rgcn.config import RunConfig
+from rgcn.distributed.rendezvous import ADVICE, lost_others
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import ADVICE, agree, first_says, lost_others
-from rgcn.processes import processes
+from rgcn.placement import current
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, changed, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.workers import HEARD, Interruption
-from rgcn.tasks.estimator import Estimator, OnEpoch, choose_device
-from rgcn.tasks.fitting import Fitting
-from rgcn.tasks.task import Epoch, task_of
+from rgcn.tasks.estimator import Estimator, OnEpoch
+from rgcn.tasks.task import task_of
+from rgcn.training.devices import choose_device
+from rgcn.training.fitting import Fitting
+from rgcn.training.history import Epoch
 from rgcn.words import html_table
 
 OnStep = Callable[[float], None]
@@ -139,18 +141,19 @@ def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
 
 def _chosen(config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
     """What the graph and the machine decide; the first process's machine, where there are several."""
-    return first_says(lambda: task_of(config.task).settled(config, graph))  # type: ignore[no-any-return]
+    return current().from_main(lambda: task_of(config.task).settled(config, graph))  # type: ignore[no-any-return]
 
 
 def _agree(config: RunConfig, graph: KnowledgeGraph) -> None:
     """Several processes train one model on one graph, or none; where its files lie may differ."""
-    if not processes().together:
+    if not current().is_distributed:
         return
     device = choose_device(config.training.device).type
     settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": device}
-    agree("settings", {key: value for key, value in settings.items() if key not in {f"data.{path}" for path in PATHS}})
+    paths = {f"data.{path}" for path in PATHS}
+    current().require_same("settings", {key: value for key, value in settings.items() if key not in paths})
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
-    agree("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
+    current().require_same("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
 
 
 def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
@@ -208,15 +211,15 @@ class _Training:
             if epoch is not None:
                 for tracker in self.trackers:
                     tracker.report(epoch.number, epoch.as_row(self.model.columns))
-                [stop] = processes().any(self.on_epoch is not None and self.on_epoch(epoch) is False)
+                [stop] = current().any(self.on_epoch is not None and self.on_epoch(epoch) is False)
                 if stop:
                     fitting.stop()
             yield
 
     def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        counted, group = model.num_parameters_as_published_, processes()
-        sent = fitting.exchanged.a_step(fitting.steps_here, group) if group.together else None
+        counted = model.num_parameters_as_published_
+        sent = current().describe_traffic(fitting.exchanged, fitting.steps_here)
         return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model), sent)
 
 
@@ -280,7 +283,7 @@ class _Session(_Training):
         # One by one, the files first: should a server refuse, those before it are closed.
         columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
         path, plain = self.run.path, self.config.model_dump(mode="json")
-        if not processes().first:
+        if not current().is_main:
             return
         self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
         for name in self.config.trackers:
@@ -293,14 +296,14 @@ class _Session(_Training):
             minutes = (time.monotonic() - self.last_saved) / 60.0
             by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
             # Signals and clocks are not the same everywhere: what one has heard or seen, all obey after the same step.
-            by_clock, *heard = processes().any(by_clock, *(self.interruption.received == each for each in HEARD))
+            by_clock, *heard = current().any(by_clock, *(self.interruption.received == each for each in HEARD))
             if any(heard):
                 self.interruption.received = HEARD[heard.index(True)]
                 self._save_and_stop(fitting)
             if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
                 self._save(fitting)
         # Measuring and saving the model come next, and may be cut short too.
-        [worth_it] = processes().any(time.monotonic() - self.last_saved >= WORTH_SAVING_S)
+        [worth_it] = current().any(time.monotonic() - self.last_saved >= WORTH_SAVING_S)
         if worth_it:
             self._save(fitting)
 
@@ -331,7 +334,7 @@ class _Session(_Training):
             self.interruption.at_once = False
             if self.interruption.received is None:
                 raise
-            if processes().together:  # each somewhere else: there is no state that all could save
+            if current().is_distributed:  # each somewhere else: there is no state that all could save
                 raise self.interruption.error(" while it was measured", ADVICE.format(self.run.path)) from None
             self._save_and_stop(fitting)
         except OSError as error:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rgcn.tasks.node_classifier import NodeClassifier as NodeClassifier
     from rgcn.tasks.node_classifier import NodePrediction as NodePrediction
     from rgcn.tasks.storage import load_model as load_model
-    from rgcn.tasks.task import Epoch as Epoch
-    from rgcn.tasks.task import Metric as Metric
     from rgcn.tasks.task import Task as Task
     from rgcn.tasks.task import task_of as task_of
+    from rgcn.training.history import Epoch as Epoch
+    from rgcn.training.history import Metric as Metric
 
 # Imported when asked for: a list of runs needs to know what a task is called, and not PyTorch.
 _FILES = {

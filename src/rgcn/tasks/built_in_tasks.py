@@ -9,7 +9,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.tasks.task import Metric, Task
+from rgcn.tasks.task import Task
+from rgcn.training.history import Metric
 
 if TYPE_CHECKING:
     from rgcn.config import RunConfig
@@ -70,10 +71,10 @@ class NodeClassification(Task):
         return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import default_batches, held_in_shards
+        from rgcn.training.sizing import default_batches, default_sharding
 
         about = config.model, config.training, graph
-        found = {**default_batches(*about), **held_in_shards(*about)}
+        found = {**default_batches(*about), **default_sharding(*about)}
         return {f"training.{name}": value for name, value in found.items()}
 
     def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
@@ -140,10 +141,10 @@ class LinkPrediction(Task):
         return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import chosen_at_size, held_in_shards
+        from rgcn.training.sizing import chosen_at_size, default_sharding
 
         about = config.model, config.training, graph
-        chosen = {**chosen_at_size(*about), **held_in_shards(*about)}
+        chosen = {**chosen_at_size(*about), **default_sharding(*about)}
         return {f"training.{name}": value for name, value in chosen.items()}
 
     def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
@@ -189,9 +190,9 @@ class ClassificationByLinks(NodeClassification):
     folds = 1
 
     def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import held_in_shards
+        from rgcn.training.sizing import default_sharding
 
-        found = held_in_shards(config.model, config.training, graph)
+        found = default_sharding(config.model, config.training, graph)
         return {f"training.{name}": value for name, value in found.items()}
 
     def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:

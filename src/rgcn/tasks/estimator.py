@@ -21,12 +21,13 @@ from rgcn.config import Scheme, Section, validated
 from rgcn.config.knobs import choices
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import refuse_shared_gpus
-from rgcn.nn.spread_tables import shards_by_name, whole_weights
-from rgcn.processes import processes
-from rgcn.sharding import Shards
-from rgcn.tasks.fitting import Fitting, Schedule
-from rgcn.tasks.task import Epoch, Task, task_of
+from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.table_state import partitions_by_name, whole_weights
+from rgcn.placement import LOCAL, Placement, current
+from rgcn.tasks.task import Task, task_of
+from rgcn.training.devices import choose_device
+from rgcn.training.fitting import Fitting, Schedule
+from rgcn.training.history import Epoch
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
@@ -114,7 +115,7 @@ class Estimator(ABC):
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
-        self._shards: Shards | None = None  # where several processes hold the nodes
+        self.placement: Placement = LOCAL
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
@@ -173,17 +174,19 @@ class Estimator(ABC):
         """
         settings = {key: str(value) for key, value in self.get_params().items() if key not in ("device", "sharded")}
         digest = sha256(f"{self.graph_.fingerprint} {sorted(settings.items())}".encode())
-        for name, tensor in whole_weights(self.network_, in_order=True):
+        for name, tensor in whole_weights(self.network_, self.placement, in_order=True):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return str(processes().tell(digest.hexdigest())[0]) if shards_by_name(self.network_) else digest.hexdigest()
+        return str(self.placement.from_main(digest.hexdigest)) if self.placement.partition else digest.hexdigest()
 
     @property
     def num_parameters_(self) -> int:
-        """Numbers that training may change, whoever holds them."""
-        spread = shards_by_name(self.network_)
-        sizes = ((spread[name].count if name in spread else None, p) for name, p in self.network_.named_parameters())
-        return sum(p.numel() if rows is None else rows * math.prod(p.shape[1:]) for rows, p in sizes)
+        """Numbers that training may change, in all processes."""
+        local, total = partitions_by_name(self.network_), 0
+        for name, parameter in self.network_.named_parameters():
+            rows = local[name].num_nodes if name in local else len(parameter) if parameter.ndim else 1
+            total += rows * math.prod(parameter.shape[1:])
+        return total
 
     @property
     def num_parameters_as_published_(self) -> int:
@@ -246,32 +249,32 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        self._in_place, group = None, processes()
-        self._shards = None
-        if self.training.sharded and group.together:
-            from rgcn.tasks.trainers import cannot_shard
+        self._in_place, self.placement = None, current()
+        if self.training.sharded and self.placement.is_distributed:
+            from rgcn.training.sizing import why_not_sharded
 
-            if (reason := cannot_shard(self.model, self.training, graph)) is not None:
+            if (reason := why_not_sharded(self.model, self.training, graph)) is not None:
                 raise ConfigError(f"training.sharded: {reason}; or set it to false")
-            self._shards = Shards(graph.num_nodes, group)
+            self.placement = self.placement.partitioned(graph.num_nodes)
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
-    def hold_in_shards(self, graph: KnowledgeGraph) -> None:
-        """Let several processes each hold a part of the nodes, however it was trained, where that can be."""
-        from rgcn.tasks.trainers import cannot_shard
+    def divide_nodes(self, graph: KnowledgeGraph) -> None:
+        """Divide the nodes among several processes if the model allows it, however it was trained."""
+        from rgcn.training.sizing import why_not_sharded
 
-        if processes().together and "sharded" in self.training_section.model_fields:
-            can = cannot_shard(self.model, self.training, graph) is None
+        if current().is_distributed and "sharded" in self.training_section.model_fields:
+            can = why_not_sharded(self.model, self.training, graph) is None
             self.training = self.training.model_copy(update={"sharded": can})
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""
-        device, rule = choose_device(self.training.device), edge_rule(self.model) | changes
+        device, options = choose_device(self.training.device), edge_options(self.model) | changes
         if split is not None:
-            return RelationalAdjacency.from_graph(graph, split=split, device=device, shards=self._shards, **rule)
+            targets = self.placement.partition
+            return RelationalAdjacency.from_graph(graph, split=split, device=device, targets=targets, **options)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
-        return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
+        return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **options)
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -466,26 +469,6 @@ def one_hot_words(instead: str) -> str:
         "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
         f"for a node it never saw. Train {instead}"
     )
-
-
-def edge_rule(model: Any) -> dict[str, Any]:
-    """Which edges there are, and how they are normalized, as an operator is told."""
-    return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
-
-
-def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.array(array)).to(device)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto" is a GPU where there is one."""
-    if name != "cpu" and processes().together:
-        refuse_shared_gpus(name)
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device {name!r} was asked for, but PyTorch sees no GPU here; use cpu or auto")
-    return torch.device(name)
 
 
 def _takes(section: type[Section], key: str, value: Any) -> bool:

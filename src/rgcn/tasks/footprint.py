@@ -23,7 +23,7 @@ STATES = 28  # vectors of each node that a convolution for links holds, forward 
 
 def of_classes(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
     """{what it is for: bytes} of node classification."""
-    from rgcn.tasks.trainers import field_edges
+    from rgcn.training.sizing import field_edges
 
     assert graph.labels is not None
     nodes = graph.labels.of("train")[0]

@@ -19,7 +19,7 @@ from rgcn.scoring import Questions
 from rgcn.tasks.estimator import Nodes
 from rgcn.tasks.link_predictor import LinkEstimator
 from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_validation
-from rgcn.tasks.trainers import LinkTrainer
+from rgcn.training.link_trainer import LinkTrainer
 
 HAS_CLASS = "has class"
 LEVELED_BY = 128  # labels at most: each is a question

@@ -21,14 +21,16 @@ from rgcn.graph.shared_names import with_relations
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.progress import progress
 from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
 from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
+from rgcn.tasks.estimator import Estimator, SharedSettings, one_hot_words
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.trainers import LinkTrainer, StoredTriples, chosen_at_size
+from rgcn.training.devices import on_device
+from rgcn.training.link_trainer import LinkTrainer, StoredTriples
+from rgcn.training.objectives import Objective, ObjectivePlan
+from rgcn.training.sizing import chosen_at_size
 from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
@@ -168,8 +170,10 @@ class LinkEstimator(Estimator):
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
         encoder = ENCODERS.find(self.model.encoder)
         adjacency, generator = self._begin(kg, "train", encoder.hears)
-        plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator, self._shards)
+        counts = kg.num_nodes, kg.num_relations
+        plan = LinkPlan(self.model, self.training, *counts, adjacency, generator, self.placement)
         self._network = encoder.for_links(plan).to(adjacency.device)
+        self._network.placement = self.placement
         self.learned_elsewhere = not self.training.epochs
         heard_in_part = self._network.num_layers and not self._network.hides_asked
         if kg.edge_weights is not None and self.training.batch_edges is not None and heard_in_part:

@@ -7,7 +7,7 @@ memory; `Adam` makes each row of G when it updates that row, and forgets it. Not
 those of `torch.optim.Adam`, up to rounding.
 
 Of a large graph's node tables a batch of links touches a few rows. `LazyAdam` and `RowAdagrad` read and write these
-alone: a step takes the rows it needs (`take_table_rows`), and their gradient is (rows, values), never a table. Members
+alone: a step takes the rows it needs (`NodeTable.take`), and their gradient is (rows, values), never a table. Members
 of the axis `optimizer` are built as PyTorch's are, `(parameters, lr, weight_decay=)`; those that move rows are given
 the tables too.
 """
@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from rgcn.kernels import FactoredGradient, gather_sum, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
-from rgcn.nn.inputs import RowTable, TakenRows
+from rgcn.nn.inputs import NodeTable, RowTable, TakenRows
 from rgcn.nn.table_files import zeros_beside
-from rgcn.processes import Processes
 from rgcn.sparse import SparsePattern
 
 
@@ -134,45 +133,36 @@ class Adam(torch.optim.Optimizer):
 class RowOptimizer(Adam):
     """Moves, of node tables, the rows that a step took within `factoring`, and no others; other parameters by Adam."""
 
-    def __init__(self, params: Iterable[Any], *, node_tables: Sequence[nn.Parameter] = (), **settings: Any) -> None:
+    def __init__(self, params: Iterable[Any], *, node_tables: Sequence[NodeTable] = (), **settings: Any) -> None:
         super().__init__(params, **settings)
-        self.taken: dict[nn.Parameter, list[TakenRows]] = {table: [] for table in node_tables}
+        self.taken: dict[NodeTable, list[TakenRows]] = {table: [] for table in node_tables}
+        self._table_of = {table.trained: table for table in node_tables}
+
+    def moves_rows_of(self, parameter: Tensor) -> bool:
+        """Whether a parameter is one of the node tables."""
+        return parameter in self._table_of
 
     @contextmanager
     def factoring(self) -> Iterator[None]:
         for table, taken in self.taken.items():
-            table.taken = taken  # type: ignore[attr-defined]
+            table.taken = taken
         try:
             yield
         finally:
             for table in self.taken:
-                del table.taken  # type: ignore[attr-defined]
+                table.taken = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
         for taken in self.taken.values():
             taken.clear()
 
-    def hear_all(self, group: Processes) -> None:
-        """Take up what all processes took of tables that each holds as a whole: their rows, and gradients of these."""
-        for table, taken in self.taken.items():
-            if hasattr(table, "shards"):
-                continue
-            self.leaves()
-            mine = taken[0] if taken else TakenRows(torch.empty(0, dtype=torch.int64), table.detach()[:0].clone())
-            gradient = torch.zeros_like(mine.leaf) if mine.leaf.grad is None else mine.leaf.grad
-            sizes = group.counts([len(mine.rows)] * group.size)
-            every, gradients = group.gather(mine.rows), group.gather(gradient)
-            taken.clear()
-            for rows, part in zip(torch.split(every, sizes), torch.split(gradients, sizes), strict=True):
-                taken.append(TakenRows(rows, torch.empty_like(part)))
-                taken[-1].leaf.grad = part
-
     def leaves(self) -> list[Tensor]:
         """What holds the tables' gradients after a backward pass, one tensor for each table: its rows, each once."""
         for table, taken in self.taken.items():
-            if table.grad is not None:  # somebody used all of it
-                taken.append(TakenRows(torch.arange(len(table), device=table.device), table))
+            whole = table.trained
+            if whole.grad is not None:  # something used all of it
+                taken.append(TakenRows(torch.arange(len(whole), device=whole.device), whole))
             if len(taken) > 1:  # in a fixed order
                 rows, place = torch.unique(torch.cat([rows for rows, _ in taken]), return_inverse=True)
                 adding = SparsePattern.picking(place, len(rows), transient=True).transpose
@@ -183,12 +173,16 @@ class RowOptimizer(Adam):
 
     def _step(self, group: dict[str, Any]) -> None:
         self.leaves()
-        for table in group["params"]:
-            for rows, leaf in self.taken.get(table, ()):
+        others = []
+        for parameter in group["params"]:
+            if (table := self._table_of.get(parameter)) is None:
+                others.append(parameter)
+                continue
+            for rows, leaf in self.taken[table]:
                 if leaf.grad is not None:
                     settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-                    self._move_rows(table, rows, leaf.grad, settings)
-        self._move({**group, "params": [parameter for parameter in group["params"] if parameter not in self.taken]})
+                    self._move_rows(parameter, rows, leaf.grad, settings)
+        self._move({**group, "params": others})
 
     def _move(self, group: dict[str, Any]) -> None:
         super()._step(group)

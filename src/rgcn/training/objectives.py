@@ -16,7 +16,7 @@ from rgcn.errors import ConfigError
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import HeardEdges, LinkNetwork
-from rgcn.processes import Processes
+from rgcn.placement import Placement
 from rgcn.sampling import Negatives, corrupt, share
 from rgcn.scoring import Questions
 
@@ -66,15 +66,17 @@ class Objective(ABC):
         """What the objective invents for a batch int64 [n, 3], such as false triples; before any edge is dropped."""
         return None
 
-    def share(self, positives: Tensor, drawn: Any, group: Processes) -> tuple[Tensor, Any]:
-        """A process's part of a batch, and of what was drawn for it: something with `part(begin, end, count)`."""
+    def share(self, positives: Tensor, drawn: Any, placement: Placement) -> tuple[Tensor, Any]:
+        """The local part of a batch, and of what was drawn for it: something with `part(begin, end, count)`."""
+        if not placement.is_distributed:
+            return positives, drawn
         count, unit = len(positives), getattr(drawn, "unit", 1)
-        units = group.share(-(-count // unit))
+        units = placement.share(-(-count // unit))
         begin, end = units.start * unit, min(units.stop * unit, count)
         if begin == end:
             raise ConfigError(
-                f"a step of {count:,} triples cannot be divided among {group.size} processes: take fewer of these, or "
-                "set training.batch_edges higher" + (", or training.shared_by lower" if unit > 1 else "")
+                f"a step of {count:,} triples cannot be divided among {placement.size} processes: take fewer of these, "
+                "or set training.batch_edges higher" + (", or training.shared_by lower" if unit > 1 else "")
             )
         if drawn is not None and not hasattr(drawn, "part"):
             raise ConfigError(f"{type(self).__name__} does not say how what it draws is divided among processes")

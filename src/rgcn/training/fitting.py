@@ -2,135 +2,54 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rgcn.errors import DataError
-from rgcn.nn.spread_tables import arranged, moved_rows, rows_at, shards_by_name
 from rgcn.nn.table_files import copy_beside
-from rgcn.optim import RowOptimizer
-from rgcn.processes import ALONE, Processes, Traffic
+from rgcn.nn.table_state import arranged, moved_rows, partitions_by_name, rows_at
+from rgcn.placement import NodePartition, Traffic
 from rgcn.sampling.edges import seed_word
-from rgcn.sharding import Shards
-from rgcn.tasks.task import Epoch, Metric
-
-# Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
-WARM_UP = 3
-
-Result = TypeVar("Result")
+from rgcn.training.history import Epoch, Metric
+from rgcn.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
 class TrainingState:
     """Everything the steps to come depend on, besides configuration and data.
 
-    tensors  by name: network/…, optimizer/…, best/…, random/…
-    values   plain ones, ready for JSON
-    shards   names of tensors that are this process's rows [own, ...] of a table, and who holds the others
+    tensors     by name: network/…, optimizer/…, best/…, random/…
+    values      plain ones, ready for JSON
+    partitions  of tensors that are the rows of this process's local nodes alone, by name: which nodes these are
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
-    shards: dict[str, Shards] = field(default_factory=dict)
+    partitions: dict[str, NodePartition] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with `prefix/`, without it."""
         cut = len(prefix) + 1
         return {name[cut:]: tensor for name, tensor in self.tensors.items() if name.startswith(f"{prefix}/")}
 
-    def own(self, part: str) -> set[str]:
-        """What of network/… or best/… is this process's rows alone."""
-        return {name.removeprefix(f"{part}/") for name in self.shards if name.startswith(f"{part}/")}
+    def local(self, part: str) -> set[str]:
+        """What of network/… or best/… is the rows of local nodes alone."""
+        return {name.removeprefix(f"{part}/") for name in self.partitions if name.startswith(f"{part}/")}
 
     def weights(self, part: str, network: nn.Module) -> dict[str, Tensor]:
         """Of network/… or best/…, as this network holds them, however many processes wrote them."""
         try:
-            return arranged(network, self.part(part), self.own(part))
+            return arranged(network, self.part(part), self.local(part))
         except ValueError as error:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
-
-
-class Trainer(ABC):
-    """What takes the steps of a task; everything random in it comes from `generator`."""
-
-    network: nn.Module
-    optimizer: torch.optim.Optimizer
-    generator: torch.Generator
-    step_bytes = 0  # about how much memory a step takes beside the weights; 0: little
-    steps_an_epoch = 1  # how many steps are one of what the configuration counts in `epochs`
-    group: Processes = ALONE  # with whom its batches are divided
-    draws_alike = False  # whether all of these drop the same: of nodes that each of them, or one of them, computes
-
-    @abstractmethod
-    def step(self) -> Tensor:
-        """Take one step; its loss before it, on the device, not waited for."""
-
-    def added_up(self, loss: Tensor) -> Tensor:
-        """Gradients of everybody's share of a batch added up, but for those of tables of which each has its own rows;
-        and the loss of the whole batch. Rows that were taken of a table that all hold move everywhere."""
-        total = loss.detach()
-        if not self.group.together:
-            return total
-        shared = [p for p in self.network.parameters() if p.requires_grad and not hasattr(p, "shards")]
-        if isinstance(self.optimizer, RowOptimizer):
-            self.optimizer.hear_all(self.group)
-            shared = [parameter for parameter in shared if parameter not in self.optimizer.taken]
-        for parameter in shared:
-            if parameter.grad is None:  # a share may lack what another has
-                parameter.grad = torch.zeros_like(parameter)
-        total = total.clone()
-        self.group.add(*(parameter.grad for parameter in shared if parameter.grad is not None), total)
-        return total
-
-    def clip(self, norm: float) -> None:
-        """Scale gradients down to this norm, that of all processes' shards together."""
-        leaves = self.optimizer.leaves() if isinstance(self.optimizer, RowOptimizer) else []
-        every = [*self.network.parameters(), *leaves]
-        if not self.group.together:
-            torch.nn.utils.clip_grad_norm_(every, norm)
-            return
-        held = {id(p) for p in every if hasattr(p, "shards")} | {id(leaf) for leaf in leaves if self.sharded}
-        squares = torch.zeros(2, device=self.generator.device)
-        for parameter in every:
-            if parameter.grad is not None:
-                squares[int(id(parameter) in held)] += parameter.grad.square().sum()
-        own = squares[1:].clone()
-        self.group.add(own)
-        factor = (norm / ((squares[0] + own[0]).sqrt() + 1e-6)).clamp(max=1.0)
-        for parameter in every:
-            if parameter.grad is not None:
-                parameter.grad.mul_(factor)
-
-    @property
-    def sharded(self) -> bool:
-        """Whether each process holds a part of the nodes."""
-        return any(hasattr(parameter, "shards") for parameter in self.network.parameters())
-
-    def running(self) -> AbstractContextManager[object]:
-        """Held while steps are taken; batches may be made ahead meanwhile."""
-        return nullcontext()
-
-    def figures(self) -> dict[str, float]:
-        """What is known of the last step besides its loss; asked only where it is reported."""
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        """Plain values that the next steps depend on, besides weights, optimizer and generator."""
-        return {}
-
-    def restore(self, steps_taken: int, state: dict[str, Any]) -> None:  # noqa: B027
-        """Stand where another trainer stood; before the first step."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +109,10 @@ class Fitting:
 
     def step(self) -> Epoch | None:
         """Take one step; a report after it, if it is time for one."""
-        if self.trainer.group.together:  # what is dropped follows from the step
-            rank = -1 if self.trainer.draws_alike else self.trainer.group.rank
-            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, rank + 1))[0]) >> 1)
-        traffic = self.trainer.group.traffic
+        stream = self.trainer.placement.mask_stream(self.trainer.shares_dropout_mask)
+        if stream is not None:  # what is dropped follows from the step
+            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, stream))[0]) >> 1)
+        traffic = self.trainer.placement.traffic
         before = traffic.sent, traffic.least
         self.since_report.append(self.trainer.step())
         self.exchanged.count(traffic.sent - before[0], traffic.least - before[1])
@@ -281,17 +200,17 @@ class Fitting:
 
         Nothing is copied: write it down, or copy it, before the next step.
         """
-        best, tensors, shards = self.best, dict[str, Tensor](), dict[str, Shards]()
-        spread = shards_by_name(self.network)
-        left_out = {name.removesuffix("trained") + part for name in spread for part in ("still", "position")}
+        best, tensors, partitions = self.best, dict[str, Tensor](), dict[str, NodePartition]()
+        local = partitions_by_name(self.network)
+        left_out = {name.removesuffix("trained") + part for name in local for part in ("still", "position")}
         for part, weights in (("network", self.network.state_dict()), ("best", best.weights or {})):
             tensors |= {f"{part}/{name}": tensor for name, tensor in weights.items() if name not in left_out}
-            shards |= {f"{part}/{name}": spread[name] for name in spread if name in weights}
-        for number, (name, parameter) in enumerate(self._parameters()):
+            partitions |= {f"{part}/{name}": local[name] for name in local if name in weights}
+        for name, parameter in self._parameters().items():
             for kind, tensor in self.optimizer.state.get(parameter, {}).items():
-                tensors[f"optimizer/{number}/{kind}"] = tensor
-                if name in spread and tensor.ndim and len(tensor) == len(parameter):
-                    shards[f"optimizer/{number}/{kind}"] = spread[name]
+                tensors[f"optimizer/{name}/{kind}"] = tensor
+                if name in local and tensor.ndim and len(tensor) == len(parameter):
+                    partitions[f"optimizer/{name}/{kind}"] = local[name]
         tensors["random/own"] = self.generator.get_state()
         tensors["random/global"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -307,7 +226,7 @@ class Fitting:
             "trainer": self.trainer.state(),
             "best": {"figure": best.figure, "step": best.step, "waited": best.waited},
         }
-        return TrainingState(tensors, values, shards)
+        return TrainingState(tensors, values, partitions)
 
     def restore(self, state: TrainingState) -> None:
         """Go on from where `state` was taken; within `with`, before the first step."""
@@ -324,12 +243,12 @@ class Fitting:
         # Not the optimizer's `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step
         # reads its rate from.
         parameters, kept = self._parameters(), state.part("network")
-        moved = moved_rows(self.network, kept, state.own("network"))
+        moved = moved_rows(self.network, kept, state.local("network"))
         for key, tensor in state.part("optimizer").items():
-            number, _, kind = key.partition("/")
-            if int(number) >= len(parameters):
-                raise DataError("the checkpoint's optimizer has more parameters than this model")
-            name, parameter = parameters[int(number)]
+            name, _, kind = key.rpartition("/")
+            if name not in parameters:
+                raise DataError(f"the checkpoint's optimizer has a parameter that this model lacks: {name}")
+            parameter = parameters[name]
             if name in moved and tensor.ndim and len(tensor) == len(kept[name]):
                 tensor = rows_at(moved[name][: len(parameter)], tensor)
             self.optimizer.state[parameter][kind] = copy_beside(parameter, tensor)
@@ -345,11 +264,10 @@ class Fitting:
         self.since_report = list(tensors["losses"].to(self.device).unbind()) if "losses" in tensors else []
         self.trainer.restore(self.steps_taken, values["trainer"])
 
-    def _parameters(self) -> list[tuple[str, Tensor]]:
-        """The optimizer's, in its order, each with its name in the network."""
-        names = {parameter: name for name, parameter in self.network.named_parameters()}
-        found = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
-        return [(names.get(parameter, ""), parameter) for parameter in found]
+    def _parameters(self) -> dict[str, Tensor]:
+        """The optimizer's parameters by their names in the network."""
+        moved = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        return {name: parameter for name, parameter in self.network.named_parameters() if id(parameter) in moved}
 
 
 @contextmanager
@@ -363,76 +281,3 @@ def _fixed_order() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-
-
-class StepRecording(Generic[Result]):
-    """Calls `step(*batch)` a few times, then records it as a CUDA graph and replays it from there on: hundreds of small
-    launches become one.
-
-    Every call is a real step, so that a recorded training takes exactly the steps an unrecorded one does. The step must
-    wait for nothing, must treat every batch of the same shape alike, and returns a tensor or several. A batch of
-    another shape is stepped as it is.
-    """
-
-    def __init__(self, step: Callable[..., Result], generator: torch.Generator, device: torch.device) -> None:
-        self.step, self.generator, self.device = step, generator, device
-        self.calls = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.batch: tuple[Tensor, ...] = ()
-        self.result: Result | None = None
-
-    def __call__(self, *batch: Tensor) -> Result:
-        self.calls += 1
-        if self.calls <= WARM_UP:
-            return self._aside(batch)
-        if self.graph is None:
-            self._record(batch)
-        assert self.graph is not None
-        assert self.result is not None
-        if [given.shape for given in batch] != [kept.shape for kept in self.batch]:
-            return self.step(*batch)
-        for given, kept in zip(batch, self.batch, strict=True):
-            if given.data_ptr() != kept.data_ptr():
-                kept.copy_(given, non_blocking=True)
-        self.graph.replay()
-        # Copied, or each of several: the next replay writes over what this one gave.
-        found: Any = self.result
-        several = not isinstance(found, Tensor)
-        return tuple(part.clone() for part in found) if several else found.clone()  # type: ignore[return-value]
-
-    def _aside(self, batch: tuple[Tensor, ...]) -> Result:
-        """A step on a stream of its own, as recording wants it."""
-        stream = _side_stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            result = self.step(*batch)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        return result
-
-    def _record(self, batch: tuple[Tensor, ...]) -> None:
-        self.batch = tuple(given.clone() for given in batch)
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this. What
-        # is thrown away meanwhile may be another recording, which must not be touched now.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            with torch.cuda.graph(graph, stream=_side_stream(self.device), capture_error_mode="thread_local"):
-                self.result = self.step(*self.batch)
-        finally:
-            if collects:
-                gc.enable()
-        self.graph = graph
-
-    def forget(self) -> None:
-        """Give the recording and its memory back; the next step is as the first was."""
-        if self.graph is not None:
-            torch.cuda.synchronize(self.device)  # it may still be running
-        self.calls, self.graph, self.batch, self.result = 0, None, (), None
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all recordings: libraries keep tens of megabytes of workspace for every stream they meet."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -18,9 +18,9 @@ from typing import Any
 from uuid import uuid4
 
 from rgcn.atomic import TEMPORARY_PREFIX
+from rgcn.distributed.heartbeat import GRACE_S, LEFT, Heartbeat, place
 from rgcn.errors import ConfigError, DataError
-from rgcn.heartbeat import GRACE_S, LEFT, Heartbeat, place
-from rgcn.processes import Processes, processes, work_in
+from rgcn.placement import LOCAL, Placement, current, use
 from rgcn.version import __version__
 
 JOIN_S = 60  # that all take to come; RGCN_JOIN_SECONDS changes it
@@ -48,7 +48,7 @@ def _number(name: str, otherwise: int = 0) -> int:
     return int(words)
 
 
-def join() -> Processes:
+def join() -> Placement:
     """Become one of the processes that torchrun's variables name; an error where not all come, or they do not fit.
 
     Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
@@ -73,8 +73,10 @@ def join() -> Processes:
     # What torchrun starts again after a failure finds the words of its forerunners in the same store.
     name = f"rgcn/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     store = dist.PrefixStore(name, store)
-    group = Processes(rank, size, store)
-    work_in(group)
+    if size > 1:
+        from rgcn.distributed.placements import DataParallel
+
+        use(DataParallel(rank, size, store=store))
     store.set(f"beat/{rank}", "")
     versions = {"rgcn": __version__, "torch": str(torch.__version__)}
     store.set(f"here/{rank}", json.dumps({"place": place(), "pid": os.getpid(), "versions": versions}))
@@ -92,33 +94,39 @@ def join() -> Processes:
         ours = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(OUR_RUNS)
         neighbor = everybody[(rank + 1) % size]
         _heartbeat = Heartbeat(rank, size, connect, neighbor, lambda: _advice, outspoken=not ours)
-    _refuse_differences("versions", [each["versions"] for each in everybody])
+    refuse_differences("versions", [each["versions"] for each in everybody])
     backend = "gloo"
     if torch.cuda.is_available() and _a_gpu_for_each():
         torch.cuda.set_device(_number("LOCAL_RANK", 0))
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
-    return group
+    return current()
+
+
+def _store() -> Any:
+    """The store of the processes that this one has joined; None for one process."""
+    return getattr(current(), "store", None)
 
 
 def leave() -> None:
     """Part from the others, once their work is done too."""
     global _heartbeat
-    group = processes()
-    if group.store is None:
+    placement, store = current(), _store()
+    if store is None:
         return
     import torch.distributed as dist
 
-    work_in(None)
-    store = group.store
+    use(LOCAL)
     with suppress(RuntimeError):  # the store may have gone with whoever held it
         store.add("leaving", 1)
-        _until(lambda: store.add("leaving", 0) == group.size or store.check(["failed"]), LONGEST_WAIT.total_seconds())
+        _until(
+            lambda: store.add("leaving", 0) == placement.size or store.check(["failed"]), LONGEST_WAIT.total_seconds()
+        )
     if _heartbeat is not None:
         _heartbeat.stop()
     _heartbeat = None
     with suppress(RuntimeError):
-        store.set(f"beat/{group.rank}", LEFT)
+        store.set(f"beat/{placement.rank}", LEFT)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -163,17 +171,7 @@ def _until(ready: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def first_says(make: Callable[[], Any]) -> Any:
-    """What the first process makes, everywhere: a choice by what only it can see, or that only one may take."""
-    return processes().tell(make() if processes().first else None)[0]
-
-
-def agree(name: str, value: Mapping[str, Any]) -> None:
-    """An error on all processes where one has other values, which names it and them."""
-    _refuse_differences(name, processes().tell(value))
-
-
-def _refuse_differences(name: str, everybody: Sequence[Mapping[str, Any]]) -> None:
+def refuse_differences(name: str, everybody: Sequence[Mapping[str, Any]]) -> None:
     for rank, theirs in enumerate(everybody):
         keys = [key for key in {**everybody[0], **theirs} if everybody[0].get(key) != theirs.get(key)]
         if keys:
@@ -181,28 +179,25 @@ def _refuse_differences(name: str, everybody: Sequence[Mapping[str, Any]]) -> No
             raise ConfigError(f"process {rank} of {len(everybody)} has other {name} than process 0: {words}")
 
 
-def share_folder(folder: Path) -> None:
-    """An error where not all processes see the folder; it is made if need be. From now on it is what to resume."""
+def require_shared_folder(placement: Placement, folder: Path) -> None:
+    """Raise DataError where not all processes see the folder, made if need be. Errors then advise to resume."""
     global _advice
-    group = processes()
-    if not group.together:
-        return
-    token = folder / first_says(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
-    if group.first:
+    token = folder / placement.from_main(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
+    if placement.is_main:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             token.touch()
         except OSError as error:
             raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
-    group.wait()  # only now there is something to see, for which shared storage may need a moment
-    seen = group.tell(_until(token.exists, SIGHT_S))
-    if group.first:
+    placement.barrier()  # only now there is something to see, for which shared storage may need a moment
+    seen = placement.gather_values(_until(token.exists, SIGHT_S))
+    if placement.is_main:
         token.unlink(missing_ok=True)
     if not all(seen):
         blind = ", ".join(str(rank) for rank, found in enumerate(seen) if not found)
         raise DataError(
-            f"process {blind} of {group.size} does not see {folder}: all must see the run's folder at the same place, "
-            "on storage that they share (--out)"
+            f"process {blind} of {placement.size} does not see {folder}: all must see the run's folder at the same "
+            "place, on storage that they share (--out)"
         )
     _advice = f"; {ADVICE.format(folder)}"
 
@@ -212,42 +207,42 @@ def last_words(error: BaseException, words: str) -> str | None:
 
     An error that all meet is said by the first of them. One that comes of another's end is not worth a word.
     """
-    group = processes()
-    if not group.together:
+    placement, store = current(), _store()
+    if store is None:
         return words
     for number in (signal.SIGINT, signal.SIGTERM):  # by which whoever started us ends us as soon as another has ended
         signal.signal(number, signal.SIG_IGN)
-    store, others = group.store, {0, group.rank - 1}  # of which one says what all met
+    rank, others = placement.rank, {0, placement.rank - 1}  # of which one says what all met
     try:
         if lost_others(error):
             if _until(lambda: store.check(["failed"]), GRACE_S):
                 _until(lambda: store.check(["told"]), GRACE_S)
                 return None
             words = f"the others are out of reach ({str(error).splitlines()[0][:200]}){_advice}"
-        store.set(f"words/{group.rank}", words)
-        store.set("failed", json.dumps({"rank": group.rank, "words": words}))
+        store.set(f"words/{rank}", words)
+        store.set("failed", json.dumps({"rank": rank, "words": words}))
 
         def said() -> bool:  # perhaps with the number of the process that it was heard from
             theirs = [store.get(f"words/{each}").decode() for each in others if store.check([f"words/{each}"])]
             return any(words in one or one in words for one in theirs)
 
-        if group.rank and _until(said, SAME_WORDS_S):
+        if rank and _until(said, SAME_WORDS_S):
             return None
-        return words if group.first else f"process {group.rank} of {group.size}: {words}"
+        return words if placement.is_main else f"process {rank} of {placement.size}: {words}"
     except RuntimeError:  # the store went with the first process, which has said why
         return None
 
 
 def told() -> None:
     """Let the others know that what ended all has been said."""
-    if processes().together:
+    if (store := _store()) is not None:
         with suppress(RuntimeError):
-            processes().store.set("told", "")
+            store.set("told", "")
 
 
 def lost_others(error: BaseException) -> bool:
     """Whether an error is one of the connection to other processes."""
-    if not processes().together:
+    if not current().is_distributed:
         return False
     import torch.distributed as dist
 

@@ -1,8 +1,8 @@
-"""Tables of which every process holds some rows, on disk: a folder with a file of safetensors from each.
+"""Tables of which every process holds the rows of its local nodes, on disk: a folder with a safetensors file of each.
 
-PyTorch's distributed checkpoints write and read them: a table is a DTensor, in the order of positions, of which each
-process has a block, so that any number of processes finds its own rows again. One process alone puts them into the
-order of nodes. Nothing is pickled into a file.
+PyTorch's distributed checkpoints write and read them: a table is a DTensor in the order of `NodePartition.position`, of
+which each process has a block, so that any number of processes finds its own rows again. A single process puts them
+into the order of nodes. Nothing is pickled.
 """
 
 import json
@@ -17,51 +17,54 @@ from rgcn.atomic import sync
 from rgcn.data.sources import sha256_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn.table_files import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
-from rgcn.processes import Processes, processes
-from rgcn.sharding import Shards
+from rgcn.placement import NodePartition, current
 
 FILE = "{:05d}.safetensors"  # of a process
 
 
-def write_shards(folder: Path, rows: Mapping[str, Tensor], shards: Mapping[str, Shards]) -> dict[str, Any]:
-    """Write my rows [own, ...] of tables by name; what there is then: sizes of tables, files with bytes and sha256.
+def write_tables(folder: Path, rows: Mapping[str, Tensor], partitions: Mapping[str, NodePartition]) -> dict[str, Any]:
+    """Write local rows of tables by name. Returns sizes of tables, and files with their bytes and sha256.
 
-    All processes call it. An optimizer may not have met any row of somebody's yet: what it remembers of these is zero.
+    All processes call it. Where an optimizer has not met any local row of a table yet, its state there is zero.
     """
-    group, file = processes(), folder / FILE.format(processes().rank)
-    mine = {name: [shards[name].count, *some.shape[1:], KINDS[some.dtype]] for name, some in rows.items()}
-    tables = {name: size for told in group.tell(mine) for name, size in told.items()}
-    _together("save", _spread(tables, rows)[1], storage_writer=_writer(folder, file))
-    about = group.all(lambda: [file.stat().st_size, sha256_of(file)])
-    return {"tables": tables, "files": {FILE.format(rank): each for rank, each in enumerate(group.tell(about))}}
+    placement, file = current(), folder / FILE.format(current().rank)
+    sizes = {name: [partitions[name].num_nodes, *some.shape[1:], KINDS[some.dtype]] for name, some in rows.items()}
+    tables = {name: size for each in placement.gather_values(sizes) for name, size in each.items()}
+    _checkpoint("save", _distributed_tensors(tables, rows)[1], storage_writer=_writer(folder, file))
+    about = placement.gather_values(placement.on_all(lambda: [file.stat().st_size, sha256_of(file)]))
+    return {"tables": tables, "files": {FILE.format(rank): each for rank, each in enumerate(about)}}
 
 
-def read_shards(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Shards]]:
-    """Tables by name, of which several processes get their own rows [own, ...]; one alone gets all, in their order."""
-    tables, group = about["tables"], processes()
-    if group.together:
-        rows, spread = _spread(tables, {})
-        _together("load", spread, storage_reader=_hugging_face().HuggingFaceStorageReader(str(folder)))
-        return rows, {name: Shards(size[0], group) for name, size in tables.items()}
+def read_tables(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, NodePartition]]:
+    """Tables by name: each of several processes gets the rows of its local nodes; a single one gets all, in order."""
+    tables, placement = about["tables"], current()
+    if placement.is_distributed:
+        rows, spread = _distributed_tensors(tables, {})
+        _checkpoint("load", spread, storage_reader=_hugging_face().HuggingFaceStorageReader(str(folder)))
+        return rows, {name: NodePartition(size[0], placement.rank, placement.size) for name, size in tables.items()}
     whole = {name: room_for(shape, DTYPES[kind]) for name, (*shape, kind) in tables.items()}
     for rank in range(len(about["files"])):
         for name, some in mapped_tensors(folder / FILE.format(rank)).items():
-            whole[name][Shards(len(whole[name]), Processes(rank, len(about["files"]))).own] = some
+            whole[name][NodePartition(len(whole[name]), rank, len(about["files"])).nodes] = some
     return whole, {}
 
 
-def _spread(tables: Mapping[str, Any], held: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """My rows of tables, zeros where none are held, and the same as parts of distributed tensors."""
+def _distributed_tensors(
+    tables: Mapping[str, Any], held: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Local rows of tables, zeros where none are held, and the same as parts of distributed tensors."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Shard
 
     assert dist.group.WORLD is not None
+    placement = current()
     mesh, rows, spread = DeviceMesh.from_group(dist.group.WORLD, "cpu"), {}, {}
     for name, (*shape, kind) in sorted(tables.items()):
         some = held.get(name)
         if some is None:
-            some = torch.zeros(len(Shards(shape[0], processes())), *shape[1:], dtype=DTYPES[kind])
+            count = len(NodePartition(shape[0], placement.rank, placement.size))
+            some = torch.zeros(count, *shape[1:], dtype=DTYPES[kind])
         rows[name] = some.detach().cpu().contiguous()
         whole = torch.empty(shape, device="meta")
         size: dict[str, Any] = {"shape": whole.shape, "stride": whole.stride()}
@@ -69,7 +72,7 @@ def _spread(tables: Mapping[str, Any], held: Mapping[str, Tensor]) -> tuple[dict
     return rows, spread
 
 
-def _together(what: str, spread: dict[str, Any], **options: Any) -> None:
+def _checkpoint(what: str, spread: dict[str, Any], **options: Any) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.api import CheckpointException
 

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 from uuid import uuid4
 
+from rgcn.distributed.heartbeat import say
+from rgcn.distributed.rendezvous import ADVICE, OUR_RUNS, last_words, told
 from rgcn.errors import StoppedError
-from rgcn.heartbeat import say
-from rgcn.joining import ADVICE, OUR_RUNS, last_words, told
-from rgcn.processes import processes
+from rgcn.placement import current
 from rgcn.terminal import shown
 from rgcn.threads import thread_limits, threads_each
 
@@ -95,7 +95,7 @@ def one_voice() -> Iterator[None]:
 
 def end(error: BaseException, words: str, code: int = 1) -> NoReturn:
     """Say what ended this process, unless another of several does, and end it."""
-    group = processes()
+    placement = current()
     if isinstance(error, StoppedError):
         code = error.exit_code
     said = last_words(error, words)
@@ -103,7 +103,7 @@ def end(error: BaseException, words: str, code: int = 1) -> NoReturn:
         say(shown(said))
     elif said:
         print(f"rgcn: {said}", file=sys.stderr)
-    if not group.together:
+    if not placement.is_distributed:
         sys.exit(code)
     sys.stdout.flush()
     sys.stderr.flush()

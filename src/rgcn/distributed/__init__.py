@@ -1,0 +1,8 @@
+"""Several processes that train and ask one model: implementations of `rgcn.placement.Placement`, and what they need.
+
+placements     DataParallel and Sharded, on torch.distributed
+row_exchange   rows of nodes that travel between processes
+sharded_state  tables on disk of which every process writes its own rows
+rendezvous     processes join, agree and leave; who reports the error that ended them
+heartbeat      processes notice that another one is lost
+"""

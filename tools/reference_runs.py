@@ -1,0 +1,288 @@
+"""Small trainings and zero-shot scores whose results must not change when the code is reorganized.
+
+    python tools/reference_runs.py --keep NEW                 # run all, compare with results/reference-runs.json
+    python tools/reference_runs.py --keep NEW --against OLD   # also compare weights with those an earlier --keep left
+    python tools/reference_runs.py --write                    # replace results/reference-runs.json
+
+Run it before and after each large move. A training is compared by the SHA-256 of every saved tensor (their names may
+change, so hashes are compared as a sorted list) and by its metrics. Where a hash differs, `--against` prints the
+largest difference of the weights. Zero-shot scores are compared to 1e-6. Everything runs on the CPU with one thread;
+data sets other than `world` come from the mirror (RGCN_MIRROR, by default ../shared/data).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "results" / "reference-runs.json"
+SELECTION = Path(__file__).with_name("reference_selection.json")
+NUM_SCORES, TOLERANCE = 200, 1e-6
+
+NODES, LINKS = "rgcn/nc-world", "rgcn/lp-world"
+SHORT_LINKS = ("training.epochs=12", "training.evaluate_every=6", "training.evaluate_at_most=100")
+SMALL = ("model.embedding=16", *SHORT_LINKS)
+BY_ROWS = (
+    "training.batch_edges=500", "training.sampler=scattered", "training.objective=sampled-softmax",
+    "training.shared_by=100", "training.negatives=20",
+)  # fmt: skip
+# name: (configuration, settings, processes)
+TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "nodes rgcn": (NODES, ("training.epochs=6",), 1),
+    "nodes rgcn, aifb": ("rgcn/nc-aifb", ("training.epochs=6",), 1),
+    "nodes rgcn, bases, penalty": ("rgcn/nc-mutag", ("training.epochs=3", "model.bases=4"), 1),
+    "nodes rgcn, early stopping": (
+        NODES, ("training.epochs=40", "training.validation=0.2", "training.patience=3", "training.edge_dropout=0.2"), 1,
+    ),
+    "nodes e-rgcn": ("e-rgcn/nc-world", ("training.epochs=6", "training.weight_decay=0.01"), 1),
+    "nodes e-rgcn, batches, fan-out": (
+        "e-rgcn/nc-world", ("training.epochs=2", "training.batch_labels=40", "training.fan_out=2"), 1,
+    ),
+    "nodes e-rgcn, sharded, 2": ("e-rgcn/nc-world", ("training.epochs=4", "training.validation=0.2"), 2),
+    "nodes e-rgcn, sharded, 4": ("e-rgcn/nc-world", ("training.epochs=4", "training.validation=0.2"), 4),
+    "nodes e-rgcn, batches, sharded, 2": (
+        "e-rgcn/nc-world", ("training.epochs=2", "training.batch_labels=40", "training.fan_out=2"), 2,
+    ),
+    "nodes e-rgcn, data-parallel, 2": ("e-rgcn/nc-world", ("training.epochs=4", "training.sharded=false"), 2),
+    "nodes rgcn, data-parallel, 2": (NODES, ("training.epochs=4",), 2),
+    "links rgcn, bases": (LINKS, (*SMALL, "model.decomposition=basis", "model.bases=2", "model.blocks=null"), 1),
+    "links rgcn, blocks": ("rgcn/lp-fb-toy", ("model.embedding=20", "model.blocks=4", *SHORT_LINKS), 1),
+    "links c-rgcn": ("c-rgcn/lp-world", (*SMALL, "model.bottleneck=8"), 1),
+    "links distmult": ("distmult/lp-world", SMALL, 1),
+    "links distmult, softmax": ("distmult/lp-world-softmax", SMALL, 1),
+    "links distmult, rows, adagrad": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad"), 1),
+    "links distmult, rows, lazy adam": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=lazy-adam"), 1),
+    "links distmult, tables on disk": (
+        "distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad", "training.tables=disk"), 1,
+    ),
+    "links distmult, rows, sharded, 2": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad"), 2),
+    "links distmult, rows, sharded, 4": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad"), 4),
+    "links distmult, data-parallel, 2": ("distmult/lp-world", (*SMALL, "training.sharded=false"), 2),
+    "links rgcn, sharded, 2": (
+        LINKS, (*SMALL, "model.decomposition=basis", "model.bases=2", "model.blocks=null", "training.clip=1.0"), 2,
+    ),
+    "links c-rgcn, sharded, 2": ("c-rgcn/lp-world", (*SMALL, "model.bottleneck=8"), 2),
+    "links popularity": ("popularity/lp-umls", (), 1),
+    "links path": ("path/lp-umls", ("model.width=8", "training.warmup=0", *SHORT_LINKS), 1),
+    "links path, 2": ("path/lp-umls", ("model.width=8", "training.warmup=0", *SHORT_LINKS), 2),
+    "links pretrained, fine-tuned": (
+        "universal/lp-nations", ("training.epochs=3", "training.evaluate_every=3", "training.warmup=0"), 1,
+    ),
+    "classes by links": ("path/cl-world", ("model.width=8", "training.epochs=4", "training.warmup=0"), 1),
+    "classes by c-rgcn": ("c-rgcn/cl-world", ("model.embedding=8", "model.bottleneck=4", "training.epochs=6"), 1),
+}  # fmt: skip
+ZERO_SHOT = ("world", "umls", "codex-s")
+
+
+def run(*words: str | Path, folder: Path) -> str:
+    """Run an rgcn command in `folder`; its standard output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rgcn", *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=1800
+    )
+    if done.returncode:
+        raise SystemExit(f"rgcn {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def train(name: str, folder: Path) -> dict[str, Any]:
+    configuration, settings, processes = TRAININGS[name]
+    changes = [word for setting in settings for word in ("--set", setting)]
+    several = ["--processes", str(processes)] if processes > 1 else []
+    run("train", configuration, *changes, *several, "--threads", "1", "--quiet", "--out", "run", folder=folder)
+    return described(folder / "run")
+
+
+def resumed(folder: Path) -> dict[str, Any]:
+    """A training killed after its first checkpoint and continued."""
+    changes = [
+        "--set",
+        "training.epochs=40",
+        "--set",
+        "checkpoints.every_steps=2",
+        "--set",
+        "training.edge_dropout=0.2",
+    ]
+    command = ["-m", "rgcn", "train", "e-rgcn/nc-world", *changes, "--threads", "1", "--quiet", "--out", "run"]
+    process = subprocess.Popen([sys.executable, *command], cwd=folder, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and not list((folder / "run").glob("checkpoints/step-*.json")):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run("resume", "run", "--quiet", folder=folder)
+    return described(folder / "run")
+
+
+def selected(folder: Path) -> dict[str, Any]:
+    """A choice among models whose numbers of steps are given, as `rgcn train nations --minutes` writes it down."""
+    (folder / "run").mkdir()
+    shutil.copy(SELECTION, folder / "run" / "selection.json")
+    run("resume", "run", "--quiet", folder=folder)
+    chosen = json.loads((folder / "run" / "selection.json").read_text())
+    figures = {one["name"]: one["figure"] for one in chosen["candidates"]}
+    return {**described(folder / "run"), "chosen": chosen["chosen"], "figures": figures}
+
+
+def tuned(folder: Path) -> dict[str, Any]:
+    run("tune", "e-rgcn/nc-world", "--trials", "4", "--set", "training.epochs=4", "--fix", "training.epochs",
+        "--folds", "1", "--threads", "1", "--quiet", "--out", "study", folder=folder)  # fmt: skip
+    best = "".join(
+        line for line in (folder / "study" / "best.yaml").read_text().splitlines(True) if not line.startswith("#")
+    )
+    return {"best": best, "weights": [], "metrics": {}}
+
+
+def pretrained(folder: Path) -> dict[str, Any]:
+    settings = (
+        "training.graphs={umls: 0.5}", "training.pairs_hidden_in=[]", "training.round_steps=4",
+        "training.round_views=2", "training.epochs=8", "training.batch_edges=4", "training.warmup=0",
+        "model.width=16", "training.evaluate_every=8", "training.evaluate_at_most=20",
+    )  # fmt: skip
+    changes = [word for setting in settings for word in ("--set", setting)]
+    run("pretrain", *changes, "--threads", "1", "--quiet", "--out", "run", folder=folder)
+    return described(folder / "run")
+
+
+OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "resumed after a kill": resumed,
+    "selection": selected,
+    "tuning": tuned,
+    "pretraining": pretrained,
+}
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """{"weights": sorted hashes of the saved tensors, "metrics"} of a finished run."""
+    from safetensors.numpy import load_file
+
+    metrics = json.loads((folder / "result.json").read_text())["metrics"]
+    hashes = []
+    for file in sorted((folder / "model").glob("**/*.safetensors")):
+        for tensor in load_file(file).values():
+            data = np.ascontiguousarray(tensor)
+            head = f"{data.dtype}{list(data.shape)}".encode()
+            hashes.append(hashlib.sha256(head + data.tobytes()).hexdigest()[:16])
+    return {"weights": sorted(hashes), "metrics": metrics}
+
+
+def zero_shot(name: str) -> list[float]:
+    """Scores of the right answers to the first questions (subject, relation, ?) of the test split, without training."""
+    import torch
+
+    import rgcn
+    from rgcn.scoring import Questions
+
+    graph = rgcn.load(name)
+    if graph.triple_splits is None:  # nothing is held out: known triples, each hidden while it is asked about
+        triples = graph.triples
+    else:
+        triples = graph.split_triples("test")
+    drawn = np.sort(np.random.default_rng(0).choice(len(triples), NUM_SCORES, replace=False))
+    subject, relation, object_ = torch.from_numpy(np.array(triples[drawn], dtype=np.int64)).unbind(1)
+    scorer, found = rgcn.open_model(graph).model.scorer(), []
+    for part in torch.split(torch.arange(NUM_SCORES), 8):
+        scores = scorer.scores_hiding(Questions(subject[part], relation[part]), object_[part])
+        found += scores.gather(1, object_[part, None]).squeeze(1).tolist()
+    return [round(float(score), 9) for score in found]
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> list[str]:
+    """What is not as it was, in words."""
+    return [
+        f"{name}: {key} differ" + (f": {before[key]} → {now.get(key)}" if key != "weights" else "")
+        for key in before
+        if before[key] != now.get(key)
+    ]
+
+
+def largest_difference(before: Path, now: Path) -> str:
+    """Of the saved weights of two runs, by the tensors' names."""
+    from safetensors.numpy import load_file
+
+    worst = 0.0
+    for file in sorted((now / "model").glob("**/*.safetensors")):
+        then = before / "model" / file.relative_to(now / "model")
+        old, new = load_file(then), load_file(file)
+        if old.keys() != new.keys():
+            return f"tensors have other names: {sorted(old.keys() ^ new.keys())}"
+        for key, tensor in new.items():
+            if tensor.shape != old[key].shape:
+                return f"{key} has shape {tensor.shape} instead of {old[key].shape}"
+            if tensor.size:
+                worst = max(worst, float(np.abs(tensor.astype(np.float64) - old[key].astype(np.float64)).max()))
+    return f"largest difference of a weight {worst:.2g}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="folder to keep the runs in")
+    parser.add_argument("--against", type=Path, help="a folder kept earlier, to compare weights with")
+    parser.add_argument("--write", action="store_true", help=f"replace {RECORD.relative_to(ROOT)}")
+    parser.add_argument("--only", default="", help="run only what has this in its name")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
+    options = parser.parse_args()
+    os.environ.setdefault("RGCN_MIRROR", str(ROOT.parent / "shared" / "data"))
+    work = TemporaryDirectory() if options.keep is None else None
+    kept = Path(work.name) if work else options.keep.resolve()
+    every: dict[str, Callable[[Path], dict[str, Any]]] = {
+        **{name: lambda folder, name=name: train(name, folder) for name in TRAININGS},
+        **OTHERS,
+    }
+    chosen = {name: task for name, task in every.items() if options.only in name}
+
+    def done(name: str) -> dict[str, Any]:
+        folder = kept / name.replace(", ", "-").replace(" ", "-")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        began = time.monotonic()
+        found = chosen[name](folder)
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+        return found
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        runs = dict(zip(chosen, pool.map(done, chosen), strict=True))
+    scores = {name: zero_shot(name) for name in ZERO_SHOT if options.only in f"zero-shot {name}"}
+    if options.write:
+        sys.path.insert(0, str(ROOT / "benchmarks"))
+        from _about import about
+
+        old = json.loads(RECORD.read_text()) if RECORD.exists() else {"runs": {}, "zero_shot": {}}
+        head = {**about(), "command": "python tools/reference_runs.py --write"}
+        record = {**head, "runs": {**old["runs"], **runs}, "zero_shot": {**old["zero_shot"], **scores}}
+        RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
+    record = json.loads(RECORD.read_text())
+    found = []
+    for name, now in runs.items():
+        changed = differences(record["runs"][name], now, name)
+        if changed and options.against and (options.against / (place := name.replace(", ", "-").replace(" ", "-"))):
+            changed.append(f"{name}: {largest_difference(options.against / place / 'run', kept / place / 'run')}")
+        found += changed
+    for name, values in scores.items():
+        worst = float(np.abs(np.array(values) - np.array(record["zero_shot"][name])).max())
+        print(f"zero-shot {name}: {len(values)} scores, largest difference {worst:.2g}")
+        if worst > TOLERANCE:
+            found.append(f"zero-shot {name}: scores differ by up to {worst:.2g}")
+    print("\n".join(found) or f"{len(runs)} runs and {sum(map(len, scores.values()))} scores are as recorded")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
