@@ -14,7 +14,7 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig
 from rgcn.runs import load_configuration, resume, train
 from rgcn.runs.configuration import changed
 from rgcn.tasks import trainers
-from rgcn.tasks.trainers import default_batches, field_edges
+from rgcn.training.sizing import default_batches, field_edges
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from rgcn.config import LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
-from rgcn.training.objectives import cross_entropy
 from rgcn.sampling import Negatives, corrupt, share
 from rgcn.tasks import LinkPredictor, trainers
-from rgcn.tasks.trainers import learning_rate_factor
+from rgcn.training.link_trainer import learning_rate_factor
+from rgcn.training.objectives import cross_entropy
 
 NODES, RELATIONS, WIDTH = 7, 3, 4
 
@@ -28,7 +28,7 @@ def decoder_and_nodes(biases):
     generator = torch.Generator().manual_seed(1)
     decoder = DistMult(RELATIONS, WIDTH, NODES, biases=biases, generator=generator).double()
     if biases:
-        decoder.node_bias.data.normal_(generator=generator)
+        decoder.node_bias.trained.data.normal_(generator=generator)
         decoder.relation_bias.data.normal_(generator=generator)
     vectors = torch.randn(NODES, WIDTH, generator=generator, dtype=torch.float64)
     return decoder, vectors.requires_grad_()
@@ -44,7 +44,8 @@ def naive_scores(decoder, vectors, triples):
     for s, r, o in triples.tolist():
         score = sum(vectors[s, i] * decoder.relation[r, i] * vectors[o, i] for i in range(WIDTH))
         if decoder.node_bias is not None:
-            score = score + decoder.node_bias[s, 0] + decoder.relation_bias[r] + decoder.node_bias[o, 1]
+            of_node = decoder.node_bias.trained
+            score = score + of_node[s, 0] + decoder.relation_bias[r] + of_node[o, 1]
         scores.append(score)
     return torch.stack(scores)
 
@@ -357,12 +358,13 @@ def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
     predictor = LinkPredictor(model, optimizer=optimizer, shared_by=shared_by, sampler="scattered", **settings)
     trainer = predictor.prepare(chains(60)).trainer()
     tables = trainer.network.node_tables()
-    assert [len(table) for table in tables] == [60, 60]
-    before = [table.detach().clone() for table in tables]
+    assert [len(table.trained) for table in tables] == [60, 60]
+    before = [table.trained.detach().clone() for table in tables]
     trainer.step()
-    for table, old in zip(tables, before, strict=True):
+    for rows_of_nodes, old in zip(tables, before, strict=True):
+        table = rows_of_nodes.trained
         assert table.grad is None
-        [(rows, leaf)] = trainer.optimizer.taken[table]
+        [(rows, leaf)] = trainer.optimizer.taken[rows_of_nodes]
         assert leaf.grad.shape == (len(rows), table.shape[1])
         assert 0 < len(rows) < 30
         still = torch.ones(60, dtype=torch.bool).index_fill(0, rows, False)

@@ -33,6 +33,10 @@ class DataParallel(Placement):
 
     store: Any = None
 
+    @property
+    def is_distributed(self) -> bool:
+        return True
+
     def partitioned(self, num_nodes: int) -> Sharded:
         return Sharded(
             self.rank, self.size, NodePartition(num_nodes, self.rank, self.size), self.traffic, store=self.store

@@ -63,6 +63,8 @@ def join() -> Placement:
     address = os.environ["MASTER_ADDR"], _number("MASTER_PORT")
     seconds = _number("RGCN_JOIN_SECONDS", JOIN_S)
     rank, size = _number("RANK"), _number("WORLD_SIZE")
+    if size == 1:
+        return current()
     advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {address[0]}:{address[1]}"
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
@@ -73,10 +75,9 @@ def join() -> Placement:
     # What torchrun starts again after a failure finds the words of its forerunners in the same store.
     name = f"rgcn/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     store = dist.PrefixStore(name, store)
-    if size > 1:
-        from rgcn.distributed.placements import DataParallel
+    from rgcn.distributed.placements import DataParallel
 
-        use(DataParallel(rank, size, store=store))
+    use(DataParallel(rank, size, store=store))
     store.set(f"beat/{rank}", "")
     versions = {"rgcn": __version__, "torch": str(torch.__version__)}
     store.set(f"here/{rank}", json.dumps({"place": place(), "pid": os.getpid(), "versions": versions}))
@@ -85,15 +86,14 @@ def join() -> Placement:
         words = ", ".join(map(str, missing[:5])) + (" and more" if len(missing) > 5 else "")
         raise DataError(f"{size - len(missing)} of {size} processes came, and not process {words}, {advice}")
     everybody = [json.loads(store.get(f"here/{each}")) for each in range(size)]
-    if size > 1:
 
-        def connect() -> Any:
-            line = dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10))
-            return dist.PrefixStore(name, line)
+    def connect() -> Any:
+        line = dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10))
+        return dist.PrefixStore(name, line)
 
-        ours = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(OUR_RUNS)
-        neighbor = everybody[(rank + 1) % size]
-        _heartbeat = Heartbeat(rank, size, connect, neighbor, lambda: _advice, outspoken=not ours)
+    ours = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(OUR_RUNS)
+    neighbor = everybody[(rank + 1) % size]
+    _heartbeat = Heartbeat(rank, size, connect, neighbor, lambda: _advice, outspoken=not ours)
     refuse_differences("versions", [each["versions"] for each in everybody])
     backend = "gloo"
     if torch.cuda.is_available() and _a_gpu_for_each():

@@ -351,8 +351,8 @@ class DistMult(BilinearDecoder):
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         biases = plan.model.decoder_biases
-        given = {"generator": plan.generator, "partition": plan.placement.partition}
-        return cls(plan.num_relations, width, plan.num_nodes, biases, **given)
+        sizes = plan.num_relations, width, plan.num_nodes
+        return cls(*sizes, biases, generator=plan.generator, partition=plan.placement.partition)
 
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
         return subject * relation

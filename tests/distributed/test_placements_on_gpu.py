@@ -6,15 +6,10 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.processes import Processes, work_in
+from rgcn.distributed.placements import DataParallel
+from rgcn.placement import LOCAL, use
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-
-
-class WithItself(Processes):
-    """A group of one that does what several do."""
-
-    together = True  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +26,8 @@ def nccl(alone, tmp_path):
 
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
-    yield WithItself(0, 1, store)
-    work_in(None)
+    yield DataParallel(0, 1, store=store)  # a group of one that does what several do
+    use(LOCAL)
     dist.destroy_process_group()
 
 
@@ -54,7 +49,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_nccl_gives_the_numbers_of_one_process(alone, nccl, name, tmp_path):
     kg, (history, expected) = rgcn.load("world"), alone[name]
-    work_in(nccl)
+    use(nccl)
     together = MODELS[name]().fit(kg)
     losses = [[epoch.loss for epoch in epochs] for epochs in (together.history_, history)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -62,6 +57,6 @@ def test_nccl_gives_the_numbers_of_one_process(alone, nccl, name, tmp_path):
     figure = "accuracy" if "e-rgcn" in name else "mrr"
     assert found[figure] == pytest.approx(expected[figure], rel=0.02)
     together.save(str(tmp_path / "model"))
-    work_in(None)
+    use(LOCAL)
     loaded = rgcn.load_model(tmp_path / "model", device="cuda")
     assert loaded.evaluate(kg, split="test")[figure] == pytest.approx(found[figure], rel=1e-6)

@@ -1,6 +1,6 @@
-"""Trainings of small models in one of several processes: what `test_processes` starts, and compares.
+"""Trainings of small models in one of several processes: what `test_placements` starts, and compares.
 
-python tests/trained_together.py FOLDER     under torchrun, or alone; process 0 writes FOLDER/<processes>.json
+python tests/distributed/trained_together.py FOLDER    under torchrun, or alone; rank 0 writes FOLDER/<processes>.json
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import rgcn  # isort: skip  # before PyTorch
 
 import torch
 
-from rgcn.adjacency.shared_field import SharedField
+from rgcn.adjacency import ReceptiveField
 from rgcn.answers.links import answer_links
-from rgcn.joining import invited, join, leave
-from rgcn.processes import processes
+from rgcn.distributed import placements
+from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.placement import current
 from rgcn.scoring import Questions
-from rgcn.sharding import RowExchange, Shards
 
 BASES = {"bases": 2, "decomposition": "basis"}
 CASES: dict[str, Callable[[bool], Any]] = {
@@ -95,31 +95,34 @@ def figures(model: Any, kg: rgcn.KnowledgeGraph, answers: bool) -> dict[str, Any
 
 def exchanged() -> None:
     """Rows and gradients of an exchange are those of picking, whoever asks for what; a walk is that of all nodes."""
-    group = processes()
-    shards, draw = Shards(23, group), torch.Generator().manual_seed(7)
+    placement, draw = current().partitioned(23), torch.Generator().manual_seed(7)
+    partition = placement.partition
     table = torch.randn(23, 3, generator=draw)
-    wanted = [torch.randperm(23, generator=draw)[: 5 * rank] for rank in range(group.size)]  # the first asks for none
+    wanted = [torch.randperm(23, generator=draw)[: 5 * rank] for rank in range(placement.size)]  # the first wants none
     weight = torch.randn(23, 3, generator=draw)
-    own = table[shards.own].requires_grad_()
-    exchange = RowExchange.ask(shards, wanted[group.rank])
-    rows = exchange(own[shards.place(exchange.needed)])
-    assert torch.equal(rows, table[wanted[group.rank]])
-    (rows * weight[wanted[group.rank]]).sum().backward()
+    own = table[partition.nodes].requires_grad_()
+    exchange = placement.exchange(wanted[placement.rank])
+    rows = exchange(own[partition.row(exchange.needed)])
+    assert torch.equal(rows, table[wanted[placement.rank]])
+    (rows * weight[wanted[placement.rank]]).sum().backward()
     expected = torch.zeros(23, 3)
     for nodes in wanted:
         expected[nodes] += weight[nodes]
     assert own.grad is not None
-    torch.testing.assert_close(own.grad, expected[shards.own])
-    gathered = shards.gathered(own.detach(), at_once=4)
+    torch.testing.assert_close(own.grad, expected[partition.nodes])
+    placements.AT_ONCE, before = 4, placements.AT_ONCE
+    gathered = placement.gather_rows(own.detach())
+    placements.AT_ONCE = before
     assert gathered is None or torch.equal(gathered, table)
     kg = rgcn.load("world")
-    whole = rgcn.RelationalAdjacency.from_graph(kg, normalization="direction", aggregation="mean")
-    spread = Shards(kg.num_nodes, group)
-    held = rgcn.RelationalAdjacency.from_graph(kg, normalization="direction", aggregation="mean", shards=spread)
-    assert held.num_targets == len(spread)
-    assert torch.equal(held.edges_into(spread.place(spread.own)), whole.edges_into(spread.own))
-    field = SharedField.of_own(held, spread, spread.own[:7], 2)
-    expected_field, _ = whole.restricted(spread.own[:7])
+    rule = {"normalization": "direction", "aggregation": "mean"}
+    whole, divided = rgcn.RelationalAdjacency.from_graph(kg, **rule), current().partitioned(kg.num_nodes)
+    local = divided.partition.nodes
+    held = rgcn.RelationalAdjacency.from_graph(kg, targets=divided.partition, **rule)
+    assert held.num_targets == len(local)
+    assert torch.equal(held.edges_into(divided.partition.row(local)), whole.edges_into(local))
+    field = ReceptiveField.of(held, local[:7], 2, divided)
+    expected_field, _ = whole.restricted(local[:7])
     torch.testing.assert_close(field.layers[-1].weight, expected_field.weight)
 
 
@@ -132,18 +135,18 @@ def main() -> None:
     for kind in (torch.float64, torch.float32):
         with numbers_of(kind):
             for name, make in CASES.items():
-                if processes().size > 2 and name in BY_TWO:
+                if current().size > 2 and name in BY_TWO:
                     continue
                 spreading = [name not in HOLD_EVERYTHING]
-                if kind == torch.float64 and name in ALSO_WHOLE and processes().together:
+                if kind == torch.float64 and name in ALSO_WHOLE and current().is_distributed:
                     spreading.append(False)
                 for spread in spreading if kind == torch.float64 or name in IN_SINGLE else ():
                     found[f"{name}, {'in shards' if spread else 'whole'}, {kind}"] = figures(
                         make(spread), kg, name in ANSWERED
                     )
-    group = processes()
-    if group.first:
-        (folder / f"{group.size}.json").write_text(json.dumps(found))
+    placement = current()
+    if placement.is_main:
+        (folder / f"{placement.size}.json").write_text(json.dumps(found))
     leave()
 
 

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.processes import Processes
-from rgcn.sharding import Shards
-from rgcn.tasks.trainers import SHARDS_SINCE
+from rgcn.placement import NodePartition
+from rgcn.training.sizing import SHARDS_SINCE
 
 SCRIPT = Path(__file__).parent / "trained_together.py"
 SECONDS = 300
@@ -63,21 +62,21 @@ def test_all_kinds_were_trained(found):
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 10, 16, 100, 997])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
 def test_every_node_has_one_owner_and_one_place(count, size):
-    shards = [Shards(count, Processes(rank, size)) for rank in range(size)]
-    assert sorted(torch.cat([each.own for each in shards]).tolist()) == list(range(count))
-    for each in shards:
-        assert len(each) == len(each.own)
-        assert (each.owner(each.own) == each.group.rank).all()
-        assert torch.equal(each.place(each.own), torch.arange(len(each)))
-        assert torch.equal(each.at(each.position(each.own)), each.own)
+    parts = [NodePartition(count, rank, size) for rank in range(size)]
+    assert sorted(torch.cat([each.nodes for each in parts]).tolist()) == list(range(count))
+    for each in parts:
+        assert len(each) == len(each.nodes)
+        assert (each.owner(each.nodes) == each.rank).all()
+        assert torch.equal(each.row(each.nodes), torch.arange(len(each)))
+        assert torch.equal(each.node_at(each.position(each.nodes)), each.nodes)
 
 
-def test_shards_are_balanced_and_mix_neighbors():
+def test_parts_are_balanced_and_mix_neighbors():
     """Nodes that came into a graph together are spread evenly, whatever the number of processes."""
     for size in (2, 3, 8):
-        shards = Shards(100_000, Processes(0, size))
+        part = NodePartition(100_000, 0, size)
         for nodes in (torch.arange(1000), torch.arange(50_000, 51_000), torch.arange(0, 100_000, 100)):
-            held = torch.bincount(shards.owner(nodes), minlength=size)
+            held = torch.bincount(part.owner(nodes), minlength=size)
             assert int(held.max() - held.min()) <= 0.05 * len(nodes)
 
 
@@ -88,6 +87,6 @@ def test_tables_begin_alike_whoever_draws_them():
     for scheme in ("glorot-uniform", "normal"):
         whole = EmbeddingInput(70_003, 3, Initializer(scheme), torch.Generator().manual_seed(1)).rows.trained
         for rank in range(3):
-            shards, draw = Shards(70_003, Processes(rank, 3)), torch.Generator().manual_seed(1)
-            part = EmbeddingInput(70_003, 3, Initializer(scheme), draw, shards=shards).rows.trained
-            assert torch.equal(part, whole[shards.own])
+            partition, draw = NodePartition(70_003, rank, 3), torch.Generator().manual_seed(1)
+            part = EmbeddingInput(70_003, 3, Initializer(scheme), draw, partition=partition).rows.trained
+            assert torch.equal(part, whole[partition.nodes])

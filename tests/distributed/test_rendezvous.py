@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import rgcn
-from rgcn import heartbeat
+from rgcn.distributed import heartbeat
+from rgcn.distributed.heartbeat import LEFT, Heartbeat, place
 from rgcn.errors import ConfigError, DataError
-from rgcn.heartbeat import LEFT, Heartbeat, place
 from rgcn.runs.folder import RunFolder
 
 SCRIPT = Path(__file__).parent / "joined_together.py"
@@ -223,7 +223,7 @@ def test_the_silent_are_missed_and_nobody_else(beat, alive, word, monkeypatch, c
 def test_what_cannot_go_together(tmp_path, monkeypatch):
     from rgcn.cli.model_commands import TrainCommand
     from rgcn.cli.train import train
-    from rgcn.processes import Processes
+    from rgcn.placement import Placement
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "graph.tsv").write_text("a\tknows\tb\n")
@@ -232,7 +232,7 @@ def test_what_cannot_go_together(tmp_path, monkeypatch):
             train(TrainCommand(configuration="rgcn/nc-world", processes=2, **more))
     with pytest.raises(ConfigError, match="name it"):
         train(TrainCommand(configuration="graph.tsv", processes=2))
-    monkeypatch.setattr("rgcn.cli.options.processes", lambda: Processes(0, 4))
+    monkeypatch.setattr("rgcn.cli.options.current", lambda: Placement(0, 4))
     from rgcn.cli.options import Command
 
     for name, words in [("predict", "one process"), ("train", "leave out --processes 2")]:
@@ -251,19 +251,19 @@ def test_too_little_shared_memory_and_too_few_gpus(monkeypatch):
     torch = pytest.importorskip("torch")
     from collections import namedtuple
 
-    from rgcn import joining
+    from rgcn.distributed import rendezvous
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert not joining._a_gpu_for_each()
+    assert not rendezvous._a_gpu_for_each()
     with pytest.raises(ConfigError, match="a GPU for each process: here are 4, and 1 GPU"):
-        joining.refuse_shared_gpus("auto")
+        rendezvous.refuse_shared_gpus("auto")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with pytest.raises(ConfigError, match="ask for cuda, not for cuda:1"):
-        joining.refuse_shared_gpus("cuda:1")
+        rendezvous.refuse_shared_gpus("cuda:1")
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: False)
     monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("Usage", "free")(64 << 20))
     with pytest.raises(DataError, match=r"64 MiB free.*--shm-size"):
-        joining._a_gpu_for_each()
+        rendezvous._a_gpu_for_each()
     monkeypatch.setenv("NCCL_SHM_DISABLE", "1")
-    assert joining._a_gpu_for_each()
+    assert rendezvous._a_gpu_for_each()

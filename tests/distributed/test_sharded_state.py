@@ -18,18 +18,18 @@ import pytest
 import torch
 from torch import nn
 
-import rgcn.processes
 from rgcn import KnowledgeGraph, LinkPredictor
+from rgcn.distributed import sharded_state
+from rgcn.distributed.placements import DataParallel
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.inputs import RowTable
-from rgcn.nn.spread_tables import shards_by_name
-from rgcn.processes import Processes, processes
-from rgcn.runs import shard_files
+from rgcn.nn.inputs import NodeTable, RowTable
+from rgcn.nn.table_state import partitions_by_name
+from rgcn.placement import LOCAL, current, use
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.sharding import Shards
-from rgcn.tasks.fitting import BestWeights, Fitting, Schedule, Trainer
 from rgcn.tasks.storage import load_as
+from rgcn.training.fitting import BestWeights, Fitting, Schedule
 from rgcn.training.history import Metric
+from rgcn.training.trainer import Trainer
 
 ROWS, WIDTH = 1003, 6
 REACHED = torch.arange(ROWS) % 7 != 3  # rows that one process alone may hold apart, since no loss reaches them
@@ -60,14 +60,15 @@ class Network(nn.Module):
 
     def __init__(self, table, bias, dense, held_apart):
         super().__init__()
-        group = processes()
-        self.shards = Shards(ROWS, group) if group.together else None
-        own = slice(None) if self.shards is None else self.shards.own
-        reached = REACHED if held_apart and self.shards is None else None
-        self.rows = RowTable(table[own].clone(), reached, shards=self.shards)
-        self.bias, self.dense = nn.Parameter(bias[own].clone()), nn.Parameter(dense.clone())
-        if self.shards is not None:
-            self.bias.shards = self.shards
+        self.partition = current().partitioned(ROWS).partition
+        local = self.local
+        reached = REACHED if held_apart and self.partition is None else None
+        self.rows = RowTable(table[local].clone(), reached, self.partition)
+        self.bias, self.dense = NodeTable(bias[local].clone(), self.partition), nn.Parameter(dense.clone())
+
+    @property
+    def local(self):
+        return slice(None) if self.partition is None else self.partition.nodes
 
 
 class Still(Trainer):
@@ -89,16 +90,15 @@ def fitting(step, held_apart=False):
         made.steps_taken = step
         state = made.optimizer.state
         state[network.rows.trained] = {"exp_avg": now["exp_avg"][here], "step": now["step"][here]}
-        own = slice(None) if network.shards is None else network.shards.own
-        state[network.bias] = {"exp_avg": now["bias exp_avg"][own], "step": torch.tensor(float(step))}
+        state[network.bias.trained] = {"exp_avg": now["bias exp_avg"][network.local], "step": torch.tensor(float(step))}
         best = Network(now["best table"], now["best bias"], now["dense"], held_apart)
         made.best = BestWeights(0.5, 3, 1, best.state_dict())
     return made
 
 
 def trained_rows(network):
-    if network.shards is not None:
-        return network.shards.own
+    if network.partition is not None:
+        return network.partition.nodes
     return torch.argsort(network.rows.position)[: len(network.rows.trained)]
 
 
@@ -107,18 +107,18 @@ def assert_stands_at(step, folder, held_apart=False):
     made, now = fitting(0, held_apart), truth(step)
     made.restore(Checkpoints(folder).newest())
     network, state = made.network, made.optimizer.state
-    here, own = trained_rows(network), slice(None) if network.shards is None else network.shards.own
+    here, own = trained_rows(network), network.local
     assert made.steps_taken == step
     assert torch.equal(network.rows.values(), now["table"][own])
-    assert torch.equal(network.bias, now["bias"][own])
+    assert torch.equal(network.bias.trained, now["bias"][own])
     assert torch.equal(network.dense, now["dense"])
     for name in ("exp_avg", "step"):
         assert torch.equal(state[network.rows.trained][name], now[name][here])
-    assert torch.equal(state[network.bias]["exp_avg"], now["bias exp_avg"][own])
-    assert state[network.bias]["step"] == step
+    assert torch.equal(state[network.bias.trained]["exp_avg"], now["bias exp_avg"][own])
+    assert state[network.bias.trained]["step"] == step
     made.finish()
     assert torch.equal(network.rows.values(), now["best table"][own])
-    assert torch.equal(network.bias, now["best bias"][own])
+    assert torch.equal(network.bias.trained, now["best bias"][own])
 
 
 def predictor():
@@ -132,13 +132,13 @@ def predictor():
 def join(root, rank, size):
     import torch.distributed as dist
 
-    if rgcn.processes._joined is not None:
+    if current().is_distributed:
         dist.destroy_process_group()
-        rgcn.processes._joined = None
+        use(LOCAL)
     if size > 1:
         store = dist.FileStore(str(root / f"store-{size}"), size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-        rgcn.processes._joined = Processes(rank, size, store)
+        use(DataParallel(rank, size, store=store))
 
 
 def four(root, rank):
@@ -148,7 +148,7 @@ def four(root, rank):
     for step in (5, 6, 6, 7):  # one of them twice, as at the end of a run
         checkpoints.save(fitting(step).state())
         assert_stands_at(step, folder)
-        processes().wait()
+        current().barrier()
         if step == 5:
             best = (folder / "best-000000003.shards").stat().st_mtime_ns
     assert (folder / "best-000000003.shards").stat().st_mtime_ns == best
@@ -180,7 +180,7 @@ def damaged(root, rank, how):
             (shards / "more.safetensors").write_bytes(content)
         else:
             victim.write_bytes(content if how == "flipped" else content[:-9])
-    processes().wait()
+    current().barrier()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert_stands_at(6, folder)
@@ -196,22 +196,23 @@ def full_disk(folder, rank):
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    write, shard_files.write_tensors = shard_files.write_tensors, full if rank == 1 else shard_files.write_tensors
+    write, sharded_state.write_tensors = sharded_state.write_tensors, full if rank == 1 else sharded_state.write_tensors
     with pytest.raises(DataError, match=r"No space left on device.*step 7 is intact"):
         Checkpoints(folder).save(fitting(8).state())
-    shard_files.write_tensors = write
-    processes().wait()
+    sharded_state.write_tensors = write
+    current().barrier()
     assert not list(folder.glob(".*"))
     assert_stands_at(7, folder)
 
 
 def models(root, rank):
-    group, rgcn.processes._joined = processes(), None
+    placement = current()
+    use(LOCAL)
     alone = predictor()
     known = alone.fingerprint_, alone.num_parameters_
     if rank == 0:
         alone.save(root / "model alone")
-    rgcn.processes._joined = group
+    use(placement)
     model = predictor()
     assert (model.fingerprint_, model.num_parameters_) == known
     model.save(root / "model")
@@ -223,11 +224,10 @@ def models(root, rank):
 def loads(root, fingerprint=None):
     loaded = load_as(root / "model", LinkPredictor)
     table = next(module for module in loaded.network_.modules() if isinstance(module, RowTable))
-    assert (table.shards is not None) == processes().together
-    if table.shards is not None:
-        assert len(table.trained) == len(table.shards)
-        assert all(hasattr(loaded.network_.get_parameter(name), "shards") for name in shards_by_name(loaded.network_))
-        assert len(shards_by_name(loaded.network_)) == 2  # and the biases of nodes
+    assert (table.partition is not None) == current().is_distributed
+    if table.partition is not None:
+        assert len(table.trained) == len(table.partition)
+        assert len(partitions_by_name(loaded.network_)) == 2  # and the biases of nodes
     assert fingerprint in (None, loaded.fingerprint_)
 
 
@@ -235,14 +235,14 @@ def three(root, rank):
     assert_stands_at(7, root / "checkpoints")
     loads(root)
     if rank == 2:
-        write = shard_files.write_tensors
+        write = sharded_state.write_tensors
 
         def killed(tensors, path, metadata):
             write(tensors, path, metadata)
             os.truncate(path, path.stat().st_size // 2)
             os._exit(9)
 
-        shard_files.write_tensors = killed
+        sharded_state.write_tensors = killed
     with pytest.raises(RuntimeError):  # the others hear that it is gone
         Checkpoints(root / "checkpoints").save(fitting(8).state())
 
@@ -308,4 +308,4 @@ def test_processes_that_share_tables_keep_them_for_any_number_of_others(tmp_path
 def test_a_pytorch_that_is_too_old_is_told_so(monkeypatch):
     monkeypatch.delattr(hugging_face, "HuggingFaceStorageWriter", raising=False)
     with pytest.raises(ConfigError, match=r"PyTorch 2\.9 or newer"):
-        shard_files._hugging_face()
+        sharded_state._hugging_face()
