@@ -1,0 +1,1 @@
+"""How a network learns: objectives, optimizers, the steps of each task, and trainings that stop and resume."""
