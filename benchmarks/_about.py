@@ -1,4 +1,7 @@
-"""What every result file begins with: the command, the day, the machine."""
+"""What every result file begins with: the command, the day, the machine.
+
+Importing it before PyTorch prepares the process as a command's: threads without work sleep.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from rgcn.environment import prepare_process
+
+prepare_process()
 
 
 def about() -> dict[str, Any]:

@@ -17,12 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import about
 
+import rgcn
 from rgcn.atomic import write_atomically
 from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import rgcn  # isort: skip  # noqa: F401  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 from _about import write_result

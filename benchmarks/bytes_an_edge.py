@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 from _about import write_result
 
+import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.bench.graphs import random_shape, shaped
 from rgcn.memory import give_back, held_bytes, size_in

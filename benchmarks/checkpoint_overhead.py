@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # noqa: F401  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import torch
 from _about import write_result

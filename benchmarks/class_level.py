@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import write_result
 
+import rgcn
 from rgcn.answers import class_level
 from rgcn.answers.class_level import ClassLevel
 from rgcn.tasks.shipped import shipped_classifier

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # noqa: F401  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch

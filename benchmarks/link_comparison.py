@@ -36,12 +36,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import about
 
+import rgcn
 from rgcn.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.errors import ConfigError

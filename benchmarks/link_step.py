@@ -12,7 +12,7 @@ import statistics
 import time
 from pathlib import Path
 
-import rgcn  # isort: skip  # noqa: F401  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import torch
 from _about import write_result

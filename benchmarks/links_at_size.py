@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # noqa: F401  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import torch
 import torch.nn.functional as F

@@ -23,13 +23,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import write_result
 from torch import nn
 
+import rgcn
 from rgcn.bench.graphs import Shape, shaped
 from rgcn.data.graph_store import load_graph
 from rgcn.memory import size_in

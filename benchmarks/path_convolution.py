@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from _about import write_result
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.kernels import scaled_sum
 

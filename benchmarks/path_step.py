@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import torch
 from _about import write_result
 
+import rgcn
 from rgcn.data.graph_store import load_graph
 from rgcn.kernels import primitives
 from rgcn.runs import load_configuration

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from _about import write_result  # before PyTorch
+
 STEPS = 10
 TRAININGS: dict[str, tuple[str, list[str]]] = {
     "e-rgcn": ("e-rgcn/nc-world", []),
@@ -41,8 +43,6 @@ def main() -> None:
     if given.one is not None:
         print(json.dumps(one(*given.one)))
         return
-    from _about import write_result
-
     rows = []
     for edges in given.edges:
         with tempfile.TemporaryDirectory() as folder:

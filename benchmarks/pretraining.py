@@ -14,8 +14,9 @@ import json
 import time
 from pathlib import Path
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
+import rgcn
 from rgcn.data.graph_store import load_graph
 from rgcn.runs import load_configuration
 from rgcn.runs.training import train

@@ -20,12 +20,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import write_result
 
+import rgcn
 from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.distributed.rendezvous import invited, join, leave
 from rgcn.graph import KnowledgeGraph, NodeLabels

@@ -23,13 +23,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import about, write_result
 from torch import Tensor
 
+import rgcn
 from rgcn.answers.calibration import calibrate_links, first_answers
 from rgcn.answers.completion import complete
 from rgcn.answers.link_curve import LinkCurve, LinkExamples

@@ -46,7 +46,6 @@ def measured(name: str, device: str, steps: int) -> float:
     import numpy as np
     import torch
 
-    import rgcn  # noqa: F401  before PyTorch
     from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
     from rgcn.tasks import LinkPredictor, NodeClassifier
 

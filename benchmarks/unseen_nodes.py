@@ -23,12 +23,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  before PyTorch
+import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import numpy as np
 import torch
 from _about import write_result
 
+import rgcn
 from rgcn.data.registry import mirror_folder
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import KnownTriples, splits_up_to

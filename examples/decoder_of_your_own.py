@@ -6,10 +6,10 @@ DistMult cannot tell who exports to whom from who imports: ⟨s, r, o⟩ is the 
 decoder says what its two queries are; batches, ranking, biases, prediction, explaining and serving follow from them.
 """
 
-import rgcn  # isort: skip  before PyTorch: its threads then leave the cores to others while they wait
 import torch
 from torch import Tensor
 
+import rgcn
 from rgcn.nn.decoders import BilinearDecoder
 
 

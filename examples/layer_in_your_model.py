@@ -6,9 +6,10 @@ Many small graphs become one: nodes are numbered on, so that no edge leaves its 
 `rgcn.nn.RelationalGraphConv` is an ordinary `torch.nn.Module`; optimizer, pooling and loss are PyTorch's.
 """
 
-import rgcn  # isort: skip  before PyTorch: its threads then leave the cores to others while they wait
 import torch
 from torch import Tensor, nn
+
+import rgcn
 
 RELATIONS = ["binds", "repels", "near"]
 NODES = 8  # of each graph

@@ -6,10 +6,10 @@ What `rgcn.NodeClassifier` does, laid open: change the loss, the schedule, the l
 else has to know.
 """
 
-import rgcn  # isort: skip  before PyTorch: its threads then leave the cores to others while they wait
 import torch
 from torch import Tensor, nn
 
+import rgcn
 from rgcn.adjacency import ReceptiveField
 
 

@@ -7,11 +7,15 @@ import os
 import signal
 from pathlib import Path
 
-import rgcn  # isort: skip  # before PyTorch, so that its threads leave the cores to other tests
-
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
+
+import rgcn
+from rgcn.environment import prepare_process
+
+prepare_process()  # before PyTorch is loaded, so that its threads leave the cores to other tests
+
+import torch  # noqa: E402
 
 # Before anything imports Triton: without a GPU its kernels run in its interpreter.
 if not torch.cuda.is_available():

@@ -12,7 +12,8 @@ import typer.main
 
 from rgcn import threads
 from rgcn.cli.commands import app
-from rgcn.threads import NUMBERS, WAITING, WAITING_CHOSEN, thread_limits, threads_each, use_threads, wait_passively
+from rgcn.environment import WAITING, WAITING_CHOSEN, use_threads, wait_passively
+from rgcn.threads import NUMBERS, thread_limits, threads_each
 
 
 def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess[str]:
@@ -22,34 +23,47 @@ def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess
     return subprocess.run(command, env={**env, **given}, capture_output=True, text=True, check=True, timeout=120)
 
 
+ON_REQUEST = "import os, rgcn; rgcn.wait_passively()"
+IN_A_COMMAND = """
+import contextlib, io, os, sys
+from rgcn.cli import main
+assert "torch" not in sys.modules  # which reads the variables when it is loaded
+sys.argv = ["rgcn", "--help"]
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main()
+"""
+
+
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("code", "given", "expected"),
     [
-        ({}, "PASSIVE"),
-        ({WAITING: "ACTIVE"}, "ACTIVE"),
-        ({"GOMP_SPINCOUNT": "1000"}, "None"),
-        ({"KMP_BLOCKTIME": "1"}, "None"),
+        (IN_A_COMMAND, {}, "PASSIVE"),
+        (ON_REQUEST, {}, "PASSIVE"),
+        (ON_REQUEST, {WAITING: "ACTIVE"}, "ACTIVE"),
+        (ON_REQUEST, {"GOMP_SPINCOUNT": "1000"}, "None"),
+        (ON_REQUEST, {"KMP_BLOCKTIME": "1"}, "None"),
     ],
 )
-def test_importing_the_package_makes_threads_wait_passively_unless_the_user_chose(
-    given: dict[str, str], expected: str
+def test_threads_wait_passively_in_commands_and_on_request_unless_the_user_chose(
+    code: str, given: dict[str, str], expected: str
 ) -> None:
-    done = fresh(f"import os, rgcn; print(os.environ.get({WAITING!r}))", **given)
+    done = fresh(f"{code}\nprint(os.environ.get({WAITING!r}))", **given)
     assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
 def test_openmp_hears_it() -> None:
     """OpenMP says itself, when PyTorch loads it, how its threads wait."""
-    said = fresh("import rgcn; rgcn.NodeClassifier", OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")
+    code = "import rgcn; rgcn.wait_passively(); rgcn.NodeClassifier"
+    said = fresh(code, OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")
     if WAITING not in said:
         pytest.skip("PyTorch's threads are not OpenMP's here")
     assert f"{WAITING}='PASSIVE'" in said
 
 
 def test_pytorch_first_gives_one_hint_and_no_error() -> None:
-    code = "import torch, rgcn, importlib; importlib.reload(rgcn); import rgcn.tasks"
+    code = "import torch, rgcn; rgcn.wait_passively(); rgcn.wait_passively(); import rgcn.tasks"
     done = fresh(code, "-W", "error::UserWarning", OMP_NUM_THREADS="2")
-    assert done.stderr.count("PyTorch was imported before rgcn") == 1
+    assert done.stderr.count("torch was imported before rgcn.wait_passively() was called") == 1
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import time
 
-import rgcn  # isort: skip  before PyTorch
-
 from rich.console import Console
 from rich.table import Table
 
+import rgcn
+from rgcn.environment import prepare_process
 from rgcn.progress import progress
-from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
+
+prepare_process()  # before PyTorch is loaded
+
+from rgcn.tasks.shipped import shipped_classifier, shipped_predictor  # noqa: E402
 
 RELATIONS, EACH = ("borders", "exports_to", "imports_from"), 2  # facts of these are held back, and asked for
 COUNTRIES = 8

@@ -12,10 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from rgcn.threads import wait_passively
 from rgcn.version import __version__
-
-wait_passively()  # heard only if said before PyTorch is loaded
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
 # only when it is first used; so does each room, as in `rgcn.nn`.
@@ -23,6 +20,7 @@ _NAMES = {
     "adjacency": ("RelationalAdjacency",),
     "axes": ("allow",),
     "data": ("load", "read"),
+    "environment": ("wait_passively",),
     "errors": ("RgcnError",),
     "graph": ("KnowledgeGraph", "NodeLabels"),
     "predict": ("open_model",),
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from rgcn.adjacency import RelationalAdjacency
     from rgcn.axes import allow
     from rgcn.data import load, read
+    from rgcn.environment import wait_passively
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
     from rgcn.predict import open_model
@@ -55,6 +54,7 @@ __all__ = [
     "nn",
     "open_model",
     "read",
+    "wait_passively",
 ]
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
 
-ALLOWED = "RGCN_ALLOW"
+ALLOWED = "RGCN_ALLOW"  # environment variable for users; `allow` adds to what it names
+_allowed: list[str] = []
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
 
 
@@ -67,7 +68,7 @@ class Axis:
         """The class a choice stands for.
 
         trusted  the choice is the user's own, so that a dotted name may be imported; and what it names is from then on
-                 known to this process and its children
+                 known to this process and its workers
         """
         words = self.problem(choice)
         if words is not None:
@@ -130,20 +131,25 @@ class Axis:
 
 
 def allow(*packages: str) -> None:
-    """Trust packages by name: what a saved model or a run names in them may be imported, here and in child processes.
+    """Trust packages by name: what a saved model or a run names in them may be imported, here and in worker processes.
 
     >>> allow("mypackage")
     >>> is_allowed("mypackage.decoders"), is_allowed("mypackages")
     (True, False)
     """
-    known = [*os.environ.get(ALLOWED, "").split(","), *(package.partition(":")[0].strip() for package in packages)]
-    os.environ[ALLOWED] = ",".join(dict.fromkeys(name for name in known if name))
+    names = (package.partition(":")[0].strip() for package in packages)
+    _allowed.extend(name for name in names if name and name not in _allowed)
+
+
+def allowed() -> tuple[str, ...]:
+    """The packages that are trusted: those of RGCN_ALLOW, then those of `allow`."""
+    named = [name.strip() for name in os.environ.get(ALLOWED, "").split(",")]
+    return tuple(dict.fromkeys(name for name in [*named, *_allowed] if name))
 
 
 def is_allowed(module: str) -> bool:
     """Whether a module, or a package it is in, was allowed by name."""
-    names = [name.strip() for name in os.environ.get(ALLOWED, "").split(",")]
-    return any(name and (module == name or module.startswith(f"{name}.")) for name in names)
+    return any(module == name or module.startswith(f"{name}.") for name in allowed())
 
 
 def dotted_name(thing: type) -> str:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import torch
 
 MEMINFO, STATUS, CGROUP = Path("/proc/meminfo"), Path("/proc/self/status"), Path("/sys/fs/cgroup")
-LIMIT = "RGCN_MEMORY"  # environment variable; `rgcn train --memory` sets it
+LIMIT = "RGCN_MEMORY"  # environment variable for users, read where `limit_memory` was not called
+
+_limit: int | None = None
 
 
 def size_in(path: Path, name: str) -> int | None:
@@ -58,13 +60,31 @@ def let_go(array: Any) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def limit_memory(words: str) -> None:
-    """Let this process, and those it starts, plan with no more than this."""
+def limit_memory(size: int | str | None, source: str = "memory") -> None:
+    """Let this process, and worker processes that it starts, plan with no more than this much memory.
+
+    Args:
+        size: Bytes, or words such as "8GiB"; None: what RGCN_MEMORY says, if it is set.
+        source: What an error calls the setting.
+
+    Raises:
+        ConfigError: The words are no size.
+    """
+    global _limit
+    _limit = _checked_size(size, source) if isinstance(size, str) else size
+
+
+def memory_limit() -> int | None:
+    """Bytes that this process may hold, by `limit_memory`, else by RGCN_MEMORY; None where nobody set a limit."""
+    words = os.environ.get(LIMIT)
+    return _checked_size(words, f"{LIMIT} in the environment") if _limit is None and words else _limit
+
+
+def _checked_size(words: str, source: str) -> int:
     try:
-        bytes_of(words)
+        return bytes_of(words)
     except ValueError as error:
-        raise ConfigError(f"--memory: {error}") from None
-    os.environ[LIMIT] = words
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def available_bytes(device: torch.device | None = None) -> int | None:
@@ -81,6 +101,7 @@ def available_bytes(device: torch.device | None = None) -> int | None:
     ]  # by processes that torchrun started on this machine
     with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
         found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
-    if LIMIT in os.environ:  # what somebody said that this process may hold
-        found.append(max(0, bytes_of(os.environ[LIMIT]) - held_bytes()))
+    limit = memory_limit()
+    if limit is not None:
+        found.append(max(0, limit - held_bytes()))
     return min((size for size in found if size is not None), default=None)

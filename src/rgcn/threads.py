@@ -1,14 +1,8 @@
-"""How many threads compute, and that those with nothing to do leave the cores to others.
-
-PyTorch computes on OpenMP's threads. By default one that has run out of work keeps its core busy for a while, in case
-more comes. Where cores are shared, with another training say, it keeps the very thread it waits for from its core.
-OpenMP reads how to wait once, when PyTorch is loaded. What it costs and gains: docs/performance.md.
-"""
+"""How many threads compute. How threads without work wait is said in `environment`."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -16,11 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-# OpenMP's own variable, obeyed by GNU's runtime (in PyTorch's wheels for Linux) and by LLVM's (macOS, Windows). The
-# others are theirs and win over it. Whoever set any has chosen.
-WAITING = "OMP_WAIT_POLICY"
-WAITING_CHOSEN = (WAITING, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-# How many threads libraries start; read, too, when they are loaded.
+# How many threads libraries start; most read it when they are loaded.
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
 
 Block = TypeVar("Block")
@@ -29,36 +19,10 @@ Found = TypeVar("Found")
 _asked: int | None = None  # by the whole process, as PyTorch's own number is
 
 
-def wait_passively() -> None:
-    """Let threads without work sleep, here and in child processes, unless the user chose how they wait.
-
-    Where PyTorch is loaded already it is too late for this process, and a line in the log says what to do.
-    """
-    if any(name in os.environ for name in WAITING_CHOSEN):
-        return
-    os.environ[WAITING] = "PASSIVE"
-    torch = sys.modules.get("torch")
-    if torch is None or torch.get_num_threads() == 1:  # one thread waits for no other
-        return
-    import logging
-
-    # Not a warning, which -W error makes an error: the order of imports is no reason to fail.
-    logging.getLogger("rgcn").warning(
-        "PyTorch was imported before rgcn, so its threads keep cores busy while waiting, slow where cores are shared: "
-        "import rgcn first, or set %s=PASSIVE",
-        WAITING,
-    )
-
-
-def use_threads(number: int) -> None:
-    """Compute on so many threads from now on: PyTorch, our kernels, which ask it, and processes started from here."""
+def remember_threads(number: int) -> None:
+    """Give each worker process this many threads from now on, instead of its share of the cores."""
     global _asked
     _asked = number
-    os.environ.update(dict.fromkeys(NUMBERS, str(number)))
-    os.environ["MKL_DYNAMIC"] = "FALSE"  # else PyTorch, which asks MKL, takes no more than there are physical cores
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(number)
 
 
 def threads_each(jobs: int) -> int:

@@ -12,8 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-import rgcn  # isort: skip  # before PyTorch
-
+import rgcn
 from rgcn.distributed import heartbeat, rendezvous
 from rgcn.errors import RgcnError
 from rgcn.placement import current

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import rgcn
-from rgcn.distributed import heartbeat
+from rgcn.distributed import heartbeat, rendezvous
 from rgcn.distributed.heartbeat import LEFT, Heartbeat, place
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs.folder import RunFolder
@@ -98,6 +98,57 @@ def test_who_does_not_come_is_missed(tmp_path):
         assert words.startswith(beginning), words
         assert "RGCN_JOIN_SECONDS" in words
         assert "Traceback" not in words
+
+
+ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "5", **ADDRESS}, "RANK is 5 and WORLD_SIZE is 2 .*ranks go from 0 to 1"),
+        ({"WORLD_SIZE": "2", "RANK": "2", **ADDRESS}, "RANK is 2 and WORLD_SIZE is 2 .*ranks go from 0 to 1"),
+        ({"WORLD_SIZE": "2", "RANK": "-1", **ADDRESS}, "RANK is '-1' in the environment.*at least 0"),
+        ({"RANK": "1"}, "RANK is 1 and WORLD_SIZE is not set .*ranks go from 0 to 0"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0' in the environment.*at least 1"),
+        ({"WORLD_SIZE": "-2", "RANK": "0", **ADDRESS}, "WORLD_SIZE is '-2' in the environment.*at least 1"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment.*whole number"),
+        ({"WORLD_SIZE": "2"}, "environment, and RANK, MASTER_ADDR, MASTER_PORT are not set"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "environment, and MASTER_ADDR, MASTER_PORT are not set"),
+        ({"WORLD_SIZE": "2", "RANK": "0", **ADDRESS, "MASTER_ADDR": ""}, "and MASTER_ADDR is not set"),
+        ({"WORLD_SIZE": "2", "RANK": "0", **ADDRESS, "MASTER_PORT": "99999"}, "MASTER_PORT is '99999'.*at most 65535"),
+    ],
+)
+def test_variables_that_do_not_fit_are_refused(given, words, monkeypatch):
+    for name in rendezvous.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    for ask in (rendezvous.invited, rendezvous.join):
+        with pytest.raises(ConfigError, match=words):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("given", "several"),
+    [({}, False), ({"WORLD_SIZE": "1", "RANK": "0"}, False), ({"WORLD_SIZE": "2", "RANK": "1", **ADDRESS}, True)],
+)
+def test_one_process_or_one_of_several(given, several, monkeypatch):
+    for name in rendezvous.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert rendezvous.invited() is several
+
+
+@pytest.mark.parametrize("given", [{"RANK": "5", "WORLD_SIZE": "2", **ADDRESS}, {"WORLD_SIZE": "2"}])
+def test_a_command_refuses_variables_that_do_not_fit_before_it_waits(given, tmp_path):
+    command = ["-m", "rgcn", "train", "rgcn/nc-world", "--no-keep", "--set", "training.epochs=1"]
+    code, out, words = ended(started(command, environment(RGCN_JOIN_SECONDS="1", **given), tmp_path))
+    assert (code, out) == (1, "")
+    assert len(words.splitlines()) == 1
+    assert ("RANK is 5" if "RANK" in given else "RANK, MASTER_ADDR, MASTER_PORT are not set") in words
+    assert "to work in one process" in words
 
 
 def test_other_settings_are_refused_by_all_and_said_once(tmp_path):
@@ -250,8 +301,6 @@ def _with_defaults(name, given):
 def test_too_little_shared_memory_and_too_few_gpus(monkeypatch):
     torch = pytest.importorskip("torch")
     from collections import namedtuple
-
-    from rgcn.distributed import rendezvous
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import rgcn  # isort: skip  # before PyTorch
-
 import torch
 
+import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.answers.links import answer_links
 from rgcn.distributed import placements

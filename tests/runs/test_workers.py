@@ -8,11 +8,15 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from rgcn import axes, memory
+from rgcn.axes import allowed
+from rgcn.environment import WAITING
 from rgcn.errors import DataError
+from rgcn.memory import memory_limit
 from rgcn.runs import load_configuration
 from rgcn.runs.series import SeedTraining, SeriesListener, training_team
 from rgcn.runs.workers import Died, Done, WorkerProcess, hear_from, stop
-from rgcn.threads import NUMBERS, WAITING
+from rgcn.threads import NUMBERS
 from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying, dies_at_once, dies_at_work
 
 
@@ -26,17 +30,24 @@ def obey(line: Connection) -> None:
             os._exit(3)
         if word == "sleep":
             time.sleep(600)
-        line.send({name: os.environ[name] for name in (*NUMBERS, WAITING)})
+        variables = {name: os.environ[name] for name in (*NUMBERS, WAITING)}
+        line.send({**variables, "memory": memory_limit(), "allowed": allowed()})
 
 
 def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker process has this one's settings as arguments, and its own variables; this one's stay as they are."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setenv(WAITING, "PASSIVE")
+    monkeypatch.delenv(axes.ALLOWED, raising=False)
+    monkeypatch.delenv(WAITING, raising=False)
+    monkeypatch.setattr(memory, "_limit", 5 << 30)
+    monkeypatch.setattr(axes, "_allowed", ["mine"])
+    before = dict(os.environ)
     processes = [WorkerProcess(obey, threads=7) for _ in range(3)]
     raising, dying, sleeping = processes
     try:
         raising.send("hello")
-        assert list(hear_from(processes)) == [(raising, {**dict.fromkeys(NUMBERS, "2"), WAITING: "PASSIVE"})]
+        expected = {**dict.fromkeys(NUMBERS, "2"), WAITING: "PASSIVE", "memory": 5 << 30, "allowed": ("mine",)}
+        assert list(hear_from(processes)) == [(raising, expected)]
         for process, word in ((raising, "raise"), (dying, "die"), (sleeping, "sleep")):
             process.send(word)
         deaths = dict[WorkerProcess, Died]()
@@ -51,7 +62,7 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
     finally:
         stop(processes)
     assert not any(each.process.is_alive() for each in processes)
-    assert os.environ["OMP_NUM_THREADS"] == "2"
+    assert dict(os.environ) == before
 
 
 @pytest.fixture

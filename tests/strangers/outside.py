@@ -29,6 +29,7 @@ def forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process: the module is not loaded, and nothing is allowed."""
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setenv(axes.ALLOWED, "")
+    monkeypatch.setattr(axes, "_allowed", [])
 
 
 @contextmanager

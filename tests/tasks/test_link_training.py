@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import partial
 
@@ -145,6 +146,45 @@ def test_the_optimizer_is_given_the_scheduled_rate():
             trainer.step()
             rates.append(float(trainer.optimizer.param_groups[0]["lr"]))
     assert rates == pytest.approx([0.1, 0.05, 0.025, 0.0125])
+
+
+class SlowNodes(torch.optim.SGD):
+    """Moves the first parameter, the node table, at a tenth of the rate of all others."""
+
+    def __init__(self, params, lr, weight_decay):
+        first, *others = params
+        super().__init__([{"params": [first], "lr": lr / 10}, {"params": others}], lr=lr, weight_decay=weight_decay)
+
+
+HALVING = {"optimizer": SlowNodes, "schedule": "step", "step_every": 1, "learning_rate": 0.1, "batch_edges": 5}
+
+
+def test_a_schedule_scales_the_rate_of_each_parameter_group():
+    trainer = trainer_of(chains(), "distmult", epochs=3, **HALVING)
+    rates = []
+    with trainer.running():
+        for _ in range(3):
+            trainer.step()
+            rates.append([group["lr"] for group in trainer.optimizer.param_groups])
+    assert rates == [pytest.approx([rate / 10, rate]) for rate in (0.1, 0.05, 0.025)]
+
+
+def test_a_resumed_training_gives_each_parameter_group_its_rate():
+    fittings = [
+        LinkPredictor("distmult", embedding=4, epochs=4, seed=1, device="cpu", **HALVING).fitting(chains())
+        for _ in range(2)
+    ]
+    first, second = fittings
+    with first:
+        first.step(), first.step()
+        state = copy.deepcopy(first.state())
+        first.step(), first.step()
+    with second:
+        second.restore(state)
+        second.step(), second.step()
+    assert [group["lr"] for group in second.optimizer.param_groups] == pytest.approx([0.00125, 0.0125])
+    for ours, theirs in zip(first.network.parameters(), second.network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 # -- edges that carry messages -------------------------------------------------------------------------

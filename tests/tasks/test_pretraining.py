@@ -30,6 +30,7 @@ def named(seed, nodes=12, relations=3, triples=40) -> KnowledgeGraph:
     return KnowledgeGraph.from_triples([(f"n{s}", f"r{r}", f"n{o}") for s, r, o in rows], name=f"named {seed}")
 
 
+READ = Pretrainer.read  # before the fixture below replaces it
 GRAPHS = {
     "chain": KnowledgeGraph.from_triples([(f"n{i}", f"r{i % 2}", f"n{i + 1}") for i in range(20)]),
     "mixed": named(1, relations=5),
@@ -129,6 +130,25 @@ def test_a_run_cut_off_in_a_round_is_resumed_to_the_same_bits(tmp_path):
     assert set(whole.metrics) == {"valid"}  # a test split is for the very end
     sizes = [path.stat().st_size for path in (tmp_path / "cut" / "checkpoints").iterdir()]
     assert sum(sizes) < 2 << 20
+
+
+def test_its_graphs_are_looked_for_in_the_mirror_also_when_it_is_resumed(tmp_path, monkeypatch):
+    mirrors = []
+
+    def found(name, mirror):
+        mirrors.append(mirror)
+        return GRAPHS[name]
+
+    monkeypatch.setattr(Pretrainer, "read", READ)
+    monkeypatch.setattr("rgcn.tasks.pretraining.named_or_read", found)
+
+    def killed(step):
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train(configuration(epochs=2), WATCHED, tmp_path / "run", on_step=killed, mirror=tmp_path)
+    resume(tmp_path / "run", tmp_path, graph=WATCHED)
+    assert mirrors == [tmp_path] * 4
 
 
 # -- what is learned from --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from rgcn.bench.measuring import measure_here
 from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_json
 from rgcn.bench.sides import MODELS, PEERS
 from rgcn.bench.turns import BenchPlan, compare
+from rgcn.environment import prepare_process
 from rgcn.errors import RgcnError
 
 
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--same-process", action="store_true", help="no new process for each measurement (GPU only)")
     parser.add_argument("--write-npz", nargs=2, metavar=("GRAPH", "FILE"), help="write a graph to a file and stop")
     given = parser.parse_args(arguments)
+    prepare_process()  # for the processes that measure: they load PyTorch themselves
     try:
         if given.write_npz:
             graph_to_npz(find_graph(given.write_npz[0]), Path(given.write_npz[1]))

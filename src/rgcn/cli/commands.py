@@ -17,6 +17,7 @@ from rgcn.cli import model_commands, study_commands  # noqa: F401  # they regist
 from rgcn.cli.options import Command
 from rgcn.distributed.launch import end, one_voice
 from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.environment import prepare_process, quiet_distributed
 from rgcn.errors import RgcnError
 from rgcn.placement import current
 from rgcn.terminal import safe_output
@@ -109,10 +110,12 @@ for _name, _typer in _groups.items():
 
 def main() -> None:
     """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
+    prepare_process()
     warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
     with safe_output(), one_voice():
         try:
             if invited():
+                quiet_distributed()
                 join()
             app()
         except SystemExit as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
@@ -59,7 +58,7 @@ def train(asked: commands.TrainCommand) -> None:
     if asked.several and (asked.runs > 1 or asked.jobs > 1 or asked.minutes is not None):
         raise ConfigError("several processes train one model for so many steps: leave out --runs, --jobs and --minutes")
     if asked.memory is not None:
-        limit_memory(asked.memory)
+        limit_memory(asked.memory, "--memory")
     said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
     candidates = runs.candidate_configurations(*said)
     if asked.runs > 1 and (candidates or asked.minutes is not None):
@@ -88,8 +87,6 @@ def train(asked: commands.TrainCommand) -> None:
 
 
 def pretrain(asked: commands.PretrainCommand) -> None:
-    if asked.mirror is not None:  # the graphs it learns from are found by name, deep inside
-        os.environ["RGCN_MIRROR"] = str(asked.mirror)
     run = RunFolder(asked.out)
     if asked.to_launch:
         launch(asked.processes or 1, asked.out)
@@ -346,7 +343,7 @@ def _train_one(
         typer.echo(plan.words, err=True)
     refuse_what_does_not_fit(plan, config, graph, folder)
     with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
-        return runs.train(config, graph, folder, progress.epoch, progress.step)
+        return runs.train(config, graph, folder, progress.epoch, progress.step, mirror=mirror)
 
 
 def _train_series(

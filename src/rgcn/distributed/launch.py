@@ -14,10 +14,11 @@ from uuid import uuid4
 
 from rgcn.distributed.heartbeat import say
 from rgcn.distributed.rendezvous import ADVICE, OUR_RUNS, last_words, told
+from rgcn.environment import limit_threads, quiet_distributed
 from rgcn.errors import StoppedError
 from rgcn.placement import current
 from rgcn.terminal import shown
-from rgcn.threads import thread_limits, threads_each
+from rgcn.threads import threads_each
 
 SECONDS_TO_SAVE = 3600  # that processes have to save themselves in once they are told to stop
 
@@ -28,8 +29,8 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
     folder  of the run, which can be resumed where one of them is lost
     more    words to add to the command
     """
-    limits = thread_limits(threads_each(number))
-    os.environ.update(limits, TORCH_CPP_LOG_LEVEL=os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"))
+    limit_threads(threads_each(number))
+    quiet_distributed()
     logging.disable(logging.CRITICAL)  # whatever the launcher has to say, the processes, or we, say in a sentence
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -23,6 +23,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.placement import LOCAL, Placement, current, use
 from rgcn.version import __version__
 
+VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
 JOIN_S = 60  # that all take to come; RGCN_JOIN_SECONDS changes it
 # Nobody waits so long for a process that is gone, which others notice sooner; one may write or read for hours.
 LONGEST_WAIT = timedelta(hours=6)
@@ -36,15 +37,46 @@ _advice = ""
 
 
 def invited() -> bool:
-    """Whether torchrun, or who does as it does, started this process as one of several."""
-    return _number("WORLD_SIZE", 1) > 1 and {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    """True if torchrun, or whoever sets the same variables, started this process as one of several.
+
+    Raises:
+        ConfigError: The variables do not fit together, or some are missing.
+    """
+    _, size = _rank_and_size()
+    if size > 1:
+        _address()
+    return size > 1
 
 
-def _number(name: str, otherwise: int = 0) -> int:
-    """What a variable of the environment says, a whole number."""
-    words = os.environ.get(name, str(otherwise))
-    if not words.isdecimal():
-        raise ConfigError(f"{name} is {words!r} in the environment, and must be a whole number: torchrun sets it")
+def _rank_and_size() -> tuple[int, int]:
+    size, rank = _number("WORLD_SIZE", 1, least=1), _number("RANK")
+    if rank >= size:
+        given = size if os.environ.get("WORLD_SIZE") else "not set"
+        words = f"RANK is {rank} and WORLD_SIZE is {given} in the environment: ranks go from 0 to {size - 1}"
+        raise ConfigError(f"{words}; correct them, or unset both to work in one process")
+    return rank, size
+
+
+def _address() -> tuple[str, int]:
+    """Host and port where process 0 waits for the others."""
+    missing = [name for name in VARIABLES if not os.environ.get(name)]
+    if missing:
+        words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+        raise ConfigError(
+            f"{', '.join(VARIABLES)} go together in the environment, and {words}: start this with torchrun, which sets "
+            "them, or unset WORLD_SIZE to work in one process"
+        )
+    return os.environ["MASTER_ADDR"], _number("MASTER_PORT", most=65535)
+
+
+def _number(name: str, otherwise: int = 0, least: int = 0, most: int | None = None) -> int:
+    """The whole number that a variable of the environment holds; `otherwise` where it is not set."""
+    words = os.environ.get(name) or str(otherwise)
+    if not words.isdecimal() or int(words) < least or (most is not None and int(words) > most):
+        bounds = f"at least {least}" + ("" if most is None else f" and at most {most}")
+        raise ConfigError(
+            f"{name} is {words!r} in the environment, and must be a whole number, {bounds}: correct it or unset it"
+        )
     return int(words)
 
 
@@ -54,17 +86,15 @@ def join() -> Placement:
     Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
     """
     global _heartbeat
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong is said below, without stack traces
+    (rank, size), address = _rank_and_size(), _address()
+    if size == 1:
+        return current()
     import torch
 
     dist: Any = import_module("torch.distributed")  # some of what it documents has no types
     if not dist.is_available():
         raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
-    address = os.environ["MASTER_ADDR"], _number("MASTER_PORT")
     seconds = _number("RGCN_JOIN_SECONDS", JOIN_S)
-    rank, size = _number("RANK"), _number("WORLD_SIZE")
-    if size == 1:
-        return current()
     advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {address[0]}:{address[1]}"
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))

@@ -33,8 +33,11 @@ def load_run_data(config: RunConfig, mirror: Path | None = None) -> KnowledgeGra
     return task_of(config.task).with_held_out(load_data(config.data, mirror), config)
 
 
-def make_model(config: RunConfig) -> Estimator:
-    return task_of(config.task).estimator_class.from_settings(config.settings())
+def make_model(config: RunConfig, mirror: Path | None = None) -> Estimator:
+    """The model of a configuration, not trained yet; mirror: where it finds data sets that it reads by name."""
+    model = task_of(config.task).estimator_class.from_settings(config.settings())
+    model.mirror = mirror
+    return model
 
 
 def refuse_other_data(run: RunFolder, graph: KnowledgeGraph, advice: str = "bring them back, or train anew") -> None:

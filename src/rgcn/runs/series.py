@@ -186,8 +186,10 @@ class SeedTraining:
         try:
             graph = self.graph(shelf)
             if self.folder is not None and RunFolder(self.folder).exists():
-                return SeriesRow(seed, "continued", resume(self.folder, on_epoch=on_epoch, graph=graph).as_dict())
-            return SeriesRow(seed, "finished", train(self.config, graph, self.folder, on_epoch).as_dict())
+                result = resume(self.folder, self.mirror, on_epoch=on_epoch, graph=graph)
+                return SeriesRow(seed, "continued", result.as_dict())
+            result = train(self.config, graph, self.folder, on_epoch, mirror=self.mirror)
+            return SeriesRow(seed, "finished", result.as_dict())
         except StoppedError:
             raise
         except Exception as error:  # whatever it was, the other trainings go on and this one is named

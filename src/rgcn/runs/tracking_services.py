@@ -25,13 +25,6 @@ LARGEST_BATCH = 1000  # MLflow's own limits
 MOST_PARAMETERS = 100
 LONGEST_VALUE = 500
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    # A server that is gone is given up on within a minute, not within the twenty that MLflow would try for.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
-}
 
 
 class TensorBoardTracker(RunTracker):
@@ -198,8 +191,6 @@ class MlflowTracker(RunTracker):
 
 
 def _client_maker() -> Callable[[], Any]:
-    for key, value in QUIET.items():
-        os.environ.setdefault(key, value)
     import_extra("mlflow", "mlflow")
     tracking = import_extra("mlflow", "mlflow", "mlflow.tracking")
     address = os.environ.get("MLFLOW_TRACKING_URI") or LOCAL_STORE

@@ -80,11 +80,13 @@ def train(
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     measure: Measure = methodcaller("measure"),
+    mirror: Path | None = None,
 ) -> RunResult:
     """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
 
     on_epoch is called with every report of the training, and ends it by returning False; on_step is called with the
-    number of epochs, or parts of them, after every step; measure gives the figures of its end.
+    number of epochs, or parts of them, after every step; measure gives the figures of its end; mirror is a folder of
+    data sets, for pretraining, which reads graphs by their names.
     """
     graph = task_of(config.task).with_held_out(graph, config)
     chosen = _chosen(config, graph)
@@ -92,7 +94,7 @@ def train(
     _agree(config, graph)
     if folder is None:
         with saying_what_memory_lacks():
-            return _Training(config, graph, on_epoch, on_step, measure).run_through()
+            return _Training(config, graph, on_epoch, on_step, measure, mirror).run_through()
     check_trackers(config.trackers)
     run = RunFolder(folder)
     run.refuse_unless_free()
@@ -100,7 +102,7 @@ def train(
         run.create(config, graph)
         if chosen:
             run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
-        return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
+        return _Session(run, config, graph, on_epoch, on_step, measure, mirror).run_through()
 
 
 def resume(
@@ -130,7 +132,7 @@ def resume(
         graph = task_of(config.task).with_held_out(graph, config)
         refuse_other_data(run, graph)
         _agree(config, graph)
-        return _Session(run, config, graph, on_epoch, on_step, measure).run_through()
+        return _Session(run, config, graph, on_epoch, on_step, measure, mirror).run_through()
 
 
 def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
@@ -184,9 +186,10 @@ class _Training:
         on_epoch: OnEpoch | None,
         on_step: OnStep | None,
         measure: Measure,
+        mirror: Path | None,
     ) -> None:
         self.config, self.graph, self.on_epoch, self.on_step, self.measure = config, graph, on_epoch, on_step, measure
-        self.model = make_model(config)
+        self.model = make_model(config, mirror)
         self.trackers: list[RunTracker] = []
         self.steps_taken, self.epochs_taken, self.seconds_before, self.start = 0, 0, 0.0, time.perf_counter()
 

@@ -19,8 +19,11 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from rgcn import environment
+from rgcn.axes import allow, allowed
 from rgcn.errors import DataError, StoppedError
-from rgcn.threads import thread_limits, threads_each
+from rgcn.memory import limit_memory, memory_limit
+from rgcn.threads import threads_each
 
 SECONDS_TO_STOP = 20.0  # a training that is told to stop may first have to save itself
 MOST_DEATHS = 3  # in a row: then it is not the task that ends its process
@@ -44,23 +47,40 @@ class Died:
     words: str
 
 
+@dataclass(frozen=True)
+class ProcessSettings:
+    """What a worker process takes over from the process that starts it.
+
+    threads: threads to compute on; memory: bytes it may hold; allowed: packages that are trusted
+    """
+
+    threads: int
+    memory: int | None
+    allowed: tuple[str, ...]
+
+    @classmethod
+    def of_this_process(cls, threads: int) -> ProcessSettings:
+        return cls(threads, memory_limit(), allowed())
+
+    def apply(self) -> None:
+        """Take them over, in the worker process, before it loads PyTorch."""
+        environment.prepare_process()
+        environment.limit_threads(self.threads)
+        limit_memory(self.memory)
+        allow(*self.allowed)
+
+
 class WorkerProcess:
     """A process that runs `work(line, *arguments)`, importable by name, and our end of the line to it."""
 
     def __init__(self, work: Callable[..., None], *arguments: Any, threads: int) -> None:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
         self.line, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_enter, args=(work, theirs, arguments), daemon=True)
-        limits = thread_limits(threads)
-        before = {name: os.environ[name] for name in limits if name in os.environ}
-        os.environ.update(limits)  # libraries read them when they are loaded
-        try:
-            self.process.start()
-        finally:
-            for name in limits:
-                del os.environ[name]
-            os.environ.update(before)
+        settings = ProcessSettings.of_this_process(threads)
+        self.process: BaseProcess = context.Process(target=_enter, args=(settings, theirs), daemon=True)
+        self.process.start()
         theirs.close()  # so that the line breaks when the process ends
+        self.send((work, arguments))  # to receive them loads PyTorch, which must find the settings applied
 
     def send(self, message: Any) -> None:
         """Say something; whether the process was still there to hear it shows when it is heard."""
@@ -159,9 +179,11 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
         each.line.close()
 
 
-def _enter(work: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
+def _enter(settings: ProcessSettings, line: Connection) -> None:
     _leave_stopping_to_the_parent()
+    settings.apply()
     try:
+        work, arguments = line.recv()
         work(line, *arguments)
     except (EOFError, KeyboardInterrupt, StoppedError):  # the parent wants no more, or is no more
         pass

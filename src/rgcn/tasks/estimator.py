@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -85,6 +86,7 @@ class Estimator(ABC):
     training: Any
     seed: int
     new_nodes: tuple[int, ...] = ()  # that training never saw; it has none itself
+    mirror: Path | None = None  # a folder of data sets, for models that read other graphs by their names
 
     # -- settings ----------------------------------------------------------------------------------------
 

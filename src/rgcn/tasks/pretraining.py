@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -34,13 +34,15 @@ class Pretrainer(LinkPredictor):
 
     task = "pretraining"
     training_section = PretrainingConfig
-    read: Callable[[str], KnowledgeGraph] = staticmethod(named_or_read)  # how it finds those graphs by their names
-
     training: PretrainingConfig
     measures_by_itself = False  # weights for any graph are not chosen by one, unless someone wants that
 
     def measured_splits(self) -> list[str]:
         return [split for split in super().measured_splits() if split == "valid"]  # a test split is for the very end
+
+    def read(self, name: str) -> KnowledgeGraph:
+        """One of the graphs it learns from, by its name."""
+        return named_or_read(name, mirror=self.mirror)
 
     def trainer(self) -> PretrainingTrainer:  # type: ignore[override]
         if self.network_.knows_nodes or self.network_.knows_relations:

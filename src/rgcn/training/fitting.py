@@ -13,13 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rgcn.errors import DataError
+from rgcn.errors import ConfigError, DataError
 from rgcn.nn.table_files import copy_beside
 from rgcn.nn.table_state import arranged, moved_rows, partitions_by_name, rows_at
 from rgcn.placement import NodePartition, Traffic
 from rgcn.sampling.edges import seed_word
 from rgcn.training.history import Epoch, Metric
 from rgcn.training.trainer import Trainer
+
+# cuBLAS sums in a fixed order only with one of these sizes of its work memory, by this variable.
+CUBLAS_WORKSPACE, FIXED_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
 
 
 @dataclass(frozen=True)
@@ -273,8 +276,13 @@ class Fitting:
 @contextmanager
 def _fixed_order() -> Iterator[None]:
     """PyTorch's deterministic algorithms while it lasts; then whatever was chosen before."""
-    # Read when cuBLAS makes its first handle: without it, its split sums may differ from call to call.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if os.environ.get(CUBLAS_WORKSPACE) not in FIXED_WORKSPACES:  # cuBLAS reads it once, so it is too late to set it
+        found = os.environ.get(CUBLAS_WORKSPACE, "not set")
+        raise ConfigError(
+            f"training.deterministic on a GPU needs {CUBLAS_WORKSPACE}={FIXED_WORKSPACES[0]} in the environment, and "
+            f"there it is {found}: set it before Python starts, or in Python before anything computes on the GPU; "
+            "commands of rgcn set it where it is missing"
+        )
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:

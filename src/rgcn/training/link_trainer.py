@@ -30,25 +30,27 @@ FEW = 10  # times the edges of a batch
 
 
 class Stepping:
-    """How weights are moved: the optimizer, its rate, and where everything random of a step comes from."""
+    """How weights are moved: the optimizer, its rates, and where everything random of a step comes from."""
 
     def __init__(self, network: LinkNetwork, training: LinkTrainingConfig, device: torch.device, seed: int) -> None:
         self.generator = torch.Generator(device=device).manual_seed(seed)
-        # On a GPU the rate is a tensor: a recorded step then reads whatever it holds at the time.
-        on_gpu = device.type == "cuda"
-        self.rate = torch.tensor(training.learning_rate, device=device) if on_gpu else None
         kind: type[Any] = OPTIMIZERS.find(training.optimizer or "adam")
-        how: dict[str, Any] = {"lr": training.learning_rate if self.rate is None else self.rate}
+        how: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
         if issubclass(kind, RowOptimizer):
             how["node_tables"] = network.node_tables()
-        self.optimizer = kind(network.parameters(), weight_decay=training.weight_decay, **how)
+        self.optimizer = kind(network.parameters(), **how)
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
+        if device.type == "cuda":  # a recorded step reads each rate from a tensor, whatever it holds at the time
+            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = torch.tensor(rate, device=device)
 
-    def set_rate(self, rate: float) -> None:
-        if self.rate is not None:
-            self.rate.fill_(rate)
-            return
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+    def scale_rates(self, factor: float) -> None:
+        """Set the learning rate of each parameter group to its initial rate times a factor."""
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * factor)
+            else:
+                group["lr"] = rate * factor
 
 
 class StoredTriples:
@@ -194,7 +196,7 @@ class LinkTrainer(Trainer):
 
     def step_on(self, positives: Tensor) -> Tensor:
         """One step on these positive triples int64 [n, 3]; returns the loss before it."""
-        self.stepping.set_rate(self.training.learning_rate * learning_rate_factor(self.training, self.steps_taken))
+        self.stepping.scale_rates(learning_rate_factor(self.training, self.steps_taken))
         self.steps_taken += 1
         if not self.network.training:  # measured in between; what was encoded then is no longer so
             self.network.train()
