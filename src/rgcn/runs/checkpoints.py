@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, write_atomically
+from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
 from rgcn.data.sources import sha256_of
 from rgcn.distributed.sharded_state import read_tables, write_tables
@@ -29,7 +30,7 @@ from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.placement import current
 from rgcn.training.fitting import TrainingState
 
-PLAIN, SHARDED = 1, 2  # versions of the format
+VERSION, OLDEST = 3, 1
 ATTEMPTS = 3  # to read while another process writes
 Files = dict[str, dict[str, Any]]
 
@@ -51,8 +52,7 @@ class Checkpoints:
                 best = f"best-{state.values['best']['step']:09d}"
                 files |= self._kept(best, step) or self._write("best", best, weights, state)
             files |= self._write("state", f"step-{step:09d}", rest, state)
-            version = SHARDED if any("tables" in file for file in files.values()) else PLAIN
-            about = {"format": "rgcn-checkpoint", "version": version, "files": files, "values": state.values}
+            about = {"format": "rgcn-checkpoint", "version": VERSION, "files": files, "values": state.values}
             about["check"] = _digest_of_values(about)
             words, path = json.dumps(about, indent=1) + "\n", self.folder / f"step-{step:09d}.json"
             placement.on_main(lambda: write_atomically(path, words))
@@ -141,10 +141,10 @@ class Checkpoints:
             at = self.folder / Path(file["name"]).name
             if "tables" in file:
                 tensors, partitions = read_tables(at, file)
-                state.partitions.update(partitions)
+                state.partitions.update(converted_names(partitions))
             else:
                 tensors = placement.on_all(partial(mapped_tensors, at))
-            state.tensors.update(tensors)
+            state.tensors.update(converted_names(tensors))
         return state
 
     def _forget_old(self) -> None:
@@ -161,7 +161,7 @@ class Checkpoints:
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    about = read_json(path, "rgcn-checkpoint", SHARDED, oldest=PLAIN)
+    about = read_json(path, "rgcn-checkpoint", VERSION, OLDEST)
     if about.get("check") != _digest_of_values(about):
         raise DataError(f"{path.name} was changed or damaged")
     return about

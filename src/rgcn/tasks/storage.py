@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.axis_tables import TASKS
+from rgcn.conversion import converted_names
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.nn.table_files import mapped_tensors, write_tensors
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="Estimator")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION, OLDEST = 3, 2
 KEYS = {"graph": str, "settings": dict, "task": str}
 
 
@@ -88,7 +89,7 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
         model.divide_nodes(graph)
         model.restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        place, kept = choose_device(model.training.device), mapped_tensors(weights)
+        place, kept = choose_device(model.training.device), converted_names(mapped_tensors(weights))
         if model._in_place is not None and not partitions_by_name(model.network_):
             take_tables(model.network_, kept)
         kept = {name: tensor.to(place) for name, tensor in arranged(model.network_, kept).items()}
@@ -126,7 +127,7 @@ def take_tables(network: Any, kept: dict[str, Any]) -> None:
 
 
 def _about(source: Path) -> dict[str, Any]:
-    about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
+    about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION, OLDEST)
     wrong = [key for key, kind in KEYS.items() if not isinstance(about.get(key), kind)]
     if wrong:
         raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(wrong)}, or has something else there")

@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rgcn.conversion import converted_optimizer_state
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn.table_files import copy_beside
 from rgcn.nn.table_state import arranged, moved_rows, partitions_by_name, rows_at
@@ -233,7 +234,9 @@ class Fitting:
 
     def restore(self, state: TrainingState) -> None:
         """Go on from where `state` was taken; within `with`, before the first step."""
-        tensors, values = state.tensors, state.values
+        parameters = self._parameters()
+        tensors, values = converted_optimizer_state(state.tensors, list(parameters)), state.values
+        state = replace(state, tensors=tensors)
         if values["device"] != self.device.type:
             raise DataError(
                 f"the checkpoint was taken on {values['device']}, and this is {self.device.type}: its random numbers "
@@ -245,7 +248,7 @@ class Fitting:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
         # Not the optimizer's `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step
         # reads its rate from.
-        parameters, kept = self._parameters(), state.part("network")
+        kept = state.part("network")
         moved = moved_rows(self.network, kept, state.local("network"))
         for key, tensor in state.part("optimizer").items():
             name, _, kind = key.rpartition("/")
@@ -269,8 +272,9 @@ class Fitting:
 
     def _parameters(self) -> dict[str, Tensor]:
         """The optimizer's parameters by their names in the network."""
-        moved = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
-        return {name: parameter for name, parameter in self.network.named_parameters() if id(parameter) in moved}
+        names = {parameter: name for name, parameter in self.network.named_parameters()}
+        moved = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return {names[parameter]: parameter for parameter in moved if parameter in names}
 
 
 @contextmanager
