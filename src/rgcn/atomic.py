@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -87,6 +88,16 @@ def full_disk(error: BaseException | None, place: object) -> str | None:
     if error is None:
         return None
     return f"the disk that holds {place} is full ({os.strerror(errno.ENOSPC)}): free some room, or use another disk"
+
+
+def sha256_of(path: Path, size: int | None = None) -> str:
+    """The sha256 of a file, or of its first `size` bytes, in hexadecimal digits."""
+    digest, left = hashlib.sha256(), path.stat().st_size if size is None else size
+    with path.open("rb") as file:
+        while block := file.read(min(left, 1 << 20)):
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()
 
 
 def sync(path: Path) -> None:

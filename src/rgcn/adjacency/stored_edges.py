@@ -33,8 +33,7 @@ class StoredEdges:
 
     def edges_into(self, nodes: Tensor) -> Tensor:
         """[n]: a loop counts twice."""
-        pointer, at = self.graph._incidence[0], nodes.numpy()
-        return torch.from_numpy(np.asarray(pointer[at + 1] - pointer[at]) + int(self.self_loops))
+        return torch.from_numpy(self.graph.num_touching(nodes.numpy()) + int(self.self_loops))
 
     def restricted(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
         """The operator of the edges into these nodes int64 [t], distinct, and the nodes they read, ascending."""

@@ -26,7 +26,7 @@ from rgcn.version import __version__
 GROUPS = {
     "config": "Look at configurations: show, compare, schema.",
     "reproduce": "The paper's figures beside ours: every table, every stated number, and whether they agree.",
-    "data": "Data sets: what there is, fetching, and statistics.",
+    "data": "Data sets and graphs: list, fetch, build, check, and statistics.",
 }
 ALLOW = "Trust classes of this package where a saved model or a run names them. May be repeated, also at the end."
 

@@ -1,4 +1,4 @@
-"""`rgcn data`: which data sets there are, fetching them, and what a graph looks like in numbers."""
+"""`rgcn data`: which data sets there are, fetching them, building and checking graphs, and graphs in numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from rgcn.cli.printing import output, print_json, report_skipped, table
-from rgcn.cli.study_commands import DataBuildCommand, DataGetCommand, DataListCommand, DataStatsCommand
+from rgcn.cli.study_commands import (
+    DataBuildCommand,
+    DataCheckCommand,
+    DataGetCommand,
+    DataListCommand,
+    DataStatsCommand,
+)
 from rgcn.config import DataConfig, validated
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
+from rgcn.data.graph_store import check_graph, is_stored_graph
 from rgcn.data.registry import datasets, get, named_or_read, path_or_dataset, sources
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, DataError
 from rgcn.graph import GraphStatistics, KnowledgeGraph
 from rgcn.graph.titles import local_name
 from rgcn.words import count, memory
@@ -80,6 +87,16 @@ def build(asked: DataBuildCommand) -> None:
         return
     typer.echo(f"{graph}\n  {count(graph.metadata['duplicates'], 'duplicate')} left out; {memory(size)} in {asked.out}")
     typer.echo(f"`rgcn data stats {asked.out}` shows it in numbers, `rgcn train {asked.out}` learns from it.")
+
+
+def check(asked: DataCheckCommand) -> None:
+    if not is_stored_graph(asked.graph):
+        raise DataError(f"{asked.graph} holds no whole graph: `rgcn data build FILE --out {asked.graph}` makes one")
+    parts, size = check_graph(asked.graph)
+    if asked.as_json:
+        print_json({"folder": str(asked.graph), "parts": parts, "bytes": size})
+        return
+    typer.echo(f"{asked.graph}: all {parts} parts are as they were written ({memory(size)})")
 
 
 def show_statistics(asked: DataStatsCommand) -> None:

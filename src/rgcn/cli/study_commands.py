@@ -188,13 +188,23 @@ class DataBuildCommand(Command, GraphOptions, name="data build", calls="data:bui
     rgcn data build dump.nt.gz --out graph/, then: rgcn train graph/ or rgcn data stats graph/
 
     Nodes and relations are numbered by first appearance and duplicates left out, as always. Stopped or killed, the same
-    command goes on where it was; until all is there, the folder is not taken for a graph.
+    command checks what is there and goes on; until all is there, the folder is not taken for a graph.
     """
 
     source: str = argument("A file or folder of triples.", metavar="PATH")
     out: Path = option("Folder to write, new or empty.", default=MISSING)
     file_format: str | None = option("Format of the file, if its name lies.", "--format")
     skip_bad_lines: bool = flag("--skip-bad-lines", "Leave out lines that do not parse.")
+    as_json: bool = options.AS_JSON
+
+
+class DataCheckCommand(Command, name="data check", calls="data:check"):
+    """Compare every byte of a built graph with the hashes that were recorded when it was built.
+
+    Opening a large graph checks the sizes of its parts and that they belong together, but does not read them.
+    """
+
+    graph: Path = argument("Folder that `rgcn data build` made.", metavar="GRAPH")
     as_json: bool = options.AS_JSON
 
 

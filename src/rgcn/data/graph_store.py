@@ -1,7 +1,7 @@
 """A knowledge graph as a folder of plain files, mapped into memory where they are large: what `rgcn data build` makes,
 and what travels with a trained model.
 
-graph.json                what it is: format version, name, counts, fingerprint, and how many bytes each part has;
+graph.json                what it is: format version, name, counts, fingerprint, and the size and sha256 of each part;
                           written last, so that half of a graph is never taken for a whole one
 nodes.text, nodes.ends.npy, nodes.slots.npy   the names (`graph/stored_names`); relations.* and classes.* the same
 triples.npy               int32 [T, 3]
@@ -10,15 +10,19 @@ incidence.triples.npy     int32 [2T]: the triples that touch each node
 arrays.safetensors        kinds, labels, splits, features, weights, times
 search.*                  of a large graph: what finds nodes by a part of their name, and titles (`graph/name_search`)
 
-Opening reads none of the large parts. That they are there, each with all its bytes, is checked at once; numbers in them
-when they are read.
+Every part ends with the fingerprint of the graph that it belongs to (arrays.safetensors has it in its metadata), which
+its sha256 leaves out.
+
+Opening reads none of the large parts. That they are there, each with all its bytes and of this graph, is checked at
+once; numbers in them when they are read. A small graph is compared with its hashes at once, a large one by
+`check_graph`.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import replace_atomically, write_array, write_atomically, write_pieces
+from rgcn.atomic import remove, replace_atomically, sha256_of, sync, write_array, write_atomically, write_pieces
 from rgcn.data.triple_rows import incidence
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
@@ -35,20 +39,21 @@ from rgcn.graph.knowledge_graph import ARRAYS
 from rgcn.graph.name_search import SEARCH_FILES
 from rgcn.graph.stored_names import MOST_NAMES, StoredNames
 from rgcn.graph.titles import TITLES, write_search
+from rgcn.progress import progress
+from rgcn.threads import in_order
 from rgcn.words import shortened
 
-FORMAT_VERSION = 2
+FORMAT_VERSION, OLDEST_VERSION = 3, 2  # format 2 (rgcn 0.2.0) has no hashes, and no fingerprint in its parts
 MANIFEST = "graph.json"
 NAMES = ("text", "ends.npy", "slots.npy")
 POINTER, TOUCHING = "incidence.pointer.npy", "incidence.triples.npy"
 TRIPLES, ARRAYS_FILE = "triples.npy", "arrays.safetensors"
-# Patterns of all its files.
-PARTS = ("nodes.*", "relations.*", "classes.*", TRIPLES, "incidence.*", ARRAYS_FILE, "search.*", MANIFEST)
 # Of what is known about the files: what questions and answers need, and what a user asks about a graph.
 KEPT = ("prefixes", "labels_from", "split", "source", "format", "duplicates", "skipped_lines", "skipped_examples")
 ROWS_AT_ONCE = 1 << 18
 IN_MEMORY = 1 << 20  # bytes: smaller parts are read at once
-VERIFIED = 8 << 20  # bytes: of a smaller graph all is read and compared with the fingerprint
+VERIFIED = 8 << 20  # bytes: a smaller graph is read and compared with its hashes when it is opened
+FINGERPRINT_BYTES = 64
 
 
 def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
@@ -74,8 +79,14 @@ def open_incidence(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     return open_array(folder / POINTER), open_array(folder / TOUCHING)
 
 
-def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
-    """What is left when names, triples and incidence lie there: arrays, classes, and last what says that all is."""
+def write_rest(graph: KnowledgeGraph, folder: Path, hashes: Mapping[str, str] | None = None) -> None:
+    """What is left when names, triples and incidence lie there: arrays, classes, and last what says that all is.
+
+    Args:
+        graph: The graph whose names, triples and incidence lie in the folder.
+        folder: Where it is written.
+        hashes: The sha256 of parts, where it is known: of the others it is computed.
+    """
     from safetensors.numpy import save_file
 
     arrays = {name: array for name in ARRAYS if name != "triples" and (array := getattr(graph, name)) is not None}
@@ -84,10 +95,16 @@ def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
         for name in ("nodes", "classes", "splits"):
             arrays[f"label_{name}"] = getattr(graph.labels, name)
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at))
     with ThreadPoolExecutor(1) as beside:
-        fingerprint = beside.submit(lambda: graph.fingerprint)
+        found = beside.submit(lambda: graph.fingerprint)
         searched = write_search(graph, folder)
+        fingerprint = found.result()
+    replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at, metadata={"fingerprint": fingerprint}))
+    parts, hashes = [*_parts(graph.labels is not None), *searched], hashes or {}
+    hashed = in_order([name for name in parts if name not in hashes], lambda name: sha256_of(folder / name))
+    hashes = {**hashes, **dict(hashed)}
+    for name in parts:
+        _end_with(fingerprint, folder / name)
     about = {
         "format": "rgcn-graph",
         "version": FORMAT_VERSION,
@@ -95,9 +112,10 @@ def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
         "nodes": graph.num_nodes,
         "relations": graph.num_relations,
         "triples": len(graph),
-        "fingerprint": fingerprint.result(),
+        "fingerprint": fingerprint,
         "metadata": {key: graph.metadata[key] for key in KEPT if key in graph.metadata},
-        "parts": {name: (folder / name).stat().st_size for name in [*_parts(graph.labels is not None), *searched]},
+        "parts": {name: (folder / name).stat().st_size for name in parts},
+        "sha256": {name: hashes[name] for name in parts},
     }
     write_atomically(folder / MANIFEST, json.dumps(about, indent=2) + "\n")
 
@@ -110,13 +128,10 @@ def load_graph(folder: Path) -> KnowledgeGraph:
     """Open what `save_graph` wrote, after a check that it is whole."""
     from safetensors.numpy import load_file
 
-    about = read_json(folder / MANIFEST, "rgcn-graph", FORMAT_VERSION)
+    about = read_json(folder / MANIFEST, "rgcn-graph", FORMAT_VERSION, OLDEST_VERSION)
     with damage_told(f"{folder}: not a whole saved graph: a file is missing or damaged"):
-        parts = about["parts"]
-        searched = [name for name in parts if name in (TITLES, *SEARCH_FILES)]
-        for name in (*_parts("classes.text" in parts), *searched):
-            if plain_file(folder / name).stat().st_size != parts[name]:
-                raise DataError(f"{folder / name}: damaged: it has not the {parts[name]:,} bytes it was written with")
+        is_small = sum(_sizes(about).values()) <= VERIFIED
+        _refuse_damaged(folder, about, compare_hashes=is_small and _has_hashes(about))
         arrays = load_file(folder / ARRAYS_FILE)
         labels = None
         if "label_nodes" in arrays:
@@ -136,11 +151,106 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if pointer.shape != (graph.num_nodes + 1,) or touching.shape != (2 * len(graph),):
             raise DataError(f"{folder}: damaged: its triples and the index of them differ in number")
         fingerprint = "".join(_texts([about["fingerprint"]]))
-        if sum(parts.values()) <= VERIFIED and graph.fingerprint != fingerprint:
+        if is_small and not _has_hashes(about) and graph.fingerprint != fingerprint:
             raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
         graph.__dict__.update(fingerprint=fingerprint, _incidence=(pointer, touching))
-        graph.__dict__["search_folder"] = folder.resolve() if searched else None
+        graph.__dict__["search_folder"] = folder.resolve() if "search.text" in about["parts"] else None
     return graph
+
+
+def check_graph(folder: Path, show: bool | None = None) -> tuple[int, int]:
+    """Compare every part of a stored graph with the hash that was recorded when it was written.
+
+    Args:
+        folder: What `save_graph` or `rgcn data build` wrote.
+        show: Whether to draw a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        How many parts there are, and how many bytes they have.
+
+    Raises:
+        DataError: A part is missing or was changed, or the graph has no hashes.
+    """
+    about = read_json(folder / MANIFEST, "rgcn-graph", FORMAT_VERSION, OLDEST_VERSION)
+    with damage_told(f"{folder / MANIFEST}: damaged"):
+        if not _has_hashes(about):
+            raise DataError(
+                f"{folder} cannot be checked: rgcn 0.2.0 wrote it, which recorded no hashes. It opens as before; build "
+                "it again with `rgcn data build` to have them"
+            )
+        _refuse_damaged(folder, about, compare_hashes=True, show=show)
+        sizes = _sizes(about)
+    return len(sizes), sum(sizes.values())
+
+
+def _has_hashes(about: dict[str, Any]) -> bool:
+    return bool(about["version"] > 2)
+
+
+def _sizes(about: dict[str, Any]) -> dict[str, int]:
+    """The bytes of each part that there must be."""
+    parts = about["parts"]
+    searched = [name for name in (TITLES, *SEARCH_FILES) if name in parts]
+    return {name: parts[name] for name in (*_parts("classes.text" in parts), *searched)}
+
+
+def _refuse_damaged(folder: Path, about: dict[str, Any], *, compare_hashes: bool, show: bool | None = False) -> None:
+    """Raise where a part is missing, has another size or belongs to another graph; or, if asked, has another hash."""
+    sizes, fingerprint = _sizes(about), about["fingerprint"] if _has_hashes(about) else None
+    found = {name: _damage(folder / name, size, fingerprint) for name, size in sizes.items()}
+    if compare_hashes:
+        whole = [name for name in sizes if found[name] is None]
+        with progress("checking", sum(map(sizes.__getitem__, whole)), "bytes", show=show) as meter:
+            for name, digest in in_order(whole, lambda name: _hash_of(folder / name, sizes[name])):
+                meter.advance(sizes[name])
+                if digest != about["sha256"][name]:
+                    found[name] = "its bytes are not those that were written (sha256)"
+    damaged = [f"{name}: {words}" for name, words in found.items() if words is not None]
+    if damaged:
+        raise DataError(
+            f"{folder}: damaged: {'; '.join(damaged)}. Copy {'this part' if len(damaged) == 1 else 'these parts'} from "
+            "where the graph came from, or build the graph again"
+        )
+
+
+def _damage(path: Path, size: int, fingerprint: str | None) -> str | None:
+    """What is wrong with a part, as far as is seen without reading it."""
+    if not path.is_file():  # who opens a FIFO waits for ever
+        return "it is no plain file" if path.exists() else "there is no such file"
+    found = path.stat().st_size
+    if found != size:
+        return f"it has {found:,} bytes, and was written with {size:,}"
+    if fingerprint is not None and _fingerprint_in(path) != fingerprint:
+        return "it does not carry the fingerprint of this graph, so it was damaged, or copied from another graph"
+    return None
+
+
+def _end_with(fingerprint: str, path: Path) -> None:
+    """Write at the end of a part which graph it belongs to."""
+    if path.name != ARRAYS_FILE:
+        with path.open("ab") as file:
+            file.write(fingerprint.encode())
+        sync(path)
+
+
+def _fingerprint_in(path: Path) -> str | None:
+    """The fingerprint of the graph that a part was written for."""
+    from safetensors import SafetensorError, safe_open
+
+    if path.name == ARRAYS_FILE:
+        try:
+            with safe_open(path, framework="np") as file:
+                return (file.metadata() or {}).get("fingerprint")
+        except SafetensorError:
+            return None
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - FINGERPRINT_BYTES, 0))
+        return file.read().decode(errors="replace")
+
+
+def _hash_of(path: Path, size: int) -> str:
+    """The sha256 of a part as it was before its graph's fingerprint was written at its end."""
+    return sha256_of(path, size if path.name == ARRAYS_FILE else size - FINGERPRINT_BYTES)
 
 
 def write_names(folder: Path, stem: str, names: StoredNames) -> None:
@@ -151,9 +261,13 @@ def write_names(folder: Path, stem: str, names: StoredNames) -> None:
 
 def open_names(folder: Path, stem: str, kind: str) -> Vocabulary:
     ends, slots = open_array(folder / f"{stem}.ends.npy", 1), open_array(folder / f"{stem}.slots.npy", 1)
-    path = plain_file(folder / f"{stem}.text")
-    large = path.stat().st_size > IN_MEMORY
-    text = np.memmap(path, dtype=np.uint8, mode="r") if large else np.fromfile(path, dtype=np.uint8)
+    path, size = plain_file(folder / f"{stem}.text"), int(ends[-1]) if len(ends) else 0
+    if not 0 <= size <= path.stat().st_size:
+        raise DataError(f"{path}: damaged: its names do not end where {stem}.ends.npy says")
+    if size > IN_MEMORY:
+        text: NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r", shape=(size,))
+    else:
+        text = np.fromfile(path, dtype=np.uint8, count=size)
     return Vocabulary(StoredNames(text, ends, slots), kind=kind)
 
 
@@ -167,8 +281,19 @@ def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:
 
 
 def _parts(classes: bool) -> list[str]:
-    stems = ("nodes", "relations", "classes") if classes else ("nodes", "relations")
-    return [f"{stem}.{end}" for stem in stems for end in NAMES] + [TRIPLES, POINTER, TOUCHING, ARRAYS_FILE]
+    named = names_of("nodes", "relations", "classes") if classes else names_of("nodes", "relations")
+    return [*named, TRIPLES, POINTER, TOUCHING, ARRAYS_FILE]
+
+
+def names_of(*stems: str) -> list[str]:
+    """The files of some names."""
+    return [f"{stem}.{end}" for stem in stems for end in NAMES]
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove whatever there is of a graph."""
+    for name in (MANIFEST, *_parts(True), TITLES, *SEARCH_FILES):
+        remove(folder / name)
 
 
 def _metadata(given: dict[str, Any]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def read(
             graph = building.built(collect, large, show_progress)
             finished = described(graph)
             if finished.nodes is graph.nodes and len(finished) == len(graph):
-                write_rest(finished, Path(out))
+                write_rest(finished, Path(out), building.hashes)
             else:  # its labels changed it: all is written anew, over what a building would go on with
                 building.begin_anew()
                 save_graph(finished, Path(out))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from rgcn.atomic import full_disk, sync
+from rgcn.atomic import full_disk, sha256_of, sync
 from rgcn.data.archives import open_archive, write_plain
 from rgcn.data.catalog import Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
 from rgcn.data.fetching import Client, locate_archive, pip_settings
@@ -313,20 +313,13 @@ def _check_pinned(dataset: Dataset, files: Mapping[str, Path], advice: str) -> N
         if file.sha256 is not None and path.name == file.mirror_name:
             digest = sha256_of(path)
             # plain text may have been given other line ends on its way
-            if digest != file.sha256 and sha256_of(path, unix_lines=True) != file.sha256:
+            if digest != file.sha256 and _sha256_with_unix_lines(path) != file.sha256:
                 wrong = f"sha256 {digest[:16]}… where {file.sha256[:16]}… is expected"
                 raise DataError(f"wrong checksum of {path}: {wrong}. {advice}".rstrip())
 
 
-def sha256_of(path: Path, *, unix_lines: bool = False) -> str:
-    """The sha256 of a file, or of its text with LF line ends."""
-    if unix_lines:
-        return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _sha256_with_unix_lines(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
 def _take_files(dataset: Dataset, packed: IndexArchive | PublicArchive, path: Path, work: Path) -> None:

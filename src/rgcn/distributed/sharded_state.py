@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.atomic import sync
-from rgcn.data.sources import sha256_of
+from rgcn.atomic import sha256_of, sync
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn.table_files import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
 from rgcn.placement import NodePartition, current

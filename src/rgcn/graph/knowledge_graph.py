@@ -36,6 +36,7 @@ ARRAYS = {
     "triple_times": np.float64,
 }
 DIGESTED_AT_ONCE = 1 << 18  # rows
+DAMAGED_INDEX = "the index of the stored graph's triples is damaged: `rgcn data check` says which part of it"
 ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights", "triple_times")
 
 
@@ -304,7 +305,7 @@ class KnowledgeGraph:
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """int64 [N]: how many ends of a split's triples each node is."""
         if split == "all" and "_incidence" in self.__dict__:
-            return np.diff(self._incidence[0])
+            return self.num_touching(slice(None))
         rows = self._rows if split == "all" else self.split_triples(split)
         found, size = np.zeros(self.num_nodes, dtype=np.int64), max(ROWS_COUNTED, self.num_nodes)
         for begin in range(0, len(rows), size):  # in parts: numpy widens what it counts
@@ -328,12 +329,32 @@ class KnowledgeGraph:
 
     def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(place in nodes [f], number [f], columns [3, f]) of triples that touch one of them; of a loop, twice."""
-        pointer, triple_ids = self._incidence
-        begin, count = pointer[nodes], pointer[nodes + 1] - pointer[nodes]
+        begin, count = self._incidence[0][nodes], self.num_touching(nodes)
         which = np.repeat(np.arange(len(nodes)), count)
         place = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + begin[which]
-        number = triple_ids[place].astype(np.int64, copy=False)
+        number = self._indexed(place)
         return which, number, self.triples_at(number).T
+
+    def num_touching(self, nodes: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """int64 [n]: how many triples touch each of some nodes; a loop counts twice."""
+        pointer, triple_ids = self._incidence
+        begin, end = pointer[:-1][nodes], pointer[1:][nodes]
+        if len(begin) and (begin.min() < 0 or end.max() > len(triple_ids) or (begin > end).any()):
+            raise DataError(DAMAGED_INDEX)
+        return np.asarray(end - begin)
+
+    def touching_one(self, node: int, limit: int | None = None) -> NDArray[np.int64]:
+        """int64: the numbers of the triples that touch a node, at most `limit`; of a loop, twice."""
+        count = int(self.num_touching(np.array([node]))[0])
+        begin = int(self._incidence[0][node])
+        return self._indexed(slice(begin, begin + (count if limit is None else min(count, limit))))
+
+    def _indexed(self, places: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Numbers of triples at some places of the index, which may lie in a file and is read here first."""
+        numbers = self._incidence[1][places].astype(np.int64, copy=False)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
+            raise DataError(DAMAGED_INDEX)
+        return numbers
 
     @cached_property
     def _incidence(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -346,8 +367,7 @@ class KnowledgeGraph:
     def neighbors(self, node: str | int, limit: int | None = None) -> list[Neighbor]:
         """Every triple the node takes part in, seen from the node: those it is the subject of first."""
         index = self.nodes.id(node)
-        pointer, triple_ids = self._incidence
-        touching = triple_ids[pointer[index] : pointer[index + 1]][:limit]
+        touching = self.touching_one(index, limit)
         rows, first = self.triples_at(touching), np.zeros(len(touching), dtype=bool)
         first[np.unique(touching, return_index=True)[1]] = True
         outgoing = first & (rows[:, 0] == index)  # a loop is met again from its other end

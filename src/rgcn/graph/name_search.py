@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.atomic import replace_atomically, write_array
+from rgcn.errors import DataError
 from rgcn.graph.stored_names import name_hash, name_hashes
 from rgcn.threads import in_order
 
@@ -135,10 +136,14 @@ class NameSearch:
 
     @classmethod
     def opened(cls, folder: Path) -> NameSearch:
-        """What `write` wrote, mapped."""
-        with (folder / "search.text").open("rb") as file:
-            text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(text, *(np.load(_path(folder, name), mmap_mode="r").view(np.ndarray) for name in ARRAYS))
+        """What `write` wrote, mapped; something else may follow the text."""
+        try:
+            arrays = {name: np.load(_path(folder, name), mmap_mode="r").view(np.ndarray) for name in ARRAYS}
+            with (folder / "search.text").open("rb") as file:
+                text = mmap.mmap(file.fileno(), int(arrays["bounds"][-1]) + len(_EDGE), access=mmap.ACCESS_READ)
+        except (ValueError, OverflowError, IndexError) as error:
+            raise damaged_index() from error
+        return cls(text, **arrays)
 
     def find(self, query: str, limit: int = 10) -> list[int]:
         """Those that match best, at most `limit` of them."""
@@ -178,7 +183,7 @@ class NameSearch:
             entries = rarest[begin : begin + size]
             for other in lists[1:4] if begin else ():
                 entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
-            for entry in entries.tolist():
+            for entry in self._existing(entries):
                 if text.find(pattern, bounds[entry], bounds[entry + 1]) >= 0:
                     yield entry
             begin, size = begin + size, size * 8
@@ -231,7 +236,14 @@ class NameSearch:
             return []
         rare = [entries for entries in lists[:RARE_LISTS] if len(entries) <= RARE] or [lists[0][:RARE]]
         entries, counts = np.unique(np.concatenate(rare), return_counts=True)
-        return [int(entry) for entry in entries[np.argsort(-counts, kind="stable")[:MOST_COMPARED]]]
+        return self._existing(entries[np.argsort(-counts, kind="stable")[:MOST_COMPARED]])
+
+    def _existing(self, entries: NDArray[np.int32]) -> list[int]:
+        """Entries that a sequence is said to be in, all of which there are."""
+        if len(entries) and not 0 <= entries.min() <= entries.max() < len(self.ids):
+            raise damaged_index()
+        there: list[int] = entries.tolist()
+        return there
 
     def _likeness(self, words: str, entry: int) -> float:
         matcher = difflib.SequenceMatcher(b=words, autojunk=False)
@@ -242,6 +254,10 @@ class NameSearch:
             if piece and matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
                 best = max(best, matcher.ratio())
         return best
+
+
+def damaged_index() -> DataError:
+    return DataError("the index of the stored graph's names is damaged: `rgcn data check` says which part of it")
 
 
 def folded(text: str) -> str:

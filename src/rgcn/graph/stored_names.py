@@ -103,7 +103,9 @@ class StoredNames(Sequence[str]):
         """UTF-8 of all names, some thousand at a time: single numbers of an array are slow."""
         start = 0
         for first in range(0, len(self), NAMES_AT_ONCE):
-            ends = self.ends[first : first + NAMES_AT_ONCE].tolist()
+            there = self.ends[first : first + NAMES_AT_ONCE]
+            self._check_places(np.concatenate([[start], there[:-1]]), there)
+            ends = there.tolist()
             text, offset = self.text[start : ends[-1]].tobytes(), start
             yield [text[begin - offset : end - offset] for begin, end in pairwise([start, *ends])]
             start = ends[-1]
@@ -112,9 +114,15 @@ class StoredNames(Sequence[str]):
         """The names of many ids, in range; ten times faster than one by one."""
         ends = self.ends[ids]
         starts = ends - self.lengths(ids)
+        self._check_places(starts, ends)
         text = memoryview(self.text)  # type: ignore[arg-type]
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
         return [str(text[begin:end], "utf-8", "replace") for begin, end in spans]
+
+    def _check_places(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Raise where names do not lie in the text: arrays of a file are not read before they are needed."""
+        if len(ends) and (starts.min() < 0 or ends.max() > len(self.text) or (starts > ends).any()):
+            raise DataError("a table of names is damaged: some of them have no place in it")
 
     def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64: bytes of the names of many ids."""

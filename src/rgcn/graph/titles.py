@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from rgcn.atomic import write_array
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, NameSearch, Spelled, Written, folded, written
+from rgcn.graph.name_search import (
+    ENTRIES_AT_ONCE,
+    SEARCH_FILES,
+    NameSearch,
+    Spelled,
+    Written,
+    damaged_index,
+    folded,
+    written,
+)
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.threads import in_order
@@ -131,7 +140,7 @@ class Titles:
         naming = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
         is_naming = naming < len(NAMING_RELATIONS)
         starts = range(0, len(graph) if is_naming.any() else 0, ROWS_AT_ONCE)
-        places = (np.flatnonzero(is_naming[graph._rows[at : at + ROWS_AT_ONCE, 1]]) + at for at in starts)
+        places = (np.flatnonzero(is_naming[graph.triples_at(slice(at, at + ROWS_AT_ONCE))[:, 1]]) + at for at in starts)
         rows = graph.triples_at(np.concatenate([np.empty(0, np.int64), *places]))
         rows = rows[graph.is_literal[rows[:, 2]]]
         literals, literal = np.unique(rows[:, 2], return_inverse=True)
@@ -259,11 +268,11 @@ class Called:
     def by_key(self, key: str) -> list[int]:
         """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
         what follows a prefix."""
-        names = ((number, self._names[number]) for number in self.search.whole(key))
+        names = ((number, self._names[number]) for number in self._named(self.search.whole(key)))
         found = [n for n, name in names if key in map(folded, (self._title(n), local_name(name), name))]
         if found:
             return found
-        names = ((number, self._names[number]) for number in self.search.whole(":" + key))
+        names = ((number, self._names[number]) for number in self._named(self.search.whole(":" + key)))
         return [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
@@ -302,7 +311,18 @@ class Called:
             raise EmptyNameError(self._names.kind, text)
         if found:
             raise AmbiguousNameError(self._names.kind, text, [self._names[number] for number in found])
-        raise UnknownNameError(self._names.kind, text, (), list(map(self._clear, self.search.similar(text))))
+        raise UnknownNameError(
+            self._names.kind, text, (), list(map(self._clear, self._named(self.search.similar(text))))
+        )
+
+    def find(self, query: str, limit: int) -> list[int]:
+        return self._named(self.search.find(query, limit))
+
+    def _named(self, numbers: list[int]) -> list[int]:
+        """What the index found, which may lie in a file: all of it has names."""
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self._names):
+            raise damaged_index()
+        return numbers
 
     def _clear(self, number: int) -> str:
         """The title where it says who is meant, else the name."""
@@ -358,7 +378,7 @@ class NameLookup:
 
     def find(self, query: str, limit: int = 10) -> list[int]:
         """Nodes by a part of their name or title, best first."""
-        return self._nodes.search.find(query, limit)
+        return self._nodes.find(query, limit)
 
     @property
     def finds_quickly(self) -> bool:

@@ -20,10 +20,9 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, write_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, sha256_of, write_atomically
 from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
-from rgcn.data.sources import sha256_of
 from rgcn.distributed.sharded_state import read_tables, write_tables
 from rgcn.errors import DataError
 from rgcn.nn.table_files import mapped_tensors, write_tensors

@@ -172,7 +172,8 @@ class Facts:
     """Every node's triples, outgoing ones first, then by relation: a page is a slice."""
 
     def __init__(self, graph: KnowledgeGraph) -> None:
-        self.graph, self._pointer = graph, graph._incidence[0]
+        self.graph = graph
+        _ = graph._incidence  # made now where it is not stored: nobody waits for it later
         self._of = lru_cache(REMEMBERED)(self._sorted)
         parts = (graph.triples_at(slice(first, first + AT_ONCE)) for first in range(0, len(graph), AT_ONCE))
         loops = [np.empty(0, np.int64), *(part[part[:, 0] == part[:, 2], 0] for part in parts)]
@@ -181,14 +182,15 @@ class Facts:
 
     def degree(self, nodes: list[int]) -> list[int]:
         """Triples that each takes part in; one with itself counts once."""
-        return [self.total(node) - self._loops.get(node, 0) for node in nodes]
+        touching = self.graph.num_touching(np.array(nodes, dtype=np.int64)).tolist()
+        return [count - self._loops.get(node, 0) for node, count in zip(nodes, touching, strict=True)]
 
     def total(self, node: int) -> int:
-        return int(self._pointer[node + 1] - self._pointer[node])
+        return int(self.graph.num_touching(np.array([node]))[0])
 
     def _sorted(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """(rows in the graph's triples, which of them are outgoing)."""
-        touching = np.unique(self.graph._incidence[1][self._pointer[node] : self._pointer[node + 1]])
+        touching = np.unique(self.graph.touching_one(node))
         subject, relation, object_ = self.graph.triples_at(touching).T
         out, inward = np.flatnonzero(subject == node), np.flatnonzero(object_ == node)
         order = [some[np.argsort(relation[some], kind="stable")] for some in (out, inward)]
