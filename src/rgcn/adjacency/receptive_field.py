@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency.operator import RelationalAdjacency
+from rgcn.sparse import pointer_from_sorted
 
 
 class HasRows(Protocol):
@@ -89,8 +90,8 @@ class ReceptiveField:
         for passing in chosen:
             edges = torch.nonzero(passing | loops).squeeze(1)
             target, source = place[structure.target[edges]], place[structure.source[edges]]
-            sizes = {"num_targets": count, "num_sources": count}
-            layers.append(adjacency.selected(edges, target=target, source=source, **sizes))
+            sizes, pointer = {"num_targets": count, "num_sources": count}, pointer_from_sorted(target, count)
+            layers.append(adjacency.selected(edges, pointer=pointer, source=source, **sizes))
         nodes = torch.nonzero(used).squeeze(1)
         return cls(tuple(layers), nodes, nodes)
 

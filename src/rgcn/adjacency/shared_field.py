@@ -13,6 +13,7 @@ from rgcn.adjacency.operator import RelationalAdjacency
 from rgcn.adjacency.receptive_field import ReceptiveField
 from rgcn.adjacency.structure import EdgeStructure
 from rgcn.sharding import RowExchange, Shards
+from rgcn.sparse import computed_once
 
 Rows = Callable[[Tensor], tuple[RelationalAdjacency, Tensor]]
 
@@ -51,17 +52,21 @@ class SharedField(ReceptiveField):
     @classmethod
     def of_all(cls, operator: RelationalAdjacency, shards: Shards, num_layers: int) -> SharedField:
         """Of all own nodes, in every layer, by their places. What is exchanged is found once for the same edges."""
-        structure = operator.structure
-        kept: tuple[EdgeStructure, RowExchange] | None = structure.__dict__.get("_shared")
-        if kept is None:
-            sources, source = torch.unique(structure.source, return_inverse=True)
-            fewer = replace(structure, source=source, num_sources=len(sources), names=shards.own.to(operator.device))
-            kept = structure.__dict__["_shared"] = fewer, RowExchange.ask(shards, sources.long(), of_all=True)
-        layer, own = replace(operator, structure=kept[0]), shards.own.to(operator.device)
-        return cls((layer,) * num_layers, own, own, (kept[1],) * num_layers)
+        fewer, exchange = _exchanged(operator.structure, shards)
+        layer, own = replace(operator, structure=fewer), shards.own.to(operator.device)
+        return cls((layer,) * num_layers, own, own, (exchange,) * num_layers)
 
     def to(self, device: torch.device) -> Self:
         return replace(super().to(device), exchanges=tuple(exchange.to(device) for exchange in self.exchanges))
 
     def handed(self, number: int, states: Tensor) -> Tensor:
         return self.exchanges[number](states)
+
+
+@computed_once
+def _exchanged(structure: EdgeStructure, shards: Shards) -> tuple[EdgeStructure, RowExchange]:
+    """The structure over the nodes alone that it reads, and their exchange."""
+    sources, source = torch.unique(structure.source, return_inverse=True)
+    names = shards.own.to(source.device)
+    fewer = replace(structure, source=source, num_sources=len(sources), names=names)
+    return fewer, RowExchange.ask(shards, sources.long(), of_all=True)
