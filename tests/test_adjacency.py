@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ from naive import SmallGraph, naive_adjacency, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency, operator
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.nn.relational_graph_conv import RelationalGraphConv
 
 OF_EDGES = ("target", "relation", "source", "origin")
 
@@ -384,3 +387,14 @@ def test_what_is_made_of_edges_seldom_asks_for_their_targets():
         _ = made.groups("node"), made.groups("relation"), made.mix_target_pairs_by_node
         assert "row" not in vars(made.pattern)  # where targets are kept
     assert structure.target.tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2]
+
+
+def test_what_is_remembered_of_edges_goes_with_them():
+    adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [2, 1, 1]]), 3, 2)
+    layers = RelationalGraphConv.one_hot(adjacency, 4), RelationalGraphConv(4, 4, 2)
+    layers[1](layers[0](None, adjacency), adjacency).sum().backward()
+    there = [weakref.ref(adjacency.structure), weakref.ref(adjacency.structure.pattern)]
+    assert all(ref() is not None for ref in there)
+    del adjacency
+    gc.collect()
+    assert [ref() for ref in there] == [None, None]
