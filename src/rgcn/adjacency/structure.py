@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ class EdgeStructure(Named):
     rows that they read are touched."""
     names: Tensor | None = None
     """int64 [targets]: which node each is, where what is dropped of it must not depend on who computes it."""
+    _groups: dict[str, SparsePattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,19 +114,14 @@ class EdgeStructure(Named):
         """
         if rule == "node":
             return self.sum_messages
-        return self._groups_of_relation if rule == "relation" else self._groups_of_direction
-
-    @cached_property
-    def _groups_of_relation(self) -> SparsePattern:
-        return self._grouped(self.target_relation_run, self.num_edges)
-
-    @cached_property
-    def _groups_of_direction(self) -> SparsePattern:
-        return self._grouped(self.target.long() * 3 + self.direction, self.num_targets * 3)
-
-    def _grouped(self, group: Tensor, count: int) -> SparsePattern:
-        edges, shape = torch.arange(self.num_edges, device=group.device), (count, self.num_edges)
-        return SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
+        if rule not in self._groups:
+            if rule == "relation":
+                group, count = self.target_relation_run, self.num_edges
+            else:
+                group, count = self.target.long() * 3 + self.direction, self.num_targets * 3
+            edges, shape = torch.arange(self.num_edges, device=group.device), (count, self.num_edges)
+            self._groups[rule] = SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
+        return self._groups[rule]
 
     @cached_property
     def source_pairs(self) -> Pairs:
