@@ -1,4 +1,4 @@
-"""Folders that rgcn 0.2.0 wrote (tests/folders_of_0_2_0: a graph, runs of links and nodes, a stopped run) still open."""
+"""Folders that rgcn 0.2.0 wrote (tests/folders_of_0_2_0: a graph, two finished runs, a stopped one) still open."""
 
 from __future__ import annotations
 

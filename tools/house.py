@@ -111,6 +111,17 @@ def repeated_classes(source: Path = SOURCE) -> dict[str, list[str]]:
     return {name: where for name, where in by_name.items() if len(where) > 1}
 
 
+def made_up_attributes(source: Path = SOURCE) -> list[str]:
+    """Classes that define what is asked for attributes they do not have, wherever in the class it stands."""
+    classes = [(file, node) for file, tree in parsed(source).items() for node in ast.walk(tree)]
+    hooks = {"__getattr__", "__getattribute__"}
+    return sorted(
+        f"{file}:{node.name}"
+        for file, node in classes
+        if isinstance(node, ast.ClassDef) and any(getattr(part, "name", "") in hooks for part in ast.walk(node))
+    )
+
+
 def functions(source: Path) -> Iterator[tuple[str, int, int]]:
     """(name, lines, parameters) of every function."""
     for file, tree in parsed(source).items():

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_of
+from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, rows_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
@@ -139,11 +139,8 @@ class RelationalAdjacency:
             structure = _edges_into([numbered], sizes, targets, transient)
             return cls.of_edges(structure, edge_weights, normalization, aggregation)
         in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
-        edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
-        structure = EdgeStructure(**edges, **sizes, transient=transient)
-        del edges
+        structure = (_placed if in_place else _sorted)(triples, sizes, transient)
         if in_place and not transient and len(triples) >= LARGE:
-            structure = structure.by_pointer()
             give_back()  # what sorting took
         if edge_weights is None and normalization == "relation" and aggregation == "sum" and in_place:
             weight = torch.empty(structure.num_edges)
@@ -160,7 +157,7 @@ class RelationalAdjacency:
         aggregation: Aggregation,
     ) -> RelationalAdjacency:
         """Of sorted edges; edge_weights [T]: of the triples they come from, None: one."""
-        device = structure.target.device
+        device = structure.relation.device
         raw = torch.ones(1, device=device).expand(structure.num_edges)
         if edge_weights is not None:
             raw = torch.cat([edge_weights, edge_weights.new_ones(structure.num_nodes)])[structure.origin]
@@ -229,13 +226,8 @@ class RelationalAdjacency:
                 whole = self.reweighted(self.raw).weight == self.weight
                 weight = torch.where(whole, self.reweighted(self.raw.to(target)).weight, weight)
             return replace(self, raw=self.raw.to(target), weight=weight)
-        names = self.structure.names
-        structure = replace(
-            self.structure,
-            names=None if names is None else names.to(target),
-            **{name: getattr(self.structure, name).to(target) for name in OF_EDGES},
-        )
-        return replace(self, structure=structure, raw=self.raw.to(target), weight=self.weight.to(target))
+        moved = self.structure.to(target)
+        return replace(self, structure=moved, raw=self.raw.to(target), weight=self.weight.to(target))
 
     def reweighted(self, raw: Tensor) -> RelationalAdjacency:
         """The same edges with other raw weights [E], normalized again. Differentiable in `raw`."""
@@ -291,11 +283,9 @@ class RelationalAdjacency:
         """Edges int64 [E] by their numbers, in the order of new targets, whose begins are the pointer's, and within
         these as they stood: the operator of them, and the sources they read, ascending."""
         structure = self.structure
-        count = len(pointer) - 1
-        target = torch.repeat_interleave(torch.arange(count, device=self.device), pointer[1:] - pointer[:-1])
         sources, source = torch.unique(structure.source[edges], return_inverse=True)
-        changes |= {"num_targets": count, "num_sources": len(sources)}
-        return self.selected(edges, target=target, source=source, **changes), sources.long()
+        changes |= {"num_targets": len(pointer) - 1, "num_sources": len(sources)}
+        return self.selected(edges, pointer=pointer, source=source, **changes), sources.long()
 
     def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
         """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""
@@ -346,8 +336,8 @@ def _worth_compiling(triples: Tensor) -> bool:
     return triples.device.type == "cpu" and len(triples) >= least
 
 
-def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
-    """`OF_EDGES`, of the edges of triples int64 [T, 3], in order."""
+def _sorted(triples: Tensor, sizes: Mapping[str, Any], transient: bool = False) -> EdgeStructure:
+    """The edges of triples int64 [T, 3], in order."""
     subject, relation, object_ = triples.unbind(1)
     number = torch.arange(len(triples), device=triples.device)
     # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
@@ -357,9 +347,7 @@ def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
     if sizes["has_self_loops"]:
         node = torch.arange(sizes["num_nodes"], device=triples.device)
         lists.append((node, torch.full_like(node, sizes["num_relations"] - 1), node, node + len(triples)))
-    target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
-    order = edge_order(target, kind, source, sizes["num_relations"])
-    return {name: ends[order] for name, ends in zip(OF_EDGES, (target, kind, source, origin), strict=True)}
+    return EdgeStructure.sorted(*map(torch.cat, zip(*lists, strict=True)), **sizes, transient=transient)
 
 
 def _edges_into(
@@ -382,22 +370,20 @@ def _edges_into(
         node = targets.nodes.to(found[0][0].device)
         loop = torch.full_like(node, sizes["num_relations"] - 1)
         found.append((targets.row(node), loop, node, node + sizes["num_triples"]))
-    edges = [torch.cat(ends) for ends in zip(*found, strict=True)]
-    target, kind, source, _ = edges
-    order = edge_order(target, kind, source, sizes["num_relations"])
-    placed: dict[str, Any] = {name: ends[order] for name, ends in zip(OF_EDGES, edges, strict=True)}
-    return EdgeStructure(**placed | dict(sizes) | {"num_targets": len(targets)}, transient=transient)
+    sizes = {**sizes, "num_targets": len(targets)}
+    return EdgeStructure.sorted(*map(torch.cat, zip(*found, strict=True)), **sizes, transient=transient)
 
 
-def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The same for many triples on the CPU, int32: each edge is written where it belongs, and nothing else is held."""
+def _placed(triples: Tensor, sizes: Mapping[str, Any], transient: bool = False) -> EdgeStructure:
+    """`_sorted` for many triples on the CPU: each edge is written where it belongs, and nothing else is held."""
     loops, flags = edge_loops(), (sizes["has_inverse"], sizes["has_self_loops"])
     count = len(triples) * (1 + flags[0]) + sizes["num_nodes"] * flags[1]
     pointer = np.zeros(sizes["num_nodes"] + 1, dtype=np.int32)
     edges = [np.empty(count, dtype=np.int32) for _ in OF_EDGES]
     loops.fill_edges(triples.numpy(), sizes["num_data_relations"], *flags, pointer, *edges)
-    loops.sort_rows(pointer, sizes["num_nodes"], *edges[1:])
-    return dict(zip(OF_EDGES, map(torch.from_numpy, edges), strict=True))
+    loops.sort_rows(pointer, sizes["num_nodes"], *edges)
+    relation, source, origin = map(torch.from_numpy, edges)
+    return EdgeStructure(torch.from_numpy(pointer), relation, source, origin, **sizes, transient=transient)
 
 
 def edge_loops() -> ModuleType:

@@ -11,7 +11,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency.operator import RelationalAdjacency
+from rgcn.adjacency.structure import EdgeStructure
 from rgcn.placement import LOCAL, Placement, RowExchange
+from rgcn.sparse import computed_once, pointer_from_sorted
 
 # The operator of the edges into some nodes int64 [n], and the nodes that these read.
 Rows = Callable[[Tensor], tuple[RelationalAdjacency, Tensor]]
@@ -118,8 +120,8 @@ class ReceptiveField:
         for passing in chosen:
             edges = torch.nonzero(passing | loops).squeeze(1)
             target, source = place[structure.target[edges]], place[structure.source[edges]]
-            sizes = {"num_targets": count, "num_sources": count}
-            layers.append(adjacency.selected(edges, target=target, source=source, **sizes))
+            sizes, pointer = {"num_targets": count, "num_sources": count}, pointer_from_sorted(target, count)
+            layers.append(adjacency.selected(edges, pointer=pointer, source=source, **sizes))
         nodes = torch.nonzero(used).squeeze(1)
         return cls(tuple(layers), nodes, nodes)
 
@@ -129,13 +131,9 @@ class ReceptiveField:
         if placement.partition is None:
             nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
             return cls((adjacency,) * num_layers, nodes, nodes)
-        nodes, structure = placement.partition.nodes.to(adjacency.device), adjacency.structure
-        if placement not in structure.exchanges:
-            sources, source = torch.unique(structure.source, return_inverse=True)
-            smaller = replace(structure, source=source, num_sources=len(sources), names=nodes)
-            structure.exchanges[placement] = smaller, placement.exchange(sources.long(), all_local=True)
-        smaller, exchange = structure.exchanges[placement]
-        return cls((replace(adjacency, structure=smaller),) * num_layers, nodes, nodes, (exchange,) * num_layers)
+        nodes = placement.partition.nodes.to(adjacency.device)
+        structure, exchange = _sources_only(adjacency.structure, placement, nodes)
+        return cls((replace(adjacency, structure=structure),) * num_layers, nodes, nodes, (exchange,) * num_layers)
 
     def reading_all(self, num_nodes: int) -> ReceptiveField:
         """The same sums, written as sums over all nodes: the first layer's inputs are not gathered beforehand."""
@@ -157,3 +155,11 @@ class ReceptiveField:
     def masked(self, keep: Tensor) -> ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+
+@computed_once
+def _sources_only(structure: EdgeStructure, placement: Placement, nodes: Tensor) -> tuple[EdgeStructure, RowExchange]:
+    """A structure [local nodes, nodes] over the nodes that it reads alone, and the exchange that fetches their rows."""
+    sources, source = torch.unique(structure.source, return_inverse=True)
+    smaller = replace(structure, source=source, num_sources=len(sources), names=nodes)
+    return smaller, placement.exchange(sources.long(), all_local=True)

@@ -2,6 +2,7 @@
 
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.statistics import GraphStatistics
+from rgcn.graph.stored_graph import StoredGraph
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 
-__all__ = ["SPLITS", "GraphStatistics", "KnowledgeGraph", "NodeKind", "NodeLabels", "Vocabulary"]
+__all__ = ["SPLITS", "GraphStatistics", "KnowledgeGraph", "NodeKind", "NodeLabels", "StoredGraph", "Vocabulary"]
