@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "rgcn"
 # Each may import those before it. `axis_tables` is a table of contents: it names classes of later rooms as text, and
 # for the type checker alone.
 ORDER = """
-    version errors conversion words terminal progress extras threads environment memory placement axes axis_tables
+    version lazy errors conversion words terminal progress extras threads environment memory placement axes axis_tables
     atomic compression sparse graph data known kernels adjacency config
     sampling scoring nn ranking answers training distributed tasks
     runs pages tuning paper predict explain look serve bench cli __init__ __main__

@@ -8,10 +8,9 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rgcn.lazy import lazy_names
 from rgcn.version import __version__
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
@@ -26,7 +25,6 @@ _NAMES = {
     "predict": ("open_model",),
     "tasks": ("LinkClassifier", "LinkPredictor", "NodeClassifier", "load_model"),
 }
-_ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 
 if TYPE_CHECKING:
     from rgcn import nn
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph, NodeLabels
     from rgcn.predict import open_model
     from rgcn.tasks import LinkClassifier, LinkPredictor, NodeClassifier, load_model
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)
 
 __all__ = [
     "KnowledgeGraph",
@@ -56,17 +56,6 @@ __all__ = [
     "read",
     "wait_passively",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        value = getattr(import_module(f"rgcn.{_ROOMS[name]}"), name)
-    elif not name.startswith("_") and find_spec(f"rgcn.{name}"):
-        value = import_module(f"rgcn.{name}")
-    else:
-        raise AttributeError(f"module 'rgcn' has no attribute {name!r}")
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

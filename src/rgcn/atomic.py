@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rgcn.errors import RgcnError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 # Temporary files begin with this: what a killed process left behind can be told from what someone put there.
 TEMPORARY_PREFIX = ".writing-"
 
+
+# What libraries written in Rust (polars, safetensors) say of an error of the system, and nowhere else.
+_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
+_NO_ROOM = {
+    errno.ENOSPC: "the disk that holds {} is full",
+    errno.EDQUOT: "the disk that holds {} is full",
+    errno.EFBIG: "{}: a file would be larger than the system allows",
+}
 
 # The user's own, which can only be read by setting it; once, for two threads at a time would leave the wrong one.
 UMASK = os.umask(0o077)
@@ -32,7 +43,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file in the same folder; then sync it, and rename it over `path`."""
+    """Let `write` fill a temporary file in the same folder; then sync it, and rename it over `path`.
+
+    An error of the system is an OSError with its number, whatever library `write` uses.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY_PREFIX}{path.name}.")
     os.close(handle)
@@ -42,8 +56,12 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
         sync(temporary)
         temporary.chmod(0o666 & ~UMASK)  # mkstemp makes it private; what we write is as open as the user's files
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        number = None if isinstance(error, RgcnError) else _ERROR_NUMBER.search(str(error))
+        if number is not None and getattr(error, "errno", None) is None:
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from error
         raise
     sync(path.parent)
 
@@ -82,12 +100,24 @@ def remove(path: Path) -> None:
 
 
 def full_disk(error: BaseException | None, place: object) -> str | None:
-    """What helps, where an error came of a full disk."""
-    while error is not None and getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+    """What helps, where an error came of a full disk or of a limit on the size of files; None for other errors."""
+    while error is not None and getattr(error, "errno", None) not in _NO_ROOM:
         error = error.__cause__ or error.__context__
-    if error is None:
+    if not isinstance(error, OSError) or error.errno is None:
         return None
-    return f"the disk that holds {place} is full ({os.strerror(errno.ENOSPC)}): free some room, or use another disk"
+    words = _NO_ROOM[error.errno].format(place)
+    return f"{words} ({os.strerror(error.errno)}): {remedy(error)}, or use another disk"
+
+
+def remedy(error: OSError) -> str:
+    """What to do before the same is written again.
+
+    >>> remedy(OSError(errno.EFBIG, "File too large"))
+    'raise the limit on the size of files (`ulimit -f unlimited`)'
+    """
+    if error.errno == errno.EFBIG:
+        return "raise the limit on the size of files (`ulimit -f unlimited`)"
+    return "free some room"
 
 
 def sha256_of(path: Path, size: int | None = None) -> str:

@@ -89,24 +89,40 @@ class Scorer(ABC):
         """
         return self.scores(questions, candidates)
 
-    def triple_scores(self, triples: Tensor) -> Tensor:
-        """[t]: the scores of triples int64 [t, 3].
+    def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
+        """[q]: the score of one answer int64 [q] to each question, its triple hidden where it is known and can be.
 
-        Here by asking (subject, relation, ?), each such question once; a scorer that can does it directly.
+        Here by `scores_hiding`. Where nothing is hidden, questions that are the same are asked once.
         """
-        subject, relation, object_ = triples.to(self.device).unbind(1)
-        pairs = torch.stack([subject, relation], dim=1)
-        asked, place = torch.unique(pairs, dim=0, return_inverse=True)
-        questions = Questions(asked[:, 0], asked[:, 1])
+        questions, answers = questions.to(self.device), answers.to(self.device)
+        if self.hides:
+            asked, place, given = questions, torch.arange(questions.size, device=self.device), answers
+        else:
+            sides = questions.asks_objects().to(self.device)
+            rows = torch.stack([questions.node, questions.relation, sides.long()], dim=1)
+            distinct, place = torch.unique(rows, dim=0, return_inverse=True)
+            asked, given = Questions(distinct[:, 0], distinct[:, 1], distinct[:, 2].bool().cpu()), None
         found: Tensor | None = None
         first, size = 0, max(1, MOST_SCORES // self.num_nodes)
-        for part in questions.parts(size):
-            scores = self.scores(part)
-            found = scores.new_empty(len(triples)) if found is None else found
+        for part in asked.parts(size):
+            here = slice(first, first + size)
+            scores = self.scores(part) if given is None else self.scores_hiding(part, given[here])
+            found = scores.new_empty(len(answers)) if found is None else found
             mine = torch.nonzero((place >= first) & (place < first + size)).squeeze(1)
-            found[mine] = scores[place[mine] - first, object_[mine]]
+            found[mine] = scores[place[mine] - first, answers[mine]]
             first += size
         return torch.empty(0, device=self.device) if found is None else found
+
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        """[t]: the score of each of the triples int64 [t, 3], which is one number, whichever end is asked from.
+
+        The mean of its two scores as an answer, to (subject, relation, ?) and to (?, relation, object), a known triple
+        hidden (`answer_scores`). A scorer whose two scores are the same computes one of them.
+        """
+        subject, relation, object_ = triples.unbind(1)
+        as_object = self.answer_scores(Questions(subject, relation), object_)
+        as_subject = self.answer_scores(Questions(object_, relation, False), subject)
+        return (as_object + as_subject) / 2
 
     def local(self, questions: Questions) -> Scorer:
         """What scores these questions against the local nodes, by their rows; here all nodes are local."""

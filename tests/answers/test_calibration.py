@@ -18,7 +18,7 @@ from rgcn.answers.calibration import (
     validation_examples,
 )
 from rgcn.answers.link_curve import FIRST
-from rgcn.answers.links import triple_probabilities
+from rgcn.answers.links import rate_triples
 from rgcn.answers.reliability import (
     COLDEST,
     Bin,
@@ -155,7 +155,7 @@ def test_without_validation_triples_there_are_no_probabilities():
     assert "the graph has none" in opened.calibration.words
     answers = answers_to(opened, torch.tensor([1]), torch.tensor([0]))
     assert answers.probability is None
-    assert triple_probabilities(opened, torch.tensor([[0, 0, 1]]), torch.tensor([1.0])) is None
+    assert rate_triples(opened, torch.tensor([[0, 0, 1]]))[1] is None
 
 
 def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():

@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+import rgcn
 from naive_rules import NaiveRules, ruled_out
 from rgcn.answers import links as module
-from rgcn.answers.links import level_of, triple_probabilities
+from rgcn.answers.links import level_of, rate_triples, standing_of
 from rgcn.answers.relation_rules import EVERYTHING, FINISHED, OPEN, SENSELESS, Marks, Permitted
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
+from rgcn.scoring import Questions
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
 
@@ -116,21 +118,33 @@ def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
 
 
 @pytest.mark.parametrize("graph", [random_graph(11, triples=200), graph_of_kinds(2)], ids=["drawn", "kinds"])
-def test_given_triples_have_the_probabilities_of_answers(graph):
+def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(graph):
     opened = with_whole_numbers(graph, folder="/nonexistent")
     given = torch.arange(graph.num_nodes).repeat_interleave(graph.num_relations)
     relation = torch.arange(graph.num_relations).repeat(graph.num_nodes)
-    answers = answers_to(opened, given, relation, True, graph.num_nodes)
-    row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
-    triples = torch.stack([given[row], relation[row], answers.node[row, column]], dim=1)
-    found, known = triple_probabilities(opened, triples, answers.score[row, column]), answers.known[row, column]
-    torch.testing.assert_close(found, answers.probability[row, column], rtol=0, atol=0, equal_nan=True)
+    shares = torch.full((2, *mask(graph).shape), torch.nan)  # [direction, subject, relation, object]
+    answered = torch.zeros(shares.shape, dtype=torch.bool)
+    for side in (True, False):
+        answers = answers_to(opened, given, relation, side, graph.num_nodes)
+        row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
+        ends = (given[row], answers.node[row, column])
+        at = (int(not side), *((ends[0], relation[row], ends[1]) if side else (ends[1], relation[row], ends[0])))
+        shares[at], answered[at] = answers.probability[row, column], True
+    triples = torch.cartesian_prod(*map(torch.arange, shares.shape[1:]))
+    scores, found = rate_triples(opened, triples)
+    torch.testing.assert_close(scores, every_score(opened).flatten())
+    known = mask(graph, "train").flatten()
     assert torch.equal(found.isnan(), known)  # what is in the data has none
     assert 0 < known.sum() < len(known)
-    out = torch.nonzero(ruled_out(graph, mask(graph, "train")))
-    assert len(out)
-    scores = torch.full((len(out),), 50.0)
-    assert bool((triple_probabilities(opened, out, scores) == opened.calibration.ruled_out_share).all())
+    new, times = ~known, answered.flatten(1).sum(0)
+    assert set(times[new].tolist()) == {0, 1, 2}  # there are answers from one end alone
+    mean = shares.masked_fill(~answered, 0.0).flatten(1).sum(0) / times
+    torch.testing.assert_close(found[new & (times > 0)], mean[new & (times > 0)])
+    out = new & (times == 0)
+    assert bool((found[out] == opened.calibration.ruled_out_share).all())
+    standing = standing_of(opened, triples)
+    assert torch.equal(standing.ruled_out, out)
+    assert torch.equal(standing.forbidden, ~answered.flatten(1) & new)
 
 
 @pytest.mark.parametrize("for_objects", [True, False])
@@ -213,3 +227,65 @@ def test_who_has_the_only_answer_is_told_it_and_no_other():
     plain = answers_to(opened, torch.tensor([2]), torch.tensor([capital]), k=35, permitted=EVERYTHING)
     assert plain.expected.tolist() == [OPEN]
     assert (plain.node >= 0).all()
+
+
+# -- known answers of a model that can hide them --------------------------------------------------------------------
+
+
+def walking(graph):
+    """A network that walks along the edges, and hears a known triple unless it is hidden."""
+    torch.manual_seed(0)
+    model = rgcn.LinkPredictor("path", width=6, layers=2, device="cpu", seed=1).prepare(graph)
+    model.network_.double().eval()
+    return model
+
+
+@pytest.mark.parametrize("k", [1, 4, 40])
+def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k):
+    graph = random_graph(5, nodes=12, triples=90)
+    model, there = walking(graph), mask(graph, "train")
+    scorer, moved = model.scorer(), 0
+    given = torch.arange(graph.num_nodes).repeat_interleave(2 * graph.num_relations)
+    relation = torch.arange(graph.num_relations).repeat(2 * graph.num_nodes)
+    sides = torch.arange(len(given)) % 2 == 0
+    answers = answers_to(model, given, relation, sides, k, permitted=EVERYTHING)
+    new = answers_to(model, given, relation, sides, k, "drop", permitted=EVERYTHING)
+    for i, (node, of, side) in enumerate(zip(given.tolist(), relation.tolist(), sides.tolist(), strict=True)):
+        asked = Questions(given[i : i + 1], relation[i : i + 1], side)
+        heard, is_known = scorer.scores(asked)[0], there[node, of] if side else there[:, of, node]
+        scores = heard.clone()
+        for answer in torch.nonzero(is_known).flatten().tolist():
+            scores[answer] = scorer.scores_hiding(asked, torch.tensor([answer]))[0, answer]
+        wanted = sorted(zip(range(len(scores)), scores.tolist(), is_known.tolist(), strict=True), key=lambda x: -x[1])
+        found = as_rows(answers, i)
+        assert [(row[0], row[2]) for row in found] == [(row[0], row[2]) for row in wanted[:k]]
+        assert [row[1] for row in found] == pytest.approx([row[1] for row in wanted[:k]], rel=1e-9)
+        rest = [row[0] for row in found if not row[2]]
+        assert as_rows(new, i)[: len(rest)] == [row for row in found if not row[2]]  # in the order they always had
+        moved += [row[0] for row in found] != torch.argsort(-heard)[: len(found)].tolist()
+    assert moved
+    assert not answers.not_shown.any()
+
+
+def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
+    rows = [("hub", "has", f"n{i}") for i in range(300)] + [(f"n{i}", "next", f"n{i + 1}") for i in range(400)]
+    graph = rgcn.KnowledgeGraph.from_triples(rows)
+    model, calls = walking(graph), []
+    scorer = model.scorer()
+    assert model.calibration_.fitted  # before anything is counted
+    hiding = type(scorer)._hiding
+    monkeypatch.setattr(
+        type(scorer), "_hiding", lambda self, asked, which: calls.append(asked.size) or hiding(self, asked, which)
+    )
+    hub = torch.tensor([graph.nodes["hub"]])
+    rows = []
+    for k, left_out in ((3, 0), (20, 0), (200, 280)):
+        answers = answers_to(model, hub, torch.tensor([0]), True, k)
+        assert (sum(calls), len(calls)) == (20, math.ceil(20 / scorer.at_once))
+        assert answers.not_shown.tolist() == [left_out]
+        assert as_rows(answers, 0)[: len(rows)] == rows  # a longer list begins with the shorter one
+        rows = as_rows(answers, 0)
+        calls.clear()
+    assert sum(row[2] for row in rows) == 20
+    answers_to(model, hub, torch.tensor([0]), True, 200, "drop")
+    assert not calls

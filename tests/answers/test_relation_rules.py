@@ -1,5 +1,7 @@
 """What kind of thing a relation is, against the same in loops."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -114,15 +116,19 @@ def test_a_question_has_a_note_where_there_is_something_to_say():
     graph = graph_of_kinds(1, splits=False)
     titles, rules, index = Titles(graph), rules_of(graph), KnownTriples.of_graph(graph, "train")
 
-    def note(node, relation, for_objects=True):
+    def note(node, relation, for_objects=True, *shown):
         number = graph.relations[relation]
         asked = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
-        return question_note(titles, node, number, for_objects, int(rules.expectation(asked, index)[0]))
+        return question_note(titles, node, number, for_objects, int(rules.expectation(asked, index)[0]), *shown)
 
     assert note(2, "capital") == "known: n16; nothing else is expected"
     assert note(16, "capital", False) == "known: n2; nothing else is expected"
     assert note(30, "in") == "in is not a question for n30: nothing like it is subject of it"
     assert note(34, "borders", False) == "borders is not a question for n34: nothing like it is object of it"
     assert note(12, "capital") is None
-    assert note(20, "odd", False) == "1 known; probably nothing is missing here"
+    nothing_missing = "1 known; probably nothing is missing here"
+    assert note(20, "odd", False) == nothing_missing
+    assert note(20, "odd", False, [0.3, math.nan, 0.2]) == nothing_missing
+    assert note(20, "odd", False, [0.6, math.nan]) is None
+    assert note(20, "odd", False, [0.3, 0.3, 0.3]) is None  # one of the three is more likely right than not
     assert note(3, "never") is None

@@ -57,6 +57,38 @@ def test_classes_of_the_others(here):
     refused(rgcn("predict", "mine.csv", "--data", "colunms=[0, 1, 2]", cwd=here), "columns")
 
 
+def test_classes_that_a_relation_of_the_graph_tells(here):
+    told = "".join(f"p{i},kind,k{i % 2}\n" for i in range(6))
+    (here / "told.csv").write_text((here / "mine.csv").read_text() + told)
+    for labels in (("--labels-from", "kind"), ("--data", "labels_from=kind")):
+        done = rgcn("predict", "told.csv", *labels, "--node", "p8", "--json", cwd=here)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["predictions"][0]["class"] in ("k0", "k1")
+    done = rgcn("explain", "told.csv", "p8", "--labels-from", "kind", "--json", *FEW, cwd=here)
+    assert json.loads(done.stdout)["question"]["kind"] == "class"
+    done = rgcn("evaluate", "told.csv", "--labels-from", "kind", cwd=here)
+    assert "class" in done.stdout or "accuracy" in done.stdout, done.stderr
+    both = ("--labels-from", "kind", "--data", "labels_from=kind")
+    refused(rgcn("predict", "told.csv", *both, cwd=here), "--labels-from and --data labels_from=kind", "leave one out")
+    refused(rgcn("predict", "told.csv", "--labels-from", "kin", cwd=here), "kind")
+    files = ("--labels-from", "kind", "--labels", "people.csv")
+    refused(rgcn("predict", "told.csv", *files, cwd=here), "remove one of the two")
+    refused(rgcn("predict", "mine.csv", cwd=here), "--labels-from RELATION")
+
+
+def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so(here):
+    (here / "strangers.csv").write_text((here / "people.csv").read_text() + "ghost,y\nphantom,x\n")
+    ask = ("predict", "mine.csv", "--labels", "strangers.csv")
+    refused(rgcn(*ask, cwd=here), "2 labelled nodes are not in the graph", "--skip-unknown")
+    done = rgcn(*ask, "--skip-unknown", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert "skipped 2 labels of nodes that are not in the graph" in done.stderr
+    assert "p3" in done.stdout
+    added = rgcn(*ask, "--skip-unknown", "--data", "missing_labels=add", "--node", "ghost", cwd=here)
+    assert added.returncode == 0, added.stderr
+    assert rgcn("predict", "mine.csv", "--labels", "people.csv", "--skip-unknown", "-q", cwd=here).stderr == ""
+
+
 def test_a_completion_is_kept_beside_its_output_alone(here):
     asked = ("complete", "mine.nt", "--relation", "worksFor")
     done = rgcn(*asked, "--minutes", 5, "--out", "new.nt", cwd=here)
@@ -151,10 +183,23 @@ def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_a_first_row_in_doubt_is_named_and_the_command_line_decides(tmp_path):
     (tmp_path / "mine.csv").write_text("gene,action,illness\n" + "".join(f"g{i},causes,i{i % 3}\n" for i in range(9)))
-    for header, triples in (("", 10), ("true", 9), ("false", 10)):
-        said = () if not header else ("--data", f"header={header}")
-        done = rgcn("predict", "mine.csv", "--subject", "g1", "--relation", "causes", *said, cwd=tmp_path)
+    asked = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
+    done = rgcn(*asked, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "as triples: gene —action→ illness; g0 —causes→ i0;" in done.stderr
+    assert "as a table: g0: action causes, illness i0;" in done.stderr
+    assert "--data 'columns=[0, 1, 2]'" in done.stderr
+    assert "--data header=true" in done.stderr
+    for said, triples in (
+        (["header=true"], 9),
+        (["header=false"], 10),
+        (["columns=[0, 1, 2]", "header=true"], 9),
+        (["columns=[gene, action, illness]"], 9),
+    ):
+        done = rgcn(*asked, *(part for one in said for part in ("--data", one)), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"({triples} triples)" in done.stderr
-        assert ("(gene, action, illness) may be a header" in done.stderr) is (not header)
-        assert "--data header=" in done.stderr or header
+        assert "may be a header" not in done.stderr
+    done = rgcn(*asked, "--data", "columns=[0, 1, 2]", cwd=tmp_path)
+    assert "(10 triples)" in done.stderr
+    assert "(gene, action, illness) may be a header" in done.stderr

@@ -98,6 +98,26 @@ def test_where_nothing_is_held_out_the_figures_are_called_those_of_training(tabl
     assert "held out │" not in out
 
 
+def test_a_training_says_how_many_labels_of_a_relation_it_holds_out(tmp_path):
+    rows = [f"p{i},kind,k{i % 2}\np{i},knows,p{(i + 2) % 40}\n" for i in range(40)]
+    (tmp_path / "mine.csv").write_text("".join(rows))
+    settings = ["model.name=rgcn", "model.hidden=4", "training.epochs=2", "training.device=cpu"]
+    changes = [part for change in settings for part in ("--set", change)]
+    done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "of 40 labels, 4 for test are held out (labels for test drawn at random, seed 0)" in done.stderr
+    assert "(4 nodes; " in done.stdout
+    changes += ["--set", "data.test=0.25"]
+    done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
+    assert "of 40 labels, 10 for test are held out" in done.stderr
+    changes += ["--set", "training.validation=0.2"]
+    done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
+    assert "of 40 labels, 6 for valid and 10 for test are held out" in done.stderr
+    assert "(6 nodes; " in done.stdout
+    asked = rgcn_says("predict", "mine.csv", "--data", "labels_from=kind", "--classes", "--node", "p1", cwd=tmp_path)
+    assert "(40 triples, 40 labels)" in asked.stderr
+
+
 def test_labels_without_a_split_hold_out_test_labels(table):
     labels = f"data.labels={table.parent / 'people.csv'}"
     changes = ["task=node-classification", labels, "model.name=rgcn", "model.hidden=4", "training.epochs=2"]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from test_report_commands import rgcn
 
 import rgcn as library
 from rgcn.nn.link_network import VectorScorer
+from rgcn.predict import question_notes
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +154,43 @@ def test_a_file_of_questions_as_rdf_has_what_is_not_known(runs, tmp_path):
         assert ((row["subject"], row["relation"], row["object"]) in known) == row["known"]
 
 
+def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(runs, tmp_path):
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,capital\ncoffee,capital\nPeru,exports_to\n")
+    ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv")
+    lines = rgcn(*ask).stdout.splitlines()[-3:]
+    question, known = lines[0].split(": ", 1)
+    assert (question, "known" in known) == ("Peru —capital→ ?", True)
+    senseless = "capital is not a question for coffee: nothing like it is subject of it"
+    assert lines[1:] == [f"coffee —capital→ ?: {senseless}", "--any-node asks all the same"]
+    for name in ("out.csv", "out.nt"):
+        done = rgcn(*ask, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-3:] == lines
+    frame = pl.read_csv(tmp_path / "out.csv")
+    notes = {row["relation"]: row["note"] for row in frame.iter_rows(named=True)}
+    assert notes == {"capital": known, "exports_to": None}
+    assert json.loads(rgcn(*ask, "--json", "--out", tmp_path / "out.parquet").stdout)["notes"] == lines
+    alone = rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "capital")
+    assert alone.stdout.splitlines()[-1] == known
+    turned = rgcn(
+        "predict", runs / "lp", "--object", "Lima", "--relation", "capital", "--relation", "borders", "--json"
+    )
+    assert json.loads(turned.stdout)["notes"][0].startswith("? —capital→ Lima: ")
+
+
+def test_so_many_answers_are_shown_as_were_asked_for(runs, tmp_path):
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,exports_to\nChile,exports_to\n")
+    ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv")
+    for k in (1, 10, 30):
+        shown = rgcn(*ask, "-k", k).stdout
+        assert [sum(line.startswith(f"  {name} ") for line in shown.splitlines()) for name in ("Peru", "Chile")] == [
+            k
+        ] * 2
+        assert "more answers" not in shown
+    (tmp_path / "q.csv").write_text("subject,relation\nPeru,exports_to\nChile,exports_to\nChile,borders\n")
+    assert "and 10 more answers; -k 10 shows them all, --out FILE writes them" in rgcn(*ask).stdout
+
+
 def test_questions_that_are_none(runs, tmp_path):
     refused(rgcn("predict", runs / "lp"), "give --subject or --object", "rgcn complete")
     refused(rgcn("predict", runs / "lp", "--relation", "borders"), "either --subject or --object")
@@ -222,6 +261,17 @@ def test_completions_that_cannot_be(runs):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
+def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, monkeypatch):
+    monkeypatch.setattr(question_notes, "UNLIKELY", 2.0)  # as if by their number further answers never were expected
+    said = {}
+    for relation in ("party_to", "exports_to"):
+        asked = ("predict", runs / "lp", "--subject", "Bulgaria", "--relation", relation, "--known", "drop", "-k", "3")
+        shares = [row["probability"] for row in json.loads(rgcn(*asked, "--json").stdout)["answers"]]
+        probable = 1 - math.prod(1 - share for share in shares) > 0.5
+        said[probable] = "probably nothing is missing here" in rgcn(*asked).stdout
+    assert said == {False: True, True: False}
+
+
 def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_path, monkeypatch):
     answer, calls = VectorScorer.scores, []
 

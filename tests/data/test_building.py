@@ -231,7 +231,7 @@ ROWS = st.lists(CELLS, min_size=1, max_size=4)
 
 @settings(PER_EXAMPLE, max_examples=60)
 @given(
-    st.lists(st.tuples(ROWS, st.sampled_from([b"\n", b"\n", b"\r\n", b"\n\n", b"\n\r\n"])), max_size=6),
+    st.lists(st.tuples(ROWS, st.sampled_from([b"\n", b"\n", b"\r\n", b"\n\n", b"\n\r\n", b"\r\r\n"])), max_size=6),
     st.booleans(),
     st.sampled_from(["tsv", "csv"]),
 )
@@ -244,6 +244,14 @@ def test_any_rows_are_read_as_without_loops(tmp_path, monkeypatch, rows, skip, f
         path.write_bytes(first + b"".join(separator.join(row) + end for row, end in rows))
         plainly, compiled = both_ways(path, monkeypatch, skip_bad_lines=skip, header=False)
     assert compiled == plainly
+
+
+def test_a_line_ends_with_any_number_of_carriage_returns():
+    data = b"a\tr\tb\r\r\n\r\r\nb\tr\tc\r\n\r\nc\tr\ta\r\r\r\n"
+    assert found_names(table_triples(data, b"\t", False, 3, [0, 1, 2])) == [*"arb", *"brc", *"cra"]
+    data = b"<urn:a> <urn:r> <urn:b> .\r\r\n\r\r\n<urn:b> <urn:r> <urn:c> .\r\n"
+    found = line_triples(data, False, True, True, lambda odd: pytest.fail(f"odd: {odd}"))
+    assert found_names(found) == ["urn:a", "urn:r", "urn:b", "urn:b", "urn:r", "urn:c"]
 
 
 def test_columns_may_stand_anywhere_and_twice(tmp_path, monkeypatch):

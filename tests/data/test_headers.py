@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+import rgcn
 from rgcn.data.headers import ROLES, names_a_triple
 from rgcn.data.node_tables import LabelFiles
 from rgcn.data.reading import read
@@ -127,6 +128,28 @@ def test_columns_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
         of(tmp_path, "source,target\na,b\n")
 
 
+def test_rows_of_another_width_name_a_way_out(tmp_path: Path) -> None:
+    wide = "title,year,studio,genre\nAvatar,2009,Fox,Action\n"
+    columns = r"more than 3 columns; say which .* --data 'columns=\[0, 1, 2\]'.* a row for each of its cells"
+    with pytest.raises(ParseError, match=columns):
+        of(tmp_path, wide)
+    pl.DataFrame({"title": ["Avatar"], "year": [2009], "studio": ["Fox"], "genre": ["Action"]}).write_parquet(
+        tmp_path / "g.parquet"
+    )
+    with pytest.raises(DataError, match=r"has 4 columns, not 3; name them, .* a row for each of its cells"):
+        read(tmp_path / "g.parquet")
+    for text in ("a,r,b\nb,r,c,d\n", "s,p,o,weight\na,r,b,1\nb,r,c,1,2\n", "a,r,b\nb,r\n"):
+        with pytest.raises(ParseError, match=r"(more|fewer) than . columns; .*--data skip_bad_lines=true"):
+            of(tmp_path, text)
+        assert len(of(tmp_path, text, skip_bad_lines=True)) == 1
+    with pytest.raises(ParseError, match=r"fewer than 3 columns; .* of one relation, add a column"):
+        of(tmp_path, "source,target\na,b\n")
+    graph = of(tmp_path, "a,r,b\nb,r,c,d\n", skip_bad_lines=True)
+    with pytest.raises(DataError, match=r"no triples in .*2 bad lines were skipped"):
+        of(tmp_path, wide, skip_bad_lines=True)
+    assert graph.metadata["skipped_examples"] == [f"{tmp_path / 'g.csv'}:2: more than 3 columns"]
+
+
 # -- no triple gets lost -------------------------------------------------------------------------------
 
 
@@ -153,9 +176,6 @@ def test_triples_of_such_words_stay(tmp_path: Path, rows: list[Row]) -> None:
     [
         [("s", "r", "t"), ("a", "r", "b")],  # a toy graph: the relation goes on
         [("subject", "relation", "object"), ("thing", "is", "object")],
-        [("gene", "interaction", "disease"), ("BRCA1", "causes", "cancer"), *[("TP53", "causes", "cancer")] * 2],
-        [("person", "relation", "target"), ("a", "x", "b"), ("b", "y", "c"), ("c", "z", "d")],
-        [("user", "does", "item"), *((f"http://x.org/{i}", f"r{i}", str(i)) for i in range(3))],
     ],
 )
 def test_in_doubt_a_warning_names_the_setting(tmp_path: Path, rows: list[Row]) -> None:
@@ -164,6 +184,83 @@ def test_in_doubt_a_warning_names_the_setting(tmp_path: Path, rows: list[Row]) -
     assert kept.named() == list(dict.fromkeys(rows))
     assert of(tmp_path, table([*rows]), header=False).fingerprint == kept.fingerprint
     assert of(tmp_path, table([*rows]), header=True).named() == list(dict.fromkeys(rows[1:]))
+
+
+# -- one thing a row -----------------------------------------------------------------------------------
+
+WIDE: list[Row] = [
+    ("Title", "Distributor", "Major Genre"),
+    ("Avatar", "Fox", "Action"),
+    ("Jaws", "Universal", "Thriller"),
+    ("Alien", "Fox", "Horror"),
+]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        WIDE,
+        WIDE[:3],
+        [("gene", "interaction", "disease"), ("BRCA1", "causes", "cancer"), *[("TP53", "causes", "cancer")] * 2],
+        [("person", "relation", "target"), ("a", "x", "b"), ("b", "y", "c"), ("c", "z", "d")],
+        [("user", "does", "item"), *((f"http://x.org/{i}", f"r{i}", str(i)) for i in range(3))],
+    ],
+)
+def test_a_first_row_that_may_name_the_columns_of_a_table_stops(tmp_path: Path, rows: list[Row]) -> None:
+    with pytest.raises(DataError, match="is each row a triple, or one thing with its properties") as stopped:
+        of(tmp_path, table([*rows]))
+    header, first, *_ = rows
+    shown = str(stopped.value)
+    assert f"as triples: {header[0]} —{header[1]}→ {header[2]}; {first[0]} —{first[1]}→ {first[2]};" in shown
+    assert f"as a table: {first[0]}: {header[1]} {first[1]}, {header[2]} {first[2]};" in shown
+    assert "--data 'columns=[0, 1, 2]'" in shown
+    assert "--set 'data.columns=[0, 1, 2]'" in shown
+    unique = list(dict.fromkeys(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert of(tmp_path, table([*rows]), columns=(0, 1, 2)).named() == unique
+    assert of(tmp_path, table([*rows]), columns=(0, 1, 2), header=True).named() == unique[1:]
+    assert of(tmp_path, table([*rows]), columns=header).named() == unique[1:]
+    assert of(tmp_path, table([("s", "p", "o"), *rows[1:]])).named() == unique[1:]
+    assert of(tmp_path, table([*rows]), header=False).named() == unique
+
+
+@pytest.mark.parametrize("header", [[], [("Title", "Distributor", "Title")], [("id", "m3", "2")]])
+def test_a_middle_column_of_ever_new_values_holds_no_relations(tmp_path: Path, header: list[Row]) -> None:
+    rows = [(f"m{i}", f"studio {i}", f"genre {i % 5}") for i in range(30)]
+    with pytest.raises(DataError, match="30 different values in 30 rows" if header else "29 different values in 29"):
+        of(tmp_path, table([*header, *rows]))
+    assert of(tmp_path, table(rows), columns=(0, 1, 2)).num_relations == 30
+    assert of(tmp_path, table([("s", "p", "o"), *rows])).num_relations == 30
+    recurring = [(f"m{i}", f"r{i % 20}", f"m{i + 1}") for i in range(30)]
+    assert of(tmp_path, table(recurring)).num_triples == 30
+
+
+def test_columns_of_parquet_that_name_no_triple_stop(tmp_path: Path) -> None:
+    frame = pl.DataFrame(WIDE[1:], schema=list(WIDE[0]), orient="row")
+    frame.write_parquet(tmp_path / "g.parquet")
+    with pytest.raises(DataError, match=r"The columns are Title.*\n.*as triples: Avatar —Fox→ Action"):
+        read(tmp_path / "g.parquet")
+    assert read(tmp_path / "g.parquet", columns=WIDE[0]).named() == WIDE[1:]
+
+
+def test_only_train_tells_whether_a_folder_holds_triples(tmp_path: Path) -> None:
+    for split, rows in (("train", TRIPLES), ("valid", [("x", "q", "y"), *TRIPLES]), ("test", WIDE)):
+        (tmp_path / f"{split}.csv").write_text(table([*rows]))
+    assert read(tmp_path).num_triples == len(TRIPLES) + len(TRIPLES) + 1 + len(WIDE)
+    (tmp_path / "train.csv").write_text(table([*WIDE]))
+    with pytest.raises(DataError, match=r"train\.csv: is each row a triple"):
+        read(tmp_path)
+
+
+@pytest.mark.needs_data("codex-s", "fb-toy", "fb15k", "fb15k-237", "inductive", "kinship", "nations", "umls", "wn18")
+def test_no_data_set_is_taken_for_a_table_of_things(real_mirror: Path, tmp_path: Path) -> None:
+    splits = [path for path in real_mirror.rglob("*.txt*") if path.name.split(".")[0] in ("train", "valid", "test")]
+    assert len(splits) > 30
+    for split in splits:  # each alone; those of a folder are read as its train split is
+        assert read(split).num_triples
+    world = rgcn.data.load("world").named()
+    assert of(tmp_path, table([*world])).named() == world
 
 
 cells = st.one_of(st.sampled_from([*ROLES, "Berlin", "City", "x"]), st.text("abSo_: ", min_size=1, max_size=5))
@@ -178,7 +275,11 @@ def test_only_words_for_all_three_columns_are_ever_left_out(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assume(len(rows) > 1 or not names_a_triple(rows[0]))
-        graph = of(folder, table([*rows]))
+        try:
+            graph = of(folder, table([*rows]))
+        except DataError:
+            assert not names_a_triple(rows[0])
+            graph = of(folder, table([*rows]), columns=(0, 1, 2), header=False)
     if graph.named() != list(dict.fromkeys(rows)):
         first, below = rows[0], {cell for row in rows[1:] for cell in row}
         assert names_a_triple(first)

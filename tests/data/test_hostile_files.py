@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import zstandard
 
 from rgcn.data.reading import read
+from rgcn.data.registry import path_or_dataset
 from rgcn.errors import DataError, ParseError
 
 GOOD = "<x:a> <x:p> <x:b> .\n"
@@ -327,6 +329,42 @@ def test_nothing_is_fetched_for_a_remote_context(tmp_path: Path, monkeypatch: py
     (tmp_path / "g.jsonld").write_text('{"@context": "http://127.0.0.1:9/context", "@id": "x:a", "name": "y"}')
     with pytest.raises(ParseError, match="never touches the network"):
         read(tmp_path / "g.jsonld")
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text("a\tr\tb\n")
+    os.mkfifo(tmp_path / "pipe.tsv")
+    words = r"pipe.tsv is a pipe, not a file\. .*: write what comes through it to a file"
+    for given in (
+        {"path": tmp_path / "pipe.tsv"},
+        {"path": {"train": tmp_path / "pipe.tsv"}},
+        {"path": tmp_path / "g.tsv", "labels": tmp_path / "pipe.tsv"},
+        {"path": tmp_path / "g.tsv", "features": tmp_path / "pipe.tsv"},
+    ):
+        with pytest.raises(DataError, match=words):
+            read(**given)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="/dev/null is a device, not a file"):
+        read("/dev/null", format="nt")
+    (tmp_path / "pipe.tsv").rename(tmp_path / "pipe.nt")
+    assert len(read(tmp_path)) == 1  # of a folder, files are read
+
+
+def test_a_link_that_leads_nowhere_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "loop.nt").symlink_to(tmp_path / "loop.nt")
+    (tmp_path / "gone.nt").symlink_to("nothing.nt")
+    (tmp_path / "g.nt").write_text(GOOD)
+    for reader in (read, path_or_dataset):
+        with pytest.raises(DataError, match=r"loop.nt is a symbolic link that leads back to itself") as looped:
+            reader(tmp_path / "loop.nt")
+        with pytest.raises(DataError, match=r"gone.nt is a symbolic link to nothing.nt, which is not there") as gone:
+            reader(tmp_path / "gone.nt")
+        with pytest.raises(DataError, match=r"loop.nt is a symbolic link"):
+            reader(tmp_path / "loop.nt" / "g.nt")
+        assert "Did you mean" not in f"{looped.value}{gone.value}"
+    with pytest.raises(DataError, match=r"gone.nt is a symbolic link to nothing.nt"):
+        read(tmp_path / "g.nt", out=tmp_path / "gone.nt")
+    with pytest.raises(DataError, match=r"loop.nt is a symbolic link"):
+        read(tmp_path / "g.nt", features=tmp_path / "loop.nt")
 
 
 def test_parquet_that_is_none(tmp_path: Path) -> None:

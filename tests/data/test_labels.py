@@ -115,9 +115,12 @@ def test_labels_from_a_relation_leave_no_trace_of_it(employees: Path) -> None:
     assert "firm0" in graph.nodes
     assert graph.labels is not None
     assert list(graph.labels.names) == ["firm0", "firm1"]
-    assert graph.labels.counts() == {"train": 8, "test": 2}
+    assert graph.labels.counts() == {"train": 10}
     again = read(employees, labels_from=LabelRelation("works_at", inverse="employs", seed=0))
     assert again.fingerprint == graph.fingerprint
+    parted = read(employees, labels_from=LabelRelation("works_at", inverse="employs", split=(0.8, 0.0, 0.2)))
+    assert parted.labels is not None
+    assert parted.labels.counts() == {"train": 8, "test": 2}
     with pytest.raises(UnknownNameError, match="works_at"):
         read(employees, labels_from="work_at")
     with pytest.raises(DataError, match="not from both"):

@@ -7,11 +7,12 @@ import csv
 import gzip
 import io
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rgcn.data.reading import read
@@ -90,6 +91,48 @@ def test_windows_line_ends_blank_lines_and_byte_order_mark(tmp_path: Path) -> No
     assert read(tmp_path / "g.tsv").named() == [("a", "r", "b"), ("b", "r", "c")]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n", b"\r\r\r\n"])
+@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "quoted.csv"])
+def test_no_carriage_return_of_a_line_end_is_in_a_name(tmp_path: Path, name: str, end: bytes) -> None:
+    separator, quote = b"\t" if name == "g.tsv" else b",", b'"' if name == "quoted.csv" else b""
+    rows = [[b"a", b"r", b"b"], [b"b", b"r", quote + b"c" + quote], [b"c", b"r", b"a"]]
+    lines = [separator.join(row) for row in rows]
+    (tmp_path / name).write_bytes(end + end.join(lines) + end.removesuffix(b"\n"))
+    expected = [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a")]
+    assert read(tmp_path / name).named() == expected
+    assert read(tmp_path / name, columns=(0, 1, 2)).named() == expected  # the width is that of the first row
+
+
+def test_line_ends_within_quotes_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "g.csv").write_bytes(b'a,r,"two\r\nlines"\r\nb,r,"one\nand\r\rmore\r"\r\nc,r,"\r\n\r\n"\r\n')
+    expected = [("a", "r", "two\r\nlines"), ("b", "r", "one\nand\r\rmore\r"), ("c", "r", "\r\n\r\n")]
+    assert read(tmp_path / "g.csv").named() == expected
+    monkeypatch.setattr("rgcn.data.files.BLOCK_BYTES", 5)
+    assert read(tmp_path / "g.csv").named() == expected
+    (tmp_path / "classes.csv").write_bytes(b'node,class\r\n"two\r\nlines","x\r\ny"\r\na,z\r\n')
+    labels = read(tmp_path / "g.csv", labels=tmp_path / "classes.csv").labels
+    assert labels is not None
+    assert list(labels.names) == ["x\r\ny", "z"]
+
+
+def test_a_carriage_return_outside_quotes_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_bytes(b'"a","r","b"\r"b","r","c"\r')
+    with pytest.raises(ParseError, match="line 1: a carriage return within the line and outside quotes"):
+        read(tmp_path / "g.csv")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), None])
+def test_what_is_no_number_in_parquet_is_no_node(tmp_path: Path, value: float | None) -> None:
+    frame = pl.DataFrame({"s": [1.0, 2.0], "p": ["r", "r"], "o": [2.0, value], "weight": [1.0, 2.0]})
+    frame.write_parquet(tmp_path / "g.parquet")
+    with pytest.raises(ParseError, match="line 2: column 'o' is empty, NaN or infinite"):
+        read(tmp_path / "g.parquet")
+    assert read(tmp_path / "g.parquet", skip_bad_lines=True).named() == [("1.0", "r", "2.0")]
+    pl.DataFrame({"node": ["1.0", "2.0"], "class": [1.0, value]}).write_parquet(tmp_path / "l.parquet")
+    with pytest.raises(ParseError, match="line 2: the node or its class is empty"):
+        read(tmp_path / "g.parquet", skip_bad_lines=True, labels=tmp_path / "l.parquet")
+
+
 def test_csv_quotes_commas_and_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "g.csv").write_text('"a, ""x""",r,"two\n\nlines"\nplain,r,5" disk\n')
     expected = [('a, "x"', "r", "two\n\nlines"), ("plain", "r", '5" disk')]
@@ -139,16 +182,22 @@ def test_any_name_survives_tsv(tmp_path_factory: pytest.TempPathFactory, rows: l
     file.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode())
     if rows[0][0].startswith("\ufeff"):
         return  # indistinguishable from a byte order mark
-    assert read(file).named() == list(dict.fromkeys(rows))
+    assert read(file, header=False).named() == list(dict.fromkeys(rows))
 
 
-csv_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff"), min_size=1, max_size=12)
+csv_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), min_size=1, max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=st.lists(st.tuples(csv_names, csv_names, csv_names), min_size=1, max_size=8))
-def test_any_name_survives_csv(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]) -> None:
+@given(
+    rows=st.lists(st.tuples(csv_names, csv_names, csv_names), min_size=1, max_size=8),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_any_name_survives_csv(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], quoting: Literal[0, 1]
+) -> None:
+    assume(quoting == csv.QUOTE_ALL or not any("\r" in cell for row in rows for cell in row))
     file = tmp_path_factory.mktemp("csv") / "g.csv"
     with file.open("w", newline="", encoding="utf-8") as opened:
-        csv.writer(opened, lineterminator="\n").writerows(rows)
-    assert read(file).named() == list(dict.fromkeys(rows))
+        csv.writer(opened, lineterminator="\n", quoting=quoting).writerows(rows)
+    assert read(file, header=False).named() == list(dict.fromkeys(rows))

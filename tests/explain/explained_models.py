@@ -10,14 +10,15 @@ import torch
 import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.answers.calibration import Calibration
-from rgcn.answers.links import QuestionStanding
+from rgcn.answers.links import TripleStanding
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.predict import OpenModel
 
 # Of a question with no other answers and none known: enough where scores are looked at.
-STANDING = QuestionStanding(torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+NOTHING, ZERO = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
+STANDING = TripleStanding(NOTHING, NOTHING, ZERO, ZERO, ZERO.bool(), torch.tensor([False]))
 
 
 def readers(count=24, seed=0):

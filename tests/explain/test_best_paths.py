@@ -21,9 +21,11 @@ from rgcn.errors import DataError
 from rgcn.explain import best_paths as searching
 from rgcn.explain import explain_class, explain_link, methods_of
 from rgcn.explain.attribution import Attribution
-from rgcn.explain.best_paths import best_paths, gradients
+from rgcn.explain.best_paths import best_paths, best_paths_both_ways, gradients
 from rgcn.explain.question import LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
+from rgcn.nn.link_network import Heard
+from rgcn.scoring import Questions
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -76,6 +78,19 @@ def test_the_best_paths_are_those_of_all_that_there_are(seed):
     assert {path.triples: pytest.approx(path.importance) for path in found} == every_path(attribution, 0, 6)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_found_from_either_end_are_read_from_the_start_and_count_once(seed):
+    attribution = drawn(seed)
+    wanted = every_path(attribution, 0, 6)
+    for triples, importance in every_path(attribution, 6, 0).items():
+        wanted[triples[::-1]] = max(importance, wanted.get(triples[::-1], -np.inf))
+    found = best_paths_both_ways(attribution, 0, 6, 10**6)
+    assert {path.triples: pytest.approx(path.importance) for path in found} == wanted
+    assert {path.start for path in found} <= {0}
+    best = sorted(wanted.values(), reverse=True)[:4]
+    assert [path.importance for path in best_paths_both_ways(attribution, 0, 6, 4)] == pytest.approx(best)
+
+
 def test_a_search_that_takes_too_long_gives_the_best_it_has_found(monkeypatch):
     attribution = drawn(1, nodes=9, depth=5, share=0.8)
     best = best_paths(attribution, 0, 8, 3)
@@ -122,6 +137,23 @@ def test_what_lies_on_walks_is_all_that_is_heard(living, only_reached):
             degree = torch.bincount(layer.structure.target, minlength=len(field.outputs))
             whole = torch.bincount(adjacency.structure.target, minlength=adjacency.num_targets)[field.outputs]
             assert torch.equal(degree[degree > 0], whole[degree > 0])
+
+
+@pytest.mark.parametrize("settings", [{}, {"surroundings": 2}, {"unreached": "awake"}, {"normalization": "relation"}])
+def test_walks_both_ways_hear_all_that_either_direction_needs(settings):
+    model = rgcn.LinkPredictor("path", width=6, layers=3, device="cpu", seed=2, **settings).prepare(families())
+    network, graph = model.network_.eval(), model.graph_
+    for link in [*graph.triples[:5].tolist(), [0, 1, 5], [3, 0, 3]]:
+        subject, relation, object_ = link
+        reach = Reach.walking(model, [tuple(link)], both=True)
+        keep = torch.from_numpy(np.append(~(graph.triples == link).all(axis=1), np.ones(graph.num_nodes, bool)))
+        asked = Questions(torch.tensor([subject, object_]), torch.tensor([relation] * 2), torch.tensor([True, False]))
+        with torch.no_grad():
+            heard = Heard(reach.field, reach.field.outputs, *link)
+            whole = network.score_nodes(model.adjacency_.masked(keep), asked)[[0, 1], [object_, subject]]
+            torch.testing.assert_close(network.score_heard(heard), whole, rtol=1e-4, atol=1e-5)
+            alone = network.score_heard(heard._replace(both=False))
+            torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(living):

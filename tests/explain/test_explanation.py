@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ import torch
 from explained_models import classifier, field_of, neighbors_graph, only_these, opened, predictor, readers
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.answers.links import answer_links, standing_of, triple_probabilities
+from rgcn.answers.links import answer_links, rate_triples, standing_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import METHODS, explain_class, explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
@@ -50,6 +51,30 @@ def test_a_class_is_explained(reading, method):
     assert why.fidelity.probability is None
     assert why.fidelity.strength.without.named > 3 * abs(why.fidelity.strength.without.random)
     assert "the log-odds fall from" in why.fidelity.words
+
+
+def test_what_is_not_calibrated_is_told_on_one_scale(reading):
+    why = explain_class(reading, reading.node("p3"), edges=4, draws=5)
+    odds = f"{why.fidelity.strength.full:.3g}"
+    assert odds != f"{why.score:.3g}"
+    assert why.sure == f"log-odds {odds}; no probability, since nothing was there to calibrate on"
+    page = why.as_page()
+    tiles = re.findall(r'<div class="name">(.*?)</div><div class="value">(.*?)</div>', page)
+    assert tiles[0] == ("log-odds", odds)
+    assert "above 0: likelier than all others together" in page
+    assert "score" not in re.sub(r"(?s)<(style|script).*?</\1>", "", page)
+    for written in (page, why.as_text()):
+        assert "Log-odds weigh the answer against all others together" in written
+
+
+def test_lines_of_a_drawing_do_not_cover_each_other(reading):
+    why = explain_class(reading, reading.node("p3"), edges=8, draws=1)
+    drawn = str(why.as_svg())
+    lines = [tuple(map(float, line)) for line in re.findall(r'<path d="M([\d.]+) ([\d.]+)V([\d.]+)', drawn)]
+    assert len(lines) > 4
+    for rail, begin, end in lines:
+        assert begin < end
+        assert not [one for one in lines if one[0] == rail and begin < one[2] < end]
 
 
 def test_a_path_is_a_sentence_whose_arrows_run_as_the_triples_do(reading):
@@ -210,15 +235,14 @@ def one_way(tmp_path_factory):
 
 
 def asked_by_hand(known, triple):
-    """What a prediction and a scoring say: (probability, or None where it is left out of the answers; probability)."""
+    """What predictions from both ends and a scoring say: (mean probability, None without any; probability)."""
     subject, relation, object_ = triple
-    asked = Questions(torch.tensor([subject]), torch.tensor([relation]))
-    answers = answer_links(known, asked, known.graph.num_nodes)
-    at = torch.nonzero(answers.node[0] == object_).flatten().tolist()
-    nodes = known.model.scorer().nodes
-    score = known.model.network_.decoder.score(nodes[[subject]], torch.tensor([relation]), nodes[[object_]]).detach()
-    scored = float(triple_probabilities(known, torch.tensor([triple]), score)[0])
-    return (float(answers.probability[0, at[0]]) if at else None), scored
+    shares = []
+    for given, answer, for_objects in ((subject, object_, True), (object_, subject, False)):
+        asked = Questions(torch.tensor([given]), torch.tensor([relation]), for_objects)
+        answers = answer_links(known, asked, known.graph.num_nodes)
+        shares += answers.probability[0, answers.node[0] == answer].tolist()
+    return (sum(shares) / len(shares) if shares else None), float(rate_triples(known, torch.tensor([triple]))[1])
 
 
 def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_none(one_way):
@@ -230,6 +254,8 @@ def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_n
         predicted, scored = asked_by_hand(one_way, triple)
         assert (why.probability is None) == (triple == known)
         assert (predicted, scored) == pytest.approx((why.probability or math.nan,) * 2, rel=1e-4, nan_ok=True)
+        assert ("probability by its score" in why.as_page()) == (triple == known)
+        assert "not calibrated" not in why.as_page()
         if triple == unknown:
             assert why.fidelity.probability.full == pytest.approx(why.probability, rel=1e-6)
         assert ("in the data" in why.as_text().lower()) == (triple == known)
@@ -248,9 +274,9 @@ def test_a_triple_that_rules_forbid_has_the_probability_of_a_scoring_and_says_so
     predicted, scored = asked_by_hand(one_way, triple)
     assert predicted is None
     assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
-    standing, out = standing_of(one_way, torch.tensor([triple]))
-    assert out.tolist() == [True]
-    by_score = float(one_way.calibration.answer_probabilities(torch.tensor([[why.score]]), *standing))
+    standing = standing_of(one_way, torch.tensor([triple]))
+    assert standing.ruled_out.tolist() == [True]
+    by_score = float(standing.by_scores(one_way.calibration, standing.scores))
     assert why.fidelity.probability.full == pytest.approx(by_score, rel=1e-6)
     assert why.fidelity.probability.full > 2 * why.probability
     assert why.as_dict()["ruled_out"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
+import numpy as np
 import pytest
 
-from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph, NodeKind
-from rgcn.graph.titles import LONGEST, NameLookup, Titles, literal_text
+from rgcn.errors import DataError, UnknownNameError
+from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
+from rgcn.graph.stored_names import StoredNames
+from rgcn.graph.titles import LONGEST, LONGEST_ASKED, NameLookup, Titles, askable, literal_text
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
@@ -76,3 +80,69 @@ def test_literals_are_read_and_long_ones_cut():
     assert literal_text('"C:\\\\new"') == "C:\\new"
     kg = rdf(("a", "r", '"' + "word " * 200 + '"'))
     assert len(Titles(kg).of(1)) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("libstdc%2B%2B6", "libstdc++6"),
+        ("in%20section", "in section"),
+        ("http://x.org/%C3%9Cberlingen", "Überlingen"),
+        ("http://x.org/AC%2FDC", "AC/DC"),
+        ("50%off", "50%off"),  # begins no escape
+        ("5%50", "5%50"),  # nobody escapes a P
+        ("up 20%25 in May", "up 20%25 in May"),  # a space would be escaped too
+        ("caf%E9", "caf%E9"),  # not UTF-8
+        ("a%0Ab", "a%0Ab"),  # a line break
+        ("a%E2%80%AEb", "a%E2%80%AEb"),  # turns the direction of writing round
+        ("a%20", "a%20"),  # nobody would see the space
+        ('"100%25"', '"100%25"'),  # text, as it was written
+    ],
+)
+def test_percent_encoded_names_are_decoded_where_that_is_clear(name: str, title: str) -> None:
+    kg = KnowledgeGraph.from_triples([(name, name, "other")], labels={"other": name})
+    titles = Titles(kg)
+    assert (titles.of(0), titles.relation(0), titles.class_(0)) == (title, title, title)
+    names = NameLookup(titles)
+    for spelling in (name, title, name.lower(), title.upper()):
+        assert (names.node(spelling), names.relation(spelling), names.class_(spelling)) == (0, 0, 0)
+
+
+def test_an_encoded_name_whose_text_is_another_name_stays_encoded() -> None:
+    kg = KnowledgeGraph.from_triples([("a%20b", "r", "a b"), ("http://x.org/%C3%BC", "r", "http://x.org/ü")])
+    titles, names = Titles(kg), NameLookup(Titles(kg))
+    assert [titles.of(node) for node in range(4)] == ["a%20b", "a b", "%C3%BC", "ü"]
+    assert [names.node(text) for text in ("a%20b", "a b", "%C3%BC", "Ü")] == [0, 1, 2, 3]
+
+
+def test_either_spelling_of_a_whole_name_is_found() -> None:
+    kg = rdf(("http://x.org/%C3%9Cber", LABEL, '"Above"@en'), ("http://x.org/Köln", "r", "ex:a%20b"))
+    names = NameLookup(Titles(kg))
+    for spelling in ("http://x.org/Über", "über", "above", "%c3%9cber"):
+        assert kg.nodes[names.node(spelling)] == "http://x.org/%C3%9Cber"
+    assert kg.nodes[names.node("http://x.org/K%C3%B6ln")] == "http://x.org/Köln"
+    assert kg.nodes[names.node("ex:a b")] == "ex:a%20b"
+
+
+def test_long_names_are_cut_in_the_middle_and_found_whole() -> None:
+    long = ["package-" * 30 + str(number) for number in range(2)]
+    kg = KnowledgeGraph.from_triples([(long[0], "r", long[1])])
+    titles = [Titles(kg).of(node) for node in range(2)]
+    assert [len(title) for title in titles] == [LONGEST] * 2
+    assert [(title[:8], title[-1]) for title in titles] == [("package-", "0"), ("package-", "1")]
+    assert [NameLookup(Titles(kg)).node(text) for text in (*long, *titles)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_name_too_long_for_an_address_is_asked_for_by_a_checksum(stored: bool) -> None:
+    text = ['"' + "POLYGON ((7.1 46.9, " * 1000 + f'{number}))"' for number in range(2)]
+    nodes = Vocabulary(StoredNames.of([*text, "ü" * 1501, "ü" * 1500]) if stored else [*text, "ü" * 1501, "ü" * 1500])
+    kg = KnowledgeGraph(np.array([[0, 0, 1], [2, 0, 3]]), nodes, Vocabulary(["x" * 10_000]))
+    asked = [askable(name) for name in kg.nodes]
+    assert [len(quote(one, safe="")) <= LONGEST_ASKED for one in asked] == [True] * 4
+    assert [one == name for one, name in zip(asked, kg.nodes, strict=True)] == [False, False, False, True]
+    names = NameLookup(Titles(kg))
+    assert [names.node(one) for one in (*asked, *kg.nodes)] == [0, 1, 2, 3] * 2
+    assert names.relation(askable(kg.relations[0])) == 0
+    with pytest.raises(UnknownNameError):
+        names.node(asked[0].replace("[sha256 ", "[sha256 f"))

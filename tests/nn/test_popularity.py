@@ -44,7 +44,8 @@ def test_scores_are_counts(seed):
     torch.testing.assert_close(model.scorer().scores(asked, some), expected[:, some])
     torch.testing.assert_close(model.network_.score_nodes(model.adjacency_, asked), expected)
     triples = torch.tensor(graph.triples)
-    by_hand = torch.log1p(counts[0, triples[:, 1], triples[:, 2]]) + bias
+    both = (torch.log1p(counts[side, triples[:, 1], triples[:, end]]) for side, end in ((0, 2), (1, 0)))
+    by_hand = sum(both) / 2 + bias
     torch.testing.assert_close(model.scorer().triple_scores(triples), by_hand)
 
 
@@ -75,7 +76,11 @@ def test_an_explained_triple_has_the_score_of_its_answer():
     asked = torch.tensor([subject, object_])
     heard = Heard(ReceptiveField.of(model.adjacency_, asked, 1), asked, subject, relation, object_)
     answer = model.scorer().triple_scores(torch.tensor([[subject, relation, object_]]))
-    torch.testing.assert_close(model.network_.score_heard(heard).detach(), answer)
+    torch.testing.assert_close(model.network_.score_heard(heard).detach().mean(0, keepdim=True), answer)
+    alone = model.network_.score_heard(heard._replace(both=False)).detach()
+    torch.testing.assert_close(
+        alone, model.scorer().scores(Questions(asked[:1], torch.tensor([relation])))[0, [object_]]
+    )
 
 
 def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
@@ -86,9 +91,10 @@ def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
     assert loaded.evaluate() == model.evaluate()
     new = rgcn.KnowledgeGraph.from_triples([("new", "r1", "n3"), ("newer", "r1", "n3")])
     larger = extended(model, joined(graph, new, "more"))
-    expected = counted(graph)[0, 1, 3] + 2
+    counts = counted(graph)
+    expected = torch.log1p(torch.stack([counts[0, 1, 3] + 2, counts[1, 1, 0]])).mean() + model.network_.bias
     score = larger.score([("n0", "r1", "n3")])[0].score
-    assert score == pytest.approx((torch.log1p(expected) + model.network_.bias).item())
+    assert score == pytest.approx(expected.item())
 
 
 @pytest.mark.parametrize("settings", [{"normalization": "relation"}, {"inverse": False}])

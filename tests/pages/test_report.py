@@ -1,5 +1,6 @@
 """A run's report: complete, well formed, closed to the outside, and safe whatever the data are called."""
 
+import dataclasses
 import html
 import json
 import re
@@ -11,8 +12,12 @@ import numpy as np
 import pytest
 
 import rgcn
+from rgcn.cli.outcome import ClassOutcome
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
+from rgcn.data import wordnet
+from rgcn.data.wordnet import OutsideNames
 from rgcn.errors import DataError
+from rgcn.graph import NodeKind
 from rgcn.graph.titles import short_name
 from rgcn.pages import PageParts, PageSection, make_report, page, save_page
 from rgcn.pages.charts import (
@@ -32,6 +37,7 @@ from rgcn.pages.node_report import evaluate_nodes
 from rgcn.ranking import summarize
 from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
 from rgcn.runs.assembly import load_trained
+from rgcn.tasks.task import task_of
 from written_runs import about_run
 
 VOID = {"meta", "br", "wbr", "hr", "col"}
@@ -403,6 +409,46 @@ def test_the_machine_and_what_changed_between_sessions(tmp_path):
     text = words(make_report(run).html)
     assert "torch 2.0 → 2.1" in text
     assert "rgcn <x> a/b --out=c 'd e' f" in text
+
+
+# -- names -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def named_by_labels():
+    """People and their groups under numbers, with labels that say who they are; one relation is percent-encoded."""
+    home, label = "http://example.org/", "http://www.w3.org/2000/01/rdf-schema#label"
+    people, groups = ([f"{home}{what}{i}instance" for i in range(size)] for what, size in (("id", 12), ("group", 2)))
+    triples = [(one, f"{home}works%20for", groups[i % 2]) for i, one in enumerate(people)]
+    triples += [(one, f"{home}knows", people[(i + 1) % 12]) for i, one in enumerate(people)]
+    triples += [(one, label, f'"Person <{i}>"') for i, one in enumerate(people)]
+    triples += [(one, label, f'"Group {i}"@en') for i, one in enumerate(groups)]
+    graph = rgcn.KnowledgeGraph.from_triples(triples)
+    kinds = np.array([NodeKind.LITERAL if name.startswith('"') else NodeKind.IRI for name in graph.nodes], np.uint8)
+    splits = np.array([2 * (r != label and number % 4 == 0) for number, (_, r, _) in enumerate(triples)], np.int8)
+    parts = {"train": range(6), "test": range(6, 12)}
+    labels = {split: {people[i]: groups[i % 2] for i in part} for split, part in parts.items()}
+    return dataclasses.replace(graph, node_kinds=kinds, triple_splits=splits).with_labels(labels)
+
+
+def test_a_report_calls_things_as_people_do(named_by_labels, tmp_path):
+    nodes = rgcn.NodeClassifier(epochs=2, device="cpu").fit(named_by_labels)
+    links = rgcn.LinkPredictor("distmult", embedding=4, epochs=2, device="cpu").fit(named_by_labels)
+    for name, config, model in (("nodes", node_config(), nodes), ("links", link_config(), links)):
+        text = words(make_report(keep(tmp_path / name, config, model, result=NODE_RESULT)).html)
+        assert "Person <" in text
+        assert "Group 0" in text
+        assert "works for" in text
+        assert not re.search(r"instance|works%20for", text)
+    majority = ClassOutcome(task_of("node-classification")).beside(nodes, "test", {"count": 6})
+    assert "always 'Group 0'" in majority
+
+
+def test_a_report_knows_the_names_that_a_data_set_has_elsewhere(predictor, tmp_path, monkeypatch):
+    outside = OutsideNames({0: "The first of all"}, {})
+    monkeypatch.setattr(wordnet, "names_outside", lambda *given: outside)
+    run = keep(tmp_path / "run", link_config(), predictor, result=NODE_RESULT)
+    assert "The first of all" in words(make_report(run).html)
 
 
 # -- what is measured --------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def own_run(tmp_path: Path) -> Path:
 def test_a_run_is_opened_with_what_it_is(own_run):
     opened = open_model(own_run)
     assert (opened.name, opened.task.name) == ("run", "node-classification")
-    assert opened.describe(opened.node("N0")) == {"name": "n0", "title": "n0", "description": None, "kind": "iri"}
+    assert opened.describe(opened.node("N0")) == {"name": "n0", "title": "n0", "description": None, "kind": "name"}
     assert opened.result is not None
     assert opened.data is not None
     assert opened.answers("classes")

@@ -50,6 +50,9 @@ def test_classes_are_those_of_the_others_that_are_like_labelled_ones(here):
 def test_labels_from_a_relation_and_files_with_splits(here):
     opened = open_model("mine.csv", device="cpu", labels_from="lives_in", classes=True)
     assert opened.data.labels_from == "lives_in"
+    assert opened.graph.labels.counts() == {"train": 12}  # nothing is trained: every label is used
+    graph = rgcn.read("mine.csv", labels_from="lives_in")
+    assert open_model(graph, device="cpu", classes=True).graph.labels.counts() == {"train": 12}
     (here / "mine").mkdir()
     for split, rows in (("train", TRIPLES), ("test", "p1,works_for,c2\n")):
         (here / "mine" / f"{split}.csv").write_text(rows)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 from pathlib import Path
 
 import polars as pl
@@ -37,6 +38,18 @@ def test_first_columns_of_tables(tmp_path):
 def test_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("Zürich\n".encode())))
     assert names(Path("-")) == [(1, "Zürich")]
+
+
+def test_a_named_pipe_is_not_waited_for_and_an_open_one_is_read(tmp_path):
+    for name in ("nodes.txt", "nodes.parquet"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match=rf"{name} is a pipe, not a file: give - instead"):
+            read_table(tmp_path / name)
+    reading, writing = os.pipe()
+    os.write(writing, "Zürich\n".encode())
+    os.close(writing)
+    assert names(Path(f"/dev/fd/{reading}")) == [(1, "Zürich")]  # as the shell writes <(printf Zürich)
+    os.close(reading)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv"])

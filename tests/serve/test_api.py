@@ -11,6 +11,7 @@ import torch
 from servers import asking
 
 from rgcn.answers.links import answer_links
+from rgcn.predict import question_notes
 from rgcn.scoring import Questions
 from rgcn.serve import Limits, create_app
 from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
@@ -146,6 +147,18 @@ def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
     assert many[1]["note"].startswith("capital is not a question for coffee: nothing like it is subject of it")
     assert many[2]["note"] is None
     assert len(many[2]["links"]) == 4
+
+
+def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(client, monkeypatch):
+    monkeypatch.setattr(question_notes, "UNLIKELY", 2.0)  # as if by their number further answers never were expected
+    said = {}
+    for k in (1, 1000):  # none of which is known
+        asked = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
+        answer = client.get(LP + "/links", params=asked).json()
+        probable = 1 - math.prod(1 - link["probability"] for link in answer["links"]) > 0.5
+        said[probable] = answer["note"]
+    assert said[False].endswith("known; probably nothing is missing here")
+    assert said[True] is None
 
 
 def test_many_links_at_once_are_the_single_ones(client):

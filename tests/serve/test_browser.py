@@ -291,6 +291,40 @@ def test_a_phone_never_scrolls_sideways(browser, site, model):
     browser.whole_screenshot(f"phone-{model}")
 
 
+# By how many pixels the text of an element reaches over its own box.
+OVER = """
+return [...document.querySelectorAll(arguments[0])].map((element) => {
+  const text = document.createRange();
+  text.selectNodeContents(element);
+  return Math.round(text.getBoundingClientRect().right - element.getBoundingClientRect().right);
+});
+"""
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_what_stands_beside_a_bar_is_seen_whole(browser, site, size):
+    if size == "phone":
+        browser.phone()
+    browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
+    browser.settled("Switzerland")
+    assert {"✓ in the data"} < set(browser.texts(".links > li > .value"))
+    browser.click("button.why-button")
+    browser.see(".reasons > li > .value", "for")
+    over = browser.run(OVER, ".bars > li > .value")
+    assert len(over) > 10
+    assert max(over) <= 0
+
+
+def test_names_are_shown_as_people_write_them(browser, guarded_site):
+    def named(thing):
+        return browser.imported(f"{guarded_site}/assets/page.js", "m.named(a[0]).outerHTML", thing)
+
+    browser.open(guarded_site)
+    thing = {"name": "libstdc%2B%2B6", "title": "libstdc++6", "kind": "name"}
+    assert named(thing) == '<bdi dir="auto" title="libstdc%2B%2B6">libstdc++6</bdi>'
+    assert named({"name": '"42"', "title": "42", "kind": "literal"}).startswith('<q dir="auto" ')  # a text, no thing
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(browser, site, scheme):
     browser.colors(scheme)

@@ -68,6 +68,7 @@ HOSTILE = [
     ("an empty name", "GET", LP + "/neighbors?node=", {}, 422, "node"),
     ("a query that is not UTF-8", "GET", LP + "/search?q=%ff%fe", {}, 400, "not UTF-8"),
     ("half an escape", "GET", LP + "/neighbors?node=%", {}, 404, "unknown node"),
+    ("a name encoded again and again", "GET", LP + "/neighbors?node=%25" + "25" * 980, {}, 404, "unknown node"),
     ("a script as a name", "GET", LP + "/neighbors?node=<script>alert(1)</script>", {}, 404, "unknown node"),
     ("an injection into headers", "GET", LP + "/neighbors?node=a%0d%0aSet-Cookie:%20x=1", {}, 404, "unknown node"),
     ("an explanation of nothing", "GET", NC + "/explain", {}, 422, "a node"),

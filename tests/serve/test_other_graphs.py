@@ -9,7 +9,7 @@ from servers import asking
 
 import rgcn
 from rgcn.graph import titles
-from rgcn.serve import create_app, load_models
+from rgcn.serve import Limits, create_app, load_models
 from rgcn.serve.graph_endpoints import GraphEndpoints, ModelDetails, Neighbors
 from rgcn.serve.link_endpoints import LinkAnswer
 
@@ -49,6 +49,64 @@ def test_names_of_every_kind_are_found(tiny):
         assert response.status_code == 200, response.text
         msgspec.json.decode(response.content, type=Neighbors)
     assert tiny.get(MODEL + "/neighbors", params={"node": STRANGE}).json()["node"]["kind"] == "literal"
+
+
+LONG = ["x" * 2500, "日本" * 1500, '"' + "POLYGON ((7.1 46.9, " * 5000 + '))"', "http://x.org/" + "long-" * 500]
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory):
+    """Names too long for anybody to type, as a table has them, with classes; a relation's and a class's too."""
+    triples = [(name, relation, other) for name in LONG for relation in ("r", "s" * 3000) for other in (*LONG, "short")]
+    kg = rgcn.KnowledgeGraph.from_triples(triples, name="long", labels={name: name for name in LONG})
+    folder = tmp_path_factory.mktemp("models")
+    rgcn.LinkPredictor("rgcn", embedding=4, epochs=1, device="cpu").fit(kg).save(str(folder / "links"))
+    rgcn.NodeClassifier(hidden=4, epochs=1, device="cpu").fit(kg).save(str(folder / "classes"))
+    with asking(create_app(load_models([folder / "links", folder / "classes"], device="cpu"))) as client:
+        yield client
+
+
+def test_whatever_an_answer_names_can_be_asked_for(long_names):
+    def ask(model, what, **asked):
+        response = long_names.get(f"/api/models/{model}{what}", params=asked)
+        assert response.status_code == 200, response.text[:300]
+        assert len(response.request.url.raw_path) < Limits().head - 4096  # what headers may take
+        return response.json()
+
+    given = [link["node"]["name"] for link in ask("links", "/links", subject="short", relation="r", k=10)["links"]]
+    assert set(given) > {LONG[0], LONG[3]}  # a moderate one as it is
+    assert max(map(len, given)) < 9000
+    for name in given:
+        assert ask("links", "/neighbors", node=name)["node"]["name"] == name
+        found = ask("classes", "/class", node=name)
+        ask("classes", "/explain", node=name, **{"class": found["class"]["name"]})
+    for relation in ask("links", "")["relations"]:
+        for end in given:
+            ask("links", "/links", object=end, relation=relation["name"])
+            asked = {"subject": end, "relation": relation["name"], "object": given[0]}
+            told = ask("links", "/explain", edges=1, **asked)
+            assert all(edge["subject"]["name"] in given for edge in told["edges"])
+            scored = long_names.post("/api/models/links/score", json={"triples": [asked]}).json()["triples"][0]
+            assert (scored["subject"]["name"], scored["object"]["name"]) == (end, given[0])
+    examples = long_names.get("/openapi.json").json()["paths"]["/api/models/{model}/neighbors"]["get"]["parameters"]
+    ask("links", "/neighbors", node=next(one["example"] for one in examples if one["name"] == "node"))
+
+
+def test_a_long_name_can_be_asked_for_as_it_is(long_names):
+    whole = {"nodes": [LONG[0], LONG[2]]}
+    assert long_names.post("/api/models/classes/classes", json=whole).status_code == 200
+    refused = long_names.post("/api/models/classes/classes", json={"nodes": ["x" * 200_000]})
+    assert f"at most {len(LONG[2]):,} characters" in refused.json()["error"]["message"]
+
+
+def test_a_plain_name_is_no_iri(long_names, tiny):
+    def kind(client, model, name):
+        return client.get(f"/api/models/{model}/neighbors", params={"node": name}).json()["node"]["kind"]
+
+    assert [kind(long_names, "links", name) for name in (LONG[0], LONG[3], "short")] == ["name", "iri", "name"]
+    assert [kind(tiny, "tiny", name) for name in (ADA, STRANGE, "_:b0")] == ["iri", "literal", "blank"]
+    kinds = long_names.get("/openapi.json").json()["components"]["schemas"]["Node"]["properties"]["kind"]
+    assert "name" in kinds["enum"]
 
 
 def test_a_title_of_two_nodes_is_ambiguous(tiny):

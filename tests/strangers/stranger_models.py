@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.config import Section
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.heads import Head
@@ -19,8 +20,14 @@ from rgcn.scoring import Questions, Scorer
 from rgcn.training.objectives import Objective, ObjectivePlan
 
 
+class TranslationOptions(Section):
+    scale: float = 1.0
+
+
 class Translation(Decoder):
     """TransE, f(s, r, o) = -|s + r - o|²: not bilinear, so that nothing of the built-in decoder helps it."""
+
+    Options = TranslationOptions
 
     def __init__(self, relation: Tensor, width: int) -> None:
         super().__init__()
@@ -28,7 +35,7 @@ class Translation(Decoder):
 
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Translation:
-        scale = float(plan.model.options.get("scale", 1.0))
+        scale = cls.read_options(plan.model.options).scale
         return cls(scale * torch.randn(plan.num_relations, width, generator=plan.generator), width)
 
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
@@ -148,12 +155,22 @@ class Softmax(Objective):
         return F.cross_entropy(scores, positives[:, 2])
 
 
+class EveryOtherOptions(Section):
+    apart: int = 2
+
+
 class EveryOther(EdgeSampler):
     """The even triples, then the odd ones, and so on."""
 
+    Options = EveryOtherOptions
+
+    def __init__(self, *arguments: Any, apart: int) -> None:
+        super().__init__(*arguments)
+        self.apart = apart
+
     def _draw(self, state: np.ndarray, out: np.ndarray) -> None:
         first = int(state[0] % np.uint64(2))
-        out[:] = (np.arange(len(out)) * 2 + first) % self.num_triples
+        out[:] = (np.arange(len(out)) * self.apart + first) % self.num_triples
         state[0] += np.uint64(1)
 
 

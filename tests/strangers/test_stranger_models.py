@@ -20,10 +20,12 @@ from stranger_models import Doubled, EveryOther, Softmax, Translation, Walks
 import rgcn
 from rgcn.answers.completion import complete
 from rgcn.answers.links import answer_links
+from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import explain_class, explain_link
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.predict.unseen import with_new_triples
+from rgcn.runs import load_configuration
 from rgcn.scoring import Questions
 from rgcn.tasks import LinkClassifier
 
@@ -55,13 +57,16 @@ def test_it_is_measured_asked_and_calibrated(fitted):
     assert [t.score for t in answers] == sorted((t.score for t in answers), reverse=True)
     assert fitted.calibration_.fitted
     assert all(t.probability is None if t.known else 0 <= t.probability <= 1 for t in answers)
-    scored = fitted.score([(t.subject, t.relation, t.object) for t in answers])
-    assert [t.score for t in scored] == pytest.approx([t.score for t in answers], rel=1e-4, abs=1e-5)
-    subjects = fitted.predict(relation=0, object=3, k=3)
+    scored, subjects = fitted.score([t[:3] for t in answers]), fitted.predict(relation=0, object=3, k=3)
     assert len(subjects) == 3
-    if isinstance(fitted.network_, VectorNetwork):  # a walk from the other end is another walk
-        again = fitted.score([t[:3] for t in subjects])
-        assert [t.score for t in again] == pytest.approx([t.score for t in subjects], rel=1e-4, abs=1e-5)
+    if isinstance(fitted.network_, VectorNetwork):  # the same from both ends
+        scored += fitted.score([t[:3] for t in subjects])
+        both = [t.score for t in (*answers, *subjects)]
+    else:  # a walk from the other end is another walk
+        backs = [fitted.predict(relation=0, object=t.object, k=200, permitted=EVERYTHING) for t in answers]
+        back = [next(b.score for b in rows if b.subject == t.subject) for t, rows in zip(answers, backs, strict=True)]
+        both = [(t.score + other) / 2 for t, other in zip(answers, back, strict=True)]
+    assert [t.score for t in scored] == pytest.approx(both, rel=1e-4, abs=1e-5)
 
 
 def test_saved_and_loaded_it_answers_the_same(fitted, tmp_path):
@@ -150,6 +155,68 @@ def test_a_head_from_outside():
     classifier.fit(rgcn.load("world"))
     assert classifier.measure()["test"]["accuracy"] > 0.5
     assert classifier.model.title == "rgcn+Doubled"
+
+
+# -- options of components --------------------------------------------------------------------------------
+
+
+def test_a_sampler_gets_its_options():
+    model = rgcn.LinkPredictor(batch_edges=20, sampler=EveryOther, objective_options={"apart": 3})
+    drawn = model.prepare(small_world()).trainer().sampler.sample(seed=0)
+    assert set(np.diff(drawn)) == {3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"encoder": "c-rgcn", "decoder": Translation, "options": {"scael": 2.0}},
+            r"options\.scael: unknown key; did you mean 'scale'\? \(options of the encoder c-rgcn and the decoder "
+            r"stranger_models:Translation\)",
+        ),
+        ({"decoder": Translation, "options": {"scale": "much"}}, r"options\.scale: must be a number \(got 'much'\)"),
+        (
+            {"options": {"margin": 2.0}},
+            r"options\.margin: unknown key; the encoder rgcn and the decoder distmult declare no options: remove it",
+        ),
+        ({"sampler": EveryOther, "objective_options": {"appart": 3}}, r"objective_options\.appart: .* mean 'apart'\?"),
+    ],
+)
+def test_options_that_no_component_declares_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        rgcn.LinkPredictor(**settings)
+
+
+def test_options_of_a_head_are_checked():
+    with pytest.raises(ConfigError, match="the head stranger_models:Doubled declare no options"):
+        rgcn.NodeClassifier(head=Doubled, options={"width": 3})
+
+
+OPTIONS = """
+task: link-prediction
+data: {dataset: world}
+model:
+  decoder: "stranger_models:Translation"
+  options:
+    scael: 2.0
+"""
+
+
+def test_options_in_a_file_and_on_the_command_line_are_checked_where_they_stand(tmp_path):
+    file = tmp_path / "options.yaml"
+    file.write_text(OPTIONS)
+    with pytest.raises(ConfigError, match=r"options\.yaml, line 7: model\.options\.scael: .* did you mean 'scale'\?"):
+        load_configuration(str(file))
+    with pytest.raises(ConfigError, match=r"--set model\.options=\{slace: 1\}: model\.options\.slace: .*'scale'\?"):
+        load_configuration(str(file), ["model.options={slace: 1}"])
+    assert load_configuration(str(file), ["model.options={scale: 1}"]).model.options == {"scale": 1}
+
+
+def test_a_run_whose_options_nobody_declares_any_more_can_still_be_read(tmp_path):
+    """It was trained by another version of the class."""
+    (tmp_path / "config.yaml").write_text(OPTIONS)
+    (tmp_path / "run.json").write_text("{}")
+    assert load_configuration(str(tmp_path)).model.options == {"scael": 2.0}
 
 
 # -- on the command line ---------------------------------------------------------------------------------

@@ -94,23 +94,34 @@ class ReceptiveField:
 
     @classmethod
     def of_walks(
-        cls, adjacency: RelationalAdjacency, start: int, ends: Tensor, num_layers: int, only_reached: bool = True
+        cls,
+        adjacency: RelationalAdjacency,
+        start: int,
+        ends: Tensor,
+        num_layers: int,
+        only_reached: bool = True,
+        both: bool = False,
     ) -> ReceptiveField:
         """What walks of at most L edges from `start` to `ends` must hear; not only_reached: walks from anywhere.
 
         All layers are over the same nodes, ascending, each with its self-loop: a walk may stay where it is. Other edges
         lead into nodes that such a walk passes after the layer: all into these, but for those of raw weight zero. So no
         weight changes, and degrees are those of the whole graph.
+
+        both  also what walks from `ends` back to `start` must hear
         """
         structure, heard = adjacency.structure, adjacency.raw != 0
         source, target = structure.source[heard].long(), structure.target[heard].long()
         none = torch.zeros(adjacency.num_sources, dtype=torch.bool, device=adjacency.device)
         begins, wanted = none.index_fill(0, ends.new_tensor([start]), True), none.index_fill(0, ends, True)
-        reached, needed = [begins if only_reached else ~none], [wanted]
-        for _ in range(num_layers):
-            reached.append(reached[-1].index_fill(0, target[reached[-1][source]], True))
-            needed.append(needed[-1].index_fill(0, source[needed[-1][target]], True))
-        passed = [after & left for after, left in zip(reached[1:], needed[-2::-1], strict=True)]
+        passed = [none] * num_layers  # by any of the walks, after each layer
+        for first, last in ((begins, wanted), (wanted, begins))[: 1 + both]:
+            reached, needed = [first if only_reached else ~none], [last]
+            for _ in range(num_layers):
+                reached.append(reached[-1].index_fill(0, target[reached[-1][source]], True))
+                needed.append(needed[-1].index_fill(0, source[needed[-1][target]], True))
+            each = zip(passed, reached[1:], needed[-2::-1], strict=True)
+            passed = [before | (after & left) for before, after, left in each]
         chosen = [heard & nodes[structure.target] for nodes in passed]
         used = begins | wanted
         for passing in chosen:

@@ -130,12 +130,12 @@ def complete(
     counts = search.pairs, total - search.pairs
     if least is None:
         new = np.zeros(len(triples), dtype=bool)
-        return Completion(triples, score, None, new, calibration, *counts, good, search.best)
+        return Completion(triples, score, None, new, None, calibration, *counts, good, search.best)
     kept = int(np.count_nonzero(value >= least))  # the first ones
     found = good if kept == len(value) else kept
     calibration = replace(calibration, kind="completion", words=calibration.words + CHANCE)
     rows = triples[:kept], score[:kept], value[:kept], np.zeros(kept, dtype=bool)
-    return Completion(*rows, calibration, *counts, found, search.best)
+    return Completion(*rows, None, calibration, *counts, found, search.best)
 
 
 def _one_of_both(triples: Ids, one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -1,16 +1,19 @@
 """Missing ends of triples: the best objects of (subject, relation, ?), the best subjects of (?, relation, object).
 
-Exact, known answers marked or left out, ties in the order of the ids.
+Exact, known answers marked or left out, ties in the order of the ids. An answer has the score of the direction that was
+asked; a given triple (`rate_triples`) the mean of both directions. Either way a known triple is hidden while it is
+scored, where the model can hide it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -23,7 +26,7 @@ from rgcn.answers.relation_rules import Marks, Permitted, mark, rules_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
 from rgcn.placement import LOCAL, Placement
-from rgcn.scoring import Questions
+from rgcn.scoring import Questions, Scorer
 
 Known = Literal["mark", "drop"]
 Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
@@ -34,6 +37,9 @@ BLOCK = 64 << 20
 LONGEST_LIST = 512
 # Fewer comparisons than this are done before a second thread has woken up.
 WORTH_A_THREAD = 4_000_000
+# Known answers to a question that may be shown by a model which hides them: each costs a question of its own. As many
+# whatever k is, so that a longer list begins with the shorter one.
+MOST_KNOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +47,12 @@ class LinkAnswers:
     """The best answers to q questions, best first, on the CPU; k as asked for, or all nodes if they are fewer."""
 
     node: Tensor  # int64 [q, k]: -1 where a question has fewer than k answers
-    score: Tensor  # float [q, k]: the model's own numbers; -inf there
+    score: Tensor  # float [q, k]: the model's own numbers, of known triples as if they were not known; -inf there
     # float [q, k]: calibrated; 0 there, NaN for what is known. None where there was nothing to calibrate on
     probability: Tensor | None
     known: Tensor  # bool [q, k]: whether it is a training triple
     expected: Tensor  # int8 [q]: OPEN, FINISHED or SENSELESS (`RelationRules.expectation`)
+    not_shown: Tensor  # int64 [q]: known answers that would fit into k and were left out (`MOST_KNOWN`)
 
     def __len__(self) -> int:
         return len(self.node)
@@ -60,21 +67,26 @@ class ScoredTriples:
     # [n]: calibrated; NaN for what is known. None where there was nothing to calibrate on
     probability: NDArray[np.float32] | None
     known: NDArray[np.bool_]  # [n]: whether it is a training triple
+    # [n]: what is to be said of the question that each answers, or None; None where they answer none
+    note: NDArray[np.object_] | None
 
     def __len__(self) -> int:
         return len(self.triples)
 
     def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
         share = None if self.probability is None else self.probability[part]
-        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part])
+        note = None if self.note is None else self.note[part]
+        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part], note)
 
     def at_least(self, probability: float) -> ScoredTriples:
         """Those that are known, or at least so probable."""
         return self if self.probability is None else self[self.known | (self.probability >= probability)]
 
     @classmethod
-    def of_answers(cls, questions: Questions, answers: LinkAnswers) -> ScoredTriples:
-        """The triples that answers make with their questions, question by question, best first."""
+    def of_answers(
+        cls, questions: Questions, answers: LinkAnswers, notes: Sequence[str | None] | None = None
+    ) -> ScoredTriples:
+        """The triples that answers make with their questions, question by question, best first; notes: on each."""
         row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
         node, asked = answers.node[row, column], questions.node[row]
         is_object = questions.asks_objects()[row]
@@ -85,6 +97,7 @@ class ScoredTriples:
             answers.score[row, column].float().numpy(),
             None if share is None else share[row, column].float().numpy(),
             answers.known[row, column].numpy(),
+            None if notes is None else np.array(notes, dtype=object)[row.numpy()],
         )
 
 
@@ -97,7 +110,9 @@ def answer_links(
 ) -> LinkAnswers:
     """The k best answers to many questions at once: the one top-k of this package.
 
-    known      "mark" or "drop"     training triples are marked, or left out
+    known      "mark" or "drop"     training triples are marked, or left out. A model that can hide a triple it is asked
+                                    about ranks each by its score while it is hidden, among the new answers; of each
+                                    question 20 at most, those that score highest while nothing is hidden
     permitted  which answers make sense (`RelationRules`); `EVERYTHING` permits all. Where none does, only known ones
                are given, and `expected` says why
 
@@ -111,14 +126,16 @@ def answer_links(
     asked = Questions(questions.node.cpu(), questions.relation.cpu(), questions.asks_objects().cpu())
     (node, score, is_known), level = _best(model, asked, k, known, permitted)
     probability, calibration = None, _calibration(model)
+    counts = rules.known_answers(index, asked)
     if calibration is not None:
-        counts = rules.known_answers(index, asked)
         probability = calibration.answer_probabilities(score, level, counts, rules.answer_place(asked))
         probability = probability.masked_fill_(node < 0, 0.0).masked_fill_(is_known, torch.nan)
     expected = torch.zeros(questions.size, dtype=torch.int8)
     if permitted.nodes != "any":
         expected = rules.expectation(asked, index, permitted.new)
-    return LinkAnswers(node, score, probability, is_known, expected)
+    bounded = known == "mark" and k > MOST_KNOWN and model.scorer().hides
+    not_shown = (counts - MOST_KNOWN).clamp(min=0) * bounded
+    return LinkAnswers(node, score, probability, is_known, expected, not_shown)
 
 
 def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> None:
@@ -157,7 +174,10 @@ def _best(
             node = asked.node[side]
             if len(node):
                 marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
-                best = best_of(scores[side], k, marks, known == "drop", candidates)
+                best = best_of(scores[side], k, marks, known == "drop" or scorer.hides, candidates)
+                if known == "mark" and scorer.hides:
+                    given = Questions(node, asked.relation[side], first)
+                    best = _with_known(scorer, given, scores[side], best, k, marks)
                 found.append(best if partition is None else merged(best, k, scorer.placement))
                 levels.append(level_of(scores[side], marks, candidates, placement=scorer.placement).cpu())
     back = torch.argsort(order)
@@ -171,9 +191,26 @@ def merged(best: Best, k: int, placement: Placement) -> Best:
     whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
     every = [placement.stack_over_nodes(part).cpu() for part in whole]
     node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
+    return _first((node, score, is_known), k)
+
+
+def _first(found: Best, k: int) -> Best:
+    """The k best of each row, best first, of equal ones the first node."""
+    node, score, is_known = found
     by_node = torch.argsort(node, dim=1)
     order = by_node.gather(1, torch.argsort(score.gather(1, by_node), dim=1, descending=True, stable=True))[:, :k]
     return node.gather(1, order), score.gather(1, order), is_known.gather(1, order)
+
+
+def _with_known(scorer: Scorer, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
+    """The k best of new answers and of known ones, each of these scored as if its triple were not known."""
+    only_known = marks._replace(out=torch.ones_like(marks.out))
+    node, score, is_known = best_of(scores, MOST_KNOWN, only_known, drop=False)
+    row, column = torch.nonzero(is_known, as_tuple=True)
+    if len(row):
+        score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()
+    both = (torch.cat(pair, dim=1) for pair in zip(new, (node, score, is_known), strict=True))
+    return _first(tuple(both), k)  # type: ignore[arg-type]
 
 
 def level_of(
@@ -209,53 +246,116 @@ def _calibration(model: AnsweringModel) -> Calibration | None:
     return calibration if calibration.fitted and calibration.kind != "classes" else None
 
 
-class QuestionStanding(NamedTuple):
-    """What a calibration asks of q questions (`LinkCurve.probabilities`), [q] each, on the CPU."""
+@dataclass(frozen=True, eq=False)
+class TripleStanding:
+    """Each of n triples as an answer: row 0 of [2, n] to (subject, relation, ?), row 1 to (?, relation, object).
 
-    level: Tensor
-    known: Tensor
-    place: Tensor
+    On the CPU. A known triple is hidden while its score and its level are computed, where the model can hide it.
+    """
+
+    scores: Tensor  # float [2, n]
+    level: Tensor  # float [2, n], as `level_of`
+    known_answers: Tensor  # int64 [2, n]: how many answers the question has, but for this one
+    place: Tensor  # int64 [2, n]: where the answer stands (`RelationRules.answer_place`)
+    forbidden: Tensor  # bool [2, n]: it is not known, and rules leave it out of the answers
+    known: Tensor  # bool [n]
+
+    @property
+    def score(self) -> Tensor:
+        """float64 [n]: of the triples, the mean of both directions."""
+        return self.scores.double().mean(0)
+
+    @property
+    def ruled_out(self) -> Tensor:
+        """bool [n]: left out of the answers from whichever end one asks."""
+        return self.forbidden.all(0)
+
+    def by_scores(self, calibration: Calibration, scores: Tensor) -> Tensor:
+        """[n]: the probabilities that these scores [2, n] would give, whether the triples are known or ruled out.
+
+        The mean over the directions in which rules permit the answer; over both where they permit it in none.
+        """
+        columns = (part.flatten() for part in (self.level, self.known_answers, self.place))
+        found = calibration.answer_probabilities(scores.reshape(-1, 1), *columns).view(2, -1)
+        counted = ~self.forbidden | self.ruled_out
+        return (found * counted).sum(0) / counted.sum(0)
+
+    def probability(self, calibration: Calibration | None) -> Tensor | None:
+        """[n]: the mean of what the answer is given in each direction; of a known triple, which is in the data, NaN.
+
+        One that is ruled out is given what such triples had in the validation split. None without a calibration.
+        """
+        if calibration is None:
+            return None
+        found = self.by_scores(calibration, self.scores)
+        if calibration.ruled_out_share is not None:
+            found[self.ruled_out] = calibration.ruled_out_share
+        return found.masked_fill_(self.known, torch.nan)
 
 
 @torch.no_grad()
-def standing_of(model: AnsweringModel, triples: Tensor) -> tuple[QuestionStanding, Tensor]:
-    """Of the questions (subject, relation, ?) that triples int64 [n, 3] answer; and bool [n], which are forbidden.
+def standing_of(model: AnsweringModel, triples: Tensor) -> TripleStanding:
+    """How triples int64 [n, 3] stand among the other answers to the two questions that each is an answer to."""
+    graph, triples = model.graph_, triples.cpu()
+    index, rules = KnownTriples.of_graph(graph, "train"), rules_of(graph)
+    known, columns = index.contains(triples), list[tuple[Tensor, ...]]()
+    for for_objects in (True, False):
+        node, relation, answer = triples[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
+        questions = Questions(node, relation, for_objects)
+        score, level, forbidden = _as_answers(model, questions, answer, known)
+        counts = rules.known_answers(index, questions) - known.long()
+        columns.append((score, level, counts, rules.answer_place(questions), forbidden))
+    score, level, counts, place, forbidden = map(torch.stack, zip(*columns, strict=True))
+    return TripleStanding(score, level, counts, place, forbidden, known)
 
-    A known triple is hidden, where the model can hide it.
+
+def _as_answers(
+    model: AnsweringModel, questions: Questions, answers: Tensor, known: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of one answer int64 [q] to each question its score, the level it is compared with, and whether rules forbid it.
+
+    Answers that are not known (bool [q]) and have the same question share one row of scores.
     """
-    graph, scorer = model.graph_, model.scorer()
+    graph, scorer, for_objects = model.graph_, model.scorer(), bool(questions.for_objects)
     index, rules = KnownTriples.of_graph(graph, "train", device=scorer.device), rules_of(graph)
-    permitted, found = Permitted(new=tuple(model.new_nodes)), [(torch.empty(0), torch.empty(0, dtype=torch.bool))]
-    for part in torch.split(triples.to(scorer.device), max(1, BLOCK // (4 * scorer.num_nodes))):
-        subject, relation, object_ = part.unbind(1)
-        scores = scorer.scores_hiding(Questions(subject, relation), object_)
-        marks = Marks.of(graph, index, subject, relation, True, permitted)
-        forbidden = marks.out.gather(1, object_[:, None]).squeeze(1).cpu()
-        row = torch.nonzero(index.contains(part)).squeeze(1)
-        for number in row.tolist():  # that it is there told what rules expect: as `hidden_examples` has it
-            marks.out[number] = rules.outside(int(relation[number]) + graph.num_relations, "seen").to(scores.device)
-        found.append((level_of(scores, marks, hidden=(row, object_[row])).cpu(), forbidden))
-    level, out = map(torch.cat, zip(*found, strict=True))
-    questions, there = Questions(triples[:, 0], triples[:, 1]), index.contains(triples.to(scorer.device)).cpu()
-    known = rules.known_answers(index.to("cpu"), questions) - there.long()
-    return QuestionStanding(level, known, rules.answer_place(questions)), out & ~there
+    permitted, place = Permitted(new=tuple(model.new_nodes)), rules.answer_place(questions)
+    alone = torch.where(known, 1 + torch.arange(len(known)), 0)
+    keys = torch.stack([questions.node, questions.relation, alone], dim=1)
+    distinct, row = torch.unique(keys, dim=0, return_inverse=True)
+    numbers, size = torch.arange(len(row)), max(1, BLOCK // (4 * scorer.num_nodes))
+    one = numbers.new_zeros(len(distinct)).scatter_reduce(0, row, numbers, "amin", include_self=False)  # of each row
+    parts, order = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))], torch.argsort(row, stable=True)
+    for first, chosen in zip(range(0, len(one), size), torch.split(one, size), strict=True):
+        asked, hidden = questions.take(chosen).to(scorer.device), answers[chosen].to(scorer.device)
+        scores = scorer.scores_hiding(asked, hidden)
+        marks = Marks.of(graph, index, asked.node, asked.relation, for_objects, permitted)
+        mine = order[(row[order] >= first) & (row[order] < first + size)]
+        at = (row[mine] - first).to(scorer.device), answers[mine].to(scorer.device)
+        score, forbidden = scores[at], marks.out[at]
+        there = torch.nonzero(known[chosen]).squeeze(1)
+        for number in there.tolist():  # that it is known told what rules expect: as `hidden_examples` has it
+            marks.out[number] = rules.outside(int(place[chosen[number]]), "seen").to(scores.device)
+        there = there.to(scores.device)
+        level = level_of(scores, marks, hidden=(there, hidden[there]))
+        parts.append((score.cpu(), level[at[0]].cpu(), forbidden.cpu() & ~known[mine]))
+    back = torch.argsort(order)
+    score, level, forbidden = map(torch.cat, zip(*parts, strict=True))
+    return score[back], level[back], forbidden[back]
 
 
-def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor) -> Tensor | None:
-    """Calibrated probabilities [n] of given triples int64 [n, 3] and their scores [n]: as `answer_links` has them.
+@torch.no_grad()
+def rate_triples(model: AnsweringModel, triples: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(scores [n], calibrated probabilities [n]) of given triples int64 [n, 3]: the mean of both directions.
 
-    A known triple is in the data: NaN. One that is not known and that rules forbid is given what such triples had in
-    the validation split. None where there was nothing to calibrate on.
+    A known triple is hidden while it is scored, where the model can hide it; it is in the data, and its probability is
+    NaN. One that rules leave out of the answers from one end has the probability of the other; one that they leave out
+    from both, what such triples had in the validation split. No probabilities where there was nothing to calibrate on.
     """
     calibration = _calibration(model)
     if calibration is None:
-        return None
-    standing, out = standing_of(model, triples)
-    probability = calibration.answer_probabilities(scores.cpu()[:, None], *standing).squeeze(1)
-    if calibration.ruled_out_share is not None:
-        probability[out] = calibration.ruled_out_share
-    known = KnownTriples.of_graph(model.graph_, "train").contains(triples.cpu())
-    return probability.masked_fill_(known, torch.nan).to(scores.device)
+        return model.scorer().triple_scores(triples).cpu(), None
+    standing = standing_of(model, triples)
+    return standing.score, standing.probability(calibration)
 
 
 def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None) -> Best:

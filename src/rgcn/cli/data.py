@@ -27,7 +27,7 @@ from rgcn.data.graph_store import check_graph, is_stored_graph
 from rgcn.data.registry import datasets, get, named_or_read, path_or_dataset, sources
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import GraphStatistics, KnowledgeGraph
-from rgcn.graph.titles import local_name
+from rgcn.graph.titles import readable
 from rgcn.words import count, memory
 
 if TYPE_CHECKING:
@@ -203,5 +203,5 @@ def _print_bars(console: Console, title: str, key: str, unit: str, counts: dict[
 
 def _short(counts: dict[str, int]) -> dict[str, int]:
     """The same with IRIs cut to their readable tails, unless two would then be called the same."""
-    short = {local_name(name): number for name, number in counts.items()}
+    short = {readable(name): number for name, number in counts.items()}
     return short if len(short) == len(counts) else counts

@@ -27,7 +27,7 @@ CLASSES = flag("--classes", "Of a graph with labels: classes of nodes, instead o
 ACCEPT_CHANGED_DATA = flag(
     "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
 )
-SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known.")
+SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known, and labels of nodes not in the graph.")
 ONLY_SEEN = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
 ANY_NODE = flag("--any-node", "Any node at either end, also where none of its like was ever seen, or one is enough.")
 KEEP_FORMULAS = flag("--keep-formulas", "CSV, TSV: no ' before names that a spreadsheet would compute (=..., @...).")
@@ -50,21 +50,35 @@ class GraphOptions(options.Options):
         "Of a graph: table of nodes and their classes; FILE or SPLIT=FILE (train, valid, test); repeatable.",
         metavar="FILE",
     )
+    labels_from: str | None = option(
+        "Of a graph: the relation whose objects are the classes of its subjects, instead of --labels.",
+        metavar="RELATION",
+    )
     data: list[str] | None = option(
-        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, labels_from=kind, "
+        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, "
         "'columns=[from, type, to]', skip_bad_lines=true; repeatable.",
         metavar="KEY=VALUE",
     )
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether labels are given, so that classes are asked for."""
+        return bool(self.labels) or self.labels_from is not None
 
     def reading(self) -> dict[str, Any]:
         """As arguments of `rgcn.open_model`."""
         from rgcn.runs.yaml_lines import parse_yaml
 
         found: dict[str, Any] = {"labels": options.label_files(self.labels)} if self.labels else {}
+        if self.labels_from is not None:
+            found["labels_from"] = self.labels_from
+        own = set(found)
         for change in self.data or ():
             key, separator, text = change.removeprefix("data.").partition("=")
             if not separator or key in ("path", "dataset", ""):
                 raise ConfigError(f"--data takes KEY=VALUE, for example format=nt; got {change!r}")
+            if key in own:
+                raise ConfigError(f"--{key.replace('_', '-')} and --data {change} both say {key}: leave one out")
             found[key] = parse_yaml(text).values
         return found
 
@@ -75,8 +89,8 @@ class TrainCommand(
     """Train a model, measure it on every split, and show some of its predictions.
 
     Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
-    is best on validation data is kept, and measured on test data. With --labels they tell classes of nodes, else
-    missing links. --set model.name=path trains that one alone.
+    is best on validation data is kept, and measured on test data. With --labels or --labels-from they tell classes
+    of nodes, else missing links. --set model.name=path trains that one alone.
 
     Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
     weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.
@@ -221,6 +235,16 @@ class OpeningOptions(ComputingOptions, GraphOptions):
         return {**chosen, "accept_changed_data": self.accept_changed_data, **self.reading()}
 
 
+class SkippingOptions(OpeningOptions):
+    """The same, of a command that may go on without what is not known."""
+
+    skip_unknown: bool = SKIP_UNKNOWN
+
+    def reading(self) -> dict[str, Any]:
+        found = super().reading()
+        return {"missing_labels": "drop", **found} if self.skip_unknown and "labels" in found else found
+
+
 class AskingOptions(OpeningOptions):
     """The same, with nodes that the model has never seen."""
 
@@ -243,7 +267,7 @@ class AskingOptions(OpeningOptions):
         return {}
 
 
-class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
+class PredictCommand(Command, SkippingOptions, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
     """Predict classes of nodes, or the missing end of triples. Trained models, or any graph without training.
 
     Of a run its task decides which. Of a graph, say mine.csv, --subject, --object or --queries asks for links; without
@@ -266,7 +290,13 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
         "Table of questions: columns subject and relation, or relation and object; - reads standard input.",
         metavar="FILE",
     )
-    k: int = option("How many answers to each question.", "-k", default=10, min=1, max=1_000_000)
+    k: int | None = option(
+        "How many answers to each question, 10 by default; all are shown where it is given.",
+        "-k",
+        min=1,
+        max=1_000_000,
+        show_default=False,
+    )
     known: KnownChoice | None = option(
         "Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
         "written to .nt."
@@ -280,7 +310,6 @@ class PredictCommand(Command, AskingOptions, TellingOptions, name="predict", cal
     predicate: str | None = option(
         "Predicate of classes written as .nt; by default the relation the labels came from.", metavar="IRI"
     )
-    skip_unknown: bool = SKIP_UNKNOWN
     reliability: bool = flag("--reliability", "Show how far probabilities can be trusted, and stop.")
 
 
@@ -334,7 +363,7 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     as_json: bool = options.AS_JSON
 
 
-class EmbedCommand(Command, OpeningOptions, TellingOptions, name="embed", calls="embed:embed"):
+class EmbedCommand(Command, SkippingOptions, TellingOptions, name="embed", calls="embed:embed"):
     """Write the vectors a model gives to nodes and relations, and a page to look at them.
 
     The model that comes with rgcn computes every answer anew: of a graph there are vectors of relations alone.
@@ -344,7 +373,6 @@ class EmbedCommand(Command, OpeningOptions, TellingOptions, name="embed", calls=
     out: Path | None = option("File for the nodes' vectors: a name in .parquet, .csv, .jsonl or .npz.")
     keep_formulas: bool = KEEP_FORMULAS
     nodes: Path | None = option("Only these nodes: a file of names, one a line; - is standard input.")
-    skip_unknown: bool = SKIP_UNKNOWN
     layer: int | None = option("Of a classifier: states after this layer; -2 the last hidden one, -1 the logits.")
     relations: Path | None = option("File for the relations' vectors; endings as for --out.")
     plot: Path | None = option("Page to write: map of the nodes, likeness of relations, mistakes.")

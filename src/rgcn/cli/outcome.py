@@ -14,7 +14,7 @@ from rich.table import Table
 from rgcn.cli.printing import output, table
 from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
-from rgcn.graph.titles import local_name
+from rgcn.graph.titles import Titles, readable
 from rgcn.tasks.task import Task, task_of
 from rgcn.terminal import text_console
 from rgcn.training.history import Metric
@@ -71,7 +71,7 @@ class ClassOutcome(Outcome):
         labels = model.graph_.labels
         assert labels is not None
         most, right = majority(labels, split)
-        always = f"always {local_name(most)!r}: {self.task.headline.words(right)}"
+        always = f"always {Titles(model.graph_).class_(labels.names[most])!r}: {self.task.headline.words(right)}"
         return f"{count(measured['count'], 'node')}; {always}"
 
     def evaluated(self, measured: Mapping[str, Any]) -> str:
@@ -80,7 +80,7 @@ class ClassOutcome(Outcome):
 
     def examples(self, model: Any) -> Table:
         """A few nodes, spread over the last split, with the class predicted and, where that is wrong, the true one."""
-        labels = model.graph_.labels
+        labels, titles = model.graph_.labels, Titles(model.graph_)
         split = next((s for s in reversed(SPLITS) if len(labels.of(s)[0])), "train")
         nodes, classes = labels.of(split)
         chosen = _spread(len(nodes))
@@ -89,13 +89,13 @@ class ClassOutcome(Outcome):
         title = f"{len(chosen)} of {len(nodes)} {split} nodes"
         drawn = table(("node", "predicted", sure, "truly"), (sure,), title, HEAVY_HEAD)
         for prediction, true_class in zip(predictions, classes[chosen].tolist(), strict=True):
-            truth = labels.names[true_class]
-            right = prediction.label == truth
+            predicted = labels.names[prediction.label]
+            right = predicted == true_class
             drawn.add_row(
-                _short(prediction.node),
-                f"[{'green' if right else 'red'}]{_short(prediction.label)}[/]",
+                escape(titles.of(model.graph_.nodes[prediction.node])),
+                f"[{'green' if right else 'red'}]{escape(titles.class_(predicted))}[/]",
                 _sure(prediction.score, prediction.probability),
-                "" if right else _short(truth),
+                "" if right else escape(titles.class_(true_class)),
             )
         return drawn
 
@@ -119,17 +119,18 @@ class LinkOutcome(Outcome):
         drawn.caption = "of triples drawn at random, ± the standard error" if "mrr_error" in measured else None
         drawn.columns[0].min_width = len("asking for the subject")  # long names are folded, figures never cut off
         relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
-        rows = {"both directions": measured}
-        rows |= {f"asking for the {direction}": one for direction, one in measured["by_direction"].items()}
-        rows |= {local_name(relation): one for relation, one in relations}
-        for place, (label, values) in enumerate(rows.items()):
+        rows = [("both directions", measured)]
+        rows += [(f"asking for the {direction}", one) for direction, one in measured["by_direction"].items()]
+        rows += [(readable(relation), one) for relation, one in relations]
+        for place, (label, values) in enumerate(rows):
             cells = [metric.words(values[metric.name], values.get(f"{metric.name}_error")) for metric in metrics]
-            drawn.add_row(label, *cells, f"{values['count']:,}", end_section=place == 2)
+            drawn.add_row(escape(label), *cells, f"{values['count']:,}", end_section=place == 2)
         return drawn
 
     def examples(self, model: Any) -> Table:
         """Questions (subject, relation, ?): the best answers that were not learned, and the one that is held out."""
         graph, split = model.graph_, next(iter(reversed(model.measured_splits())), "train")
+        titles = Titles(graph)
         triples = graph.split_triples(split)
         chosen = _spread(len(triples))
         sure = "probability" if model.calibration_.fitted else "score"
@@ -141,12 +142,12 @@ class LinkOutcome(Outcome):
             answer = graph.nodes[o]
             best = model.predict(subject=s, relation=r, k=3, known="mark" if learned else "drop")
             words = [
-                f"[{'green' if one.object == answer else 'default'}]{_short(one.object)}[/] "
+                f"[{'green' if one.object == answer else 'default'}]{escape(titles.of(graph.nodes[one.object]))}[/] "
                 f"({_sure(one.score, one.probability)})"
                 for one in best
             ]
-            question = f"{_short(graph.nodes[s])} —{_short(graph.relations[r])}→ ?"
-            drawn.add_row(question, ", ".join(words), _short(answer))
+            question = escape(f"{titles.of(s)} —{titles.relation(r)}→ ?")
+            drawn.add_row(question, ", ".join(words), escape(titles.of(o)))
         return drawn
 
 
@@ -177,11 +178,6 @@ def print_outcome(result: RunResult) -> None:
     examples = outcome.examples(result.model)
     if examples is not None:
         output().print(examples)
-
-
-def _short(name: str) -> str:
-    """A name in short, and such that no part of it is taken for markup."""
-    return escape(local_name(name))
 
 
 def _sure(score: float, probability: float | None) -> str:

@@ -24,20 +24,21 @@ from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainComma
 from rgcn.cli.printing import late_progress, output, print_json, table, tell_opened
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
-from rgcn.graph.titles import local_name
+from rgcn.graph.titles import readable
 from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model, predict_classes
 from rgcn.predict import answer_tables as answers
 from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
-from rgcn.predict.question_notes import question_note
+from rgcn.predict.question_notes import notes_of, question_words
 from rgcn.predict.unseen import with_new_triples
 from rgcn.progress import progress
 from rgcn.runs.workers import Interruption
 from rgcn.words import count, rough_duration
 
 MOST_ROWS = 20
+ANSWERS = 10  # to each question, where nobody says how many
 QUERIES_AT_ONCE = 1024
-NOTED = 50  # of so many questions it is said what to expect of each
+NOTED = 50  # of so many questions it is said of each whether more answers are to be expected
 WORTH_SAYING = 30  # seconds: who waits longer than this may want to know beforehand
 WRITTEN: dict[str, Callable[[Explanation], str]] = {
     ".html": Explanation.as_page,
@@ -71,7 +72,7 @@ def predict(asked: PredictCommand) -> None:
     about_nodes = asked.nodes is not None or bool(asked.node) or asked.classes
     if about_nodes and about_links:
         raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
-    classes = about_nodes or not (about_links or asked.reliability) or (bool(asked.labels) and not about_links)
+    classes = about_nodes or not (about_links or asked.reliability) or (asked.has_labels and not about_links)
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json, classes)
     _check(opened, asked, about_nodes, about_links)
     if asked.reliability:
@@ -124,6 +125,10 @@ def _tell(
     else:
         typer.echo(f"Written: {count(told['written'], noun)} to {asked.out}")
         typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
+    for note in notes[:NOTED]:
+        typer.echo(note)
+    if len(notes) > NOTED:
+        typer.echo(f"and {count(len(notes) - NOTED, 'more note')}; --json prints them all")
     if counts["skipped"]:
         typer.echo(f"rgcn: {count(counts['skipped'], 'name')} not known, skipped", err=True)
 
@@ -198,30 +203,31 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
     size, notes = questions.questions.size, list[str]()
 
     def show(found: Rows) -> None:
-        _print_links(found if size == 1 else found[:MOST_ROWS], len(found), opened.calibration)
-        for note in notes:
-            typer.echo(note)
+        shown = found if size == 1 or asked.k is not None else found[:MOST_ROWS]
+        _print_links(shown, len(found), opened.calibration, f"-k {ANSWERS} shows them all, --out FILE writes them")
 
     counts = {"asked": size, "skipped": questions.skipped}
     _tell(opened, asked, counts, "answer", _links(opened, _asked(opened, questions, asked, notes)), show, notes)
 
 
 def _asked(opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: list[str]) -> Iterator[ScoredTriples]:
-    """Question by question; what is to be said of few of them is added to the notes."""
+    """Question by question; what is to be said of each is added to the notes, with the question where it has others."""
     to_nt = how.out is not None and answers.format_of(how.out) == "nt"
     drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
-    with progress("asking", asked.questions.size, "questions", show=how.bars) as meter:
+    size, senseless = asked.questions.size, False
+    with progress("asking", size, "questions", show=how.bars) as meter:
         for part in asked.questions.parts(QUERIES_AT_ONCE):
-            found = answer_links(opened, part, how.k, "drop" if drop else "mark", permitted_by(how))
-            if asked.questions.size <= NOTED:
-                each = zip(part.node.tolist(), part.relation.tolist(), part.asks_objects().tolist(), strict=True)
-                said = (question_note(opened.titles, *one, int(e)) for one, e in zip(each, found.expected, strict=True))
-                notes += [note for note in said if note is not None]
-                if (found.expected == SENSELESS).any():
-                    notes.append("--any-node asks all the same")
-            rows = ScoredTriples.of_answers(part, found)
+            found = answer_links(opened, part, how.k or ANSWERS, "drop" if drop else "mark", permitted_by(how))
+            said = list(notes_of(opened.titles, part, found, brief=size > NOTED))
+            senseless |= bool((found.expected == SENSELESS).any())
+            for question, note in zip(question_words(opened.titles, part), said, strict=True):
+                if note is not None:
+                    notes.append(note if size == 1 else f"{question}: {note}")
+            rows = ScoredTriples.of_answers(part, found, said)
             yield rows if how.min_probability is None else rows.at_least(how.min_probability)
             meter.advance(part.size)
+    if senseless:
+        notes.append("--any-node asks all the same")
 
 
 def _show_reliability(opened: OpenModel, as_json: bool) -> None:
@@ -390,29 +396,40 @@ def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
     _show(drawn, opened.calibration, len(rows), MOST_ROWS, "prediction")
 
 
-def _print_links(rows: list[dict[str, Any]], found: int, calibration: Calibration) -> None:
+def _print_links(
+    rows: list[dict[str, Any]], found: int, calibration: Calibration, rest: str = "--out FILE writes them all"
+) -> None:
+    """The rows; found: how many there are; rest: how to see those that are not shown."""
     sure = _sure(calibration)
     drawn = table(("subject", "relation", "object", *sure, ""), sure)
     for row in rows:
         subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
         known = "known" if row["known"] and not calibration.fitted else ""
         drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
-    _show(drawn, calibration, found, len(rows), "answer")
+    _show(drawn, calibration, found, len(rows), "answer", rest)
 
 
-def _show(drawn: Table, calibration: Calibration, found: int, shown: int, what: str) -> None:
+def _show(
+    drawn: Table,
+    calibration: Calibration,
+    found: int,
+    shown: int,
+    what: str,
+    rest: str = "--out FILE writes them all",
+) -> None:
     console = output(160)
     console.print(drawn if found else f"No {what} is left.")
     if found > shown:
-        console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; --out FILE writes them all")
+        console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; {rest}")
     told = "How far probabilities can be trusted: --reliability" if calibration.fitted else calibration.words
     if found:
         console.print(escape(told), soft_wrap=True)
 
 
 def _named(title: str, name: str) -> str:
-    """The title, and the name where it says more: not for an IRI that ends in the title."""
-    return title if title in (name, local_name(name)) or name.startswith('"') else f"{title} ({local_name(name)})"
+    """The title, and the name where it says more: not where the title is the last part of it."""
+    last = readable(name)
+    return title if title in (name, last) or name.startswith('"') else f"{title} ({last})"
 
 
 def _sure(calibration: Calibration) -> tuple[str, ...]:

@@ -92,6 +92,9 @@ def tell_opened(opened: OpenModel, quiet: bool) -> None:
     """Say on standard error that nobody trained the model that answers, and what was left out of its graph."""
     if opened.untrained is not None:
         report_skipped(opened.untrained)
+        dropped = opened.untrained.metadata.get("missing_labels", 0)
+        if dropped and opened.data is not None and opened.data.missing_labels == "drop":
+            typer.echo(f"skipped {count(dropped, 'label')} of nodes that are not in the graph", err=True)
         if not quiet:
             typer.echo(opened.words, err=True)
 

@@ -28,7 +28,7 @@ def serve(asked: ServeCommand) -> None:
     # All of this before PyTorch and the models are loaded: a mistyped name and a port in use are said at once.
     listening = bound_socket(address)
     with busy("loading", asked.quiet) as on_step:
-        how = {**asked.opening(), "classes": asked.classes or bool(asked.labels)}
+        how = {**asked.opening(), "classes": asked.classes or asked.has_labels}
         models = serving.load_models(asked.runs, new_nodes=new, on_step=on_step, **how)
 
     def ready(url: str) -> None:

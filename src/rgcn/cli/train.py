@@ -136,8 +136,10 @@ def evaluate(asked: commands.EvaluateCommand) -> None:
         return
     run = RunFolder(place)
     run.check()
-    if asked.labels or asked.data or asked.classes:
-        raise ConfigError(f"--labels, --data and --classes are for a graph, and {place} is a run: leave them out")
+    if asked.has_labels or asked.data or asked.classes:
+        raise ConfigError(
+            f"--labels, --labels-from, --data and --classes are for a graph, and {place} is a run: leave them out"
+        )
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     outcome = task_of(run.about()["task"]).to(Outcome)
@@ -160,7 +162,7 @@ def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
         raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")
     split = asked.split or "test"
     check_split(split)
-    classes = asked.classes or bool(asked.labels)
+    classes = asked.classes or asked.has_labels
     opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
     if opened.untrained is not None and not _has_split(opened.untrained, classes):
         graph = opened.untrained
@@ -317,13 +319,23 @@ def _prepared(config: RunConfig, folder: Path | None, mirror: Path | None, quiet
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
         if "split" in graph.metadata:
-            labelled, statistics = "classes" in task_of(config.task).answers, graph.statistics()
-            sizes = statistics.labels_per_split if labelled else statistics.triples_per_split
-            parts = [f"{name} {size:,}" for name, size in sizes.items() if size]
-            words = f"The data bring no split: {graph.metadata['split']} ({', '.join(parts)}); see data.split"
-            if len(parts) > 1:
-                typer.echo(words, err=True)
+            _say_what_is_held_out(graph, config)
     return graph
+
+
+def _say_what_is_held_out(graph: KnowledgeGraph, config: RunConfig) -> None:
+    """Of data that bring no split."""
+    labels = graph.labels if "classes" in task_of(config.task).answers else None
+    if labels is not None and config.training.validation:
+        with suppress(NothingToHoldOutError):  # the training says so
+            graph = replace(graph, labels=labels.holding_out("valid", config.training.validation, config.seed))
+    statistics = graph.statistics()
+    sizes = statistics.triples_per_split if labels is None else statistics.labels_per_split
+    held_out = [f"{size:,} for {name}" for name, size in sizes.items() if size and name != "train"]
+    if held_out:
+        total = f"{sum(sizes.values()):,} {'triples' if labels is None else 'labels'}"
+        words = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
+        typer.echo(f"{words} ({graph.metadata['split']}); see data.split", err=True)
 
 
 def _train_one(

@@ -27,7 +27,8 @@ class DataConfig(Section):
     labels: str | dict[str, str] | None = None
     """File of labels for `path`: one file, or one for each of train, valid, test."""
     labels_from: str | None = None
-    """A relation of the graph whose objects are the classes; it is then removed from the graph."""
+    """A relation of the graph whose objects are the classes; it is then removed from the graph. A training holds out
+    `test` of the labels, as it does of labels from a file without splits."""
     inverse: str | list[str] | None = None
     """The inverse of `labels_from`, and others that say the same: they are removed, for they give the answer away."""
     multiple: Literal["error", "first"] | None = None

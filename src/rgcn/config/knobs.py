@@ -1,19 +1,20 @@
 """What a knob says beside its type: the axis it chooses on, `Annotated[str, OnAxis(TRACKERS)]`, and where to search.
 
-Choices are names in a file; from Python a class will do, and is kept by its dotted name.
+Choices are names in a file; from Python a class will do, and is kept by its dotted name. Components have settings of
+their own (`HasOptions`), which are checked once it is known which components were chosen.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from rgcn.axes import Axis, dotted_name
 from rgcn.axis_tables import ENCODERS
-from rgcn.config.section import Path, Section
+from rgcn.config.section import Origin, Path, Problem, Section, find_problems, origin_of
 from rgcn.errors import RgcnError
 
 
@@ -59,6 +60,69 @@ def _marks(*annotations: Any) -> Iterator[OnAxis]:
         if isinstance(annotation, OnAxis):
             yield annotation
         yield from _marks(*get_args(annotation))
+
+
+class HasOptions:
+    """A component that may have settings of its own, which a configuration gives by name (`model.options`).
+
+    Options: Declares them as fields with defaults; none by default.
+
+    >>> class MyOptions(Section):
+    ...     margin: float = 1.0
+    >>> class MyDecoder(HasOptions):
+    ...     Options = MyOptions
+    >>> MyDecoder.read_options({"margin": 2.0, "of_the_encoder": 3}).margin
+    2.0
+    """
+
+    Options: ClassVar[type[Section]] = Section
+
+    @classmethod
+    def read_options(cls, given: Mapping[str, Any]) -> Any:
+        """Make `Options` of those settings that are this component's."""
+        return cls.Options(**{name: value for name, value in given.items() if name in cls.Options.model_fields})
+
+
+@dataclass(frozen=True)
+class OptionsOf:
+    """Marks the field that holds the options of components, which other fields of the same section choose."""
+
+    fields: tuple[str, ...]
+
+
+def option_problems(
+    section: Section, origins: Mapping[Path, Origin] | None = None, path: Path = ()
+) -> Iterator[Problem]:
+    """Find options that no chosen component declares, and values that are wrong.
+
+    Args:
+        section: A valid section; the sections in it are checked, too.
+        origins: Where each key of the whole configuration was given.
+        path: The section's place in the configuration.
+    """
+    for name, setting in type(section).model_fields.items():
+        value, place = getattr(section, name), (*path, name)
+        if isinstance(value, Section):
+            yield from option_problems(value, origins, place)
+        for mark in setting.metadata:
+            if isinstance(mark, OptionsOf) and value:
+                for problem in _undeclared(section, mark, value):
+                    where = (*place, *problem.key.split("."))
+                    yield problem._replace(key=".".join(map(str, where)), origin=origin_of(where, origins or {}))
+
+
+def _undeclared(section: Section, mark: OptionsOf, options: Mapping[str, Any]) -> Iterator[Problem]:
+    chosen = [(axis, choice) for path, axis, choice in choices(section) if path[0] in mark.fields]
+    try:
+        declared = dict.fromkeys(axis.find(choice).Options for axis, choice in chosen)
+    except RgcnError:  # a component that may not be imported, or is not installed: said when it is used
+        return
+    bases = tuple(kind for kind in declared if kind is not Section)
+    owners = " and ".join(f"the {axis.kind} {choice}" for axis, choice in chosen)
+    for problem in find_problems(create_model("Options", __base__=bases or Section), options):
+        nowhere = f"unknown key; {owners} declare no options: remove it, or declare it in the class's `Options`"
+        words = f"{problem.words} (options of {owners})" if bases else nowhere
+        yield problem._replace(words=words)
 
 
 class Description(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rgcn.axis_tables import DECODERS, ENCODERS, HEADS
-from rgcn.config.knobs import Description, OnAxis, described, tuned
+from rgcn.config.knobs import Description, OnAxis, OptionsOf, described, tuned
 from rgcn.config.section import Rule, Section, impossible
 
 Scheme = Literal[
@@ -127,8 +127,8 @@ class NodeModelConfig(ModelSection):
     """How e-rgcn's embeddings begin."""
     embedding_gain: float = Field(math.sqrt(2), gt=0)
     """Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."""
-    options: dict[str, Any] = Field({})
-    """Settings of classes from outside, by name."""
+    options: Annotated[dict[str, Any], OptionsOf(("encoder", "head"))] = Field({})
+    """Settings of an encoder or head from outside, by name."""
 
     @property
     def title(self) -> str:
@@ -269,8 +269,8 @@ class LinkModelConfig(ModelSection):
     code counts them."""
     decoder_biases: bool = False
     """Add biases of subject, relation and object to the score."""
-    options: dict[str, Any] = Field({})
-    """Settings of classes from outside, by name."""
+    options: Annotated[dict[str, Any], OptionsOf(("encoder", "decoder"))] = Field({})
+    """Settings of an encoder or decoder from outside, by name."""
 
     @property
     def title(self) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from rgcn.axis_tables import OBJECTIVES, OPTIMIZERS, SAMPLERS
-from rgcn.config.knobs import OnAxis, tuned
+from rgcn.config.knobs import OnAxis, OptionsOf, tuned
 from rgcn.config.model_section import CONVOLVES, WALKS
 from rgcn.config.section import Section, impossible
 
@@ -159,7 +159,7 @@ class LinkTrainingConfig(Section):
     """Added to the gradient, this times the weight, of every parameter that moves."""
     clip: float | None = Field(None, gt=0)
     """Scale gradients down to this norm."""
-    objective_options: dict[str, Any] = Field({})
+    objective_options: Annotated[dict[str, Any], OptionsOf(("objective", "sampler"))] = Field({})
     """Settings of an objective or sampler from outside, by name."""
     validation: float | None = Field(None, ge=0, lt=1)
     """Share of training triples held out for validation where the graph has no such split; null: 0.1 where

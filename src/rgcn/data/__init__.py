@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rgcn.data.registry import datasets, get, load
+from rgcn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rgcn.data.reading import read
+else:
+    # Only who reads waits for polars, which takes longer to load than a small graph.
+    __getattr__ = lazy_names(__name__, {"reading": ("read",)})
 
 __all__ = ["datasets", "get", "load", "read"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "read":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rgcn.data.reading import read  # only who reads waits for polars, which loads longer than a small graph
-
-    return read

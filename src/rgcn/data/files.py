@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import shlex
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -41,10 +45,9 @@ def said(key: str, value: object) -> str:
     >>> said("header", False)
     'header=False (asking a graph: --data header=false; training: --set data.header=false)'
     """
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    given = f"'{key}={text}'" if " " in text else f"{key}={text}"
-    of_training = given.replace(key, f"data.{key}", 1)
-    return f"{key}={value!r} (asking a graph: --data {given}; training: --set {of_training})"
+    given = f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    asking, training = shlex.quote(given), shlex.quote(f"data.{given}")
+    return f"{key}={value!r} (asking a graph: --data {asking}; training: --set {training})"
 
 
 def known_format(name: str) -> str:
@@ -91,16 +94,42 @@ def bare_name(path: PathLike) -> str:
 
 
 def existing(path: PathLike, what: str = "file or folder") -> Path:
-    """The path, if there is something; else an error with the closest names beside it."""
+    """The path of a file or folder; DataError with the closest names where there is none, and for a pipe or device."""
     found = Path(path)
-    if found.exists():
+    if found.is_file() or found.is_dir():
         return found
+    if found.exists():
+        raise DataError(
+            f"{found} is {_kind_in_words(found)}, not a file. rgcn must know the size of what it reads, and reads some "
+            "parts twice: write what comes through it to a file, and give that file"
+        )
+    if (link := broken_link(found)) is not None:
+        raise DataError(f"no such {what}: {link}")
     folder = found.parent
     if not folder.is_dir():
         raise DataError(f"no such {what}: {found} (the folder {folder} does not exist either)")
     near = close_matches(found.name, sorted(entry.name for entry in folder.iterdir()))
     hint = f" Did you mean {', '.join(repr(str(folder / name)) for name in near)}?" if near else ""
     raise DataError(f"no such {what}: {found}.{hint}")
+
+
+def broken_link(path: Path) -> str | None:
+    """What is wrong where a symbolic link on the way to the path leads nowhere; None where none does."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            try:
+                part.stat()
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    return f"{part} is a symbolic link that leads back to itself"
+            return f"{part} is a symbolic link to {part.readlink()}, which is not there"
+    return None
+
+
+def _kind_in_words(path: Path) -> str:
+    """What something is that is neither a file nor a folder."""
+    mode = path.stat().st_mode
+    return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def find_files(
@@ -264,11 +293,14 @@ def line_blocks(source: ByteSource, quoted: bool = False) -> Iterator[LineBlock]
 
 
 def decoded_lines(block: LineBlock, path: Path, bad_lines: BadLines) -> Iterator[tuple[int, str]]:
-    """The lines of a block and their numbers; one that is no text, or has a NUL byte in it, is a bad one."""
+    """The lines of a block and their numbers, each with the carriage returns before its end.
+
+    A line that is no text, or has a NUL byte in it, is a bad one.
+    """
     for number, line in enumerate(block.data.split(b"\n"), block.first_line):
         reason = "a NUL byte" if b"\0" in line else None
         try:
-            text = line.removesuffix(b"\r").decode()
+            text = line.decode()
         except UnicodeDecodeError as error:
             text = line.decode(errors="replace")
             reason = f"not UTF-8 text ({error.reason} at byte {error.start + 1})"
@@ -288,10 +320,10 @@ class BadLines:
         self.count = 0
         self.examples: list[str] = []
 
-    def report(self, path: Path, line: int, text: str, reason: str) -> None:
-        """Raise ParseError, or note the line as skipped."""
+    def report(self, path: Path, line: int, text: str, reason: str, way_out: str = "") -> None:
+        """Raise ParseError, whose message ends with the way out, or note the line as skipped."""
         if not self.skip:
-            raise ParseError(str(path), line, text, reason)
+            raise ParseError(str(path), line, text, f"{reason}; {way_out}" if way_out else reason)
         self.count += 1
         if len(self.examples) < self.EXAMPLES:
             self.examples.append(f"{path}:{line}: {reason}")

@@ -65,7 +65,7 @@ def statement(quads: bool, blanks: bool) -> tuple[NDArray[np.uint16], NDArray[np
     """The table, and the states in which subject, relation, object and the rest of a line begin."""
     node = [_IRI, _BLANK] if blanks else [_IRI]
     graph = _maybe(node, _SPACE, Any(_SPACE)) if quads else ()
-    return _table((node, _SPACE), (_IRI, _SPACE), ([*node, _LITERAL], _SPACE), (graph, b".", _maybe(b"\r"), b"\n"))
+    return _table((node, _SPACE), (_IRI, _SPACE), ([*node, _LITERAL], _SPACE), (graph, b".", Any(b"\r"), b"\n"))
 
 
 @cache

@@ -59,7 +59,8 @@ def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relatio
                 kind = word_at(text, after - 8)
                 plain = kind != _STRING and kind != _LANG_STRING
         elif plain:
-            afters[last] -= text[afters[last] - 1] == _RETURN
+            while afters[last] > begins[last] and text[afters[last] - 1] == _RETURN:
+                afters[last] -= 1
             for column in columns:
                 plain = plain and begins[column] < afters[column]
         if plain and kept:
@@ -74,7 +75,9 @@ def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relatio
             at = line
             while text[at] != _NEWLINE:
                 at += 1
-            end = at - (at > line and text[at - 1] == _RETURN)
+            end = at
+            while end > line and text[end - 1] == _RETURN:
+                end -= 1
             at += 1
             if not _says_nothing(text, line, end, rdf):
                 odd[odds, 0], odd[odds, 1], odd[odds, 2] = rows, line, end

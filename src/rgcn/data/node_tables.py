@@ -185,7 +185,8 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
         lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
     if len(unknown) > 3:
         lines.append(f"    and {len(unknown) - 3} more")
-    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {said('missing_labels', 'drop')}")
+    out = f"{said('missing_labels', 'drop')}, or --skip-unknown, where a command has it"
+    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {out}")
     return DataError("\n".join(lines))
 
 
@@ -200,14 +201,15 @@ class LabelRelation:
     inverse    relations that say the same, the other way round or under another name, and would give the answer away;
                a warning names those that stay
     multiple   a node with several classes: "error", or "first" takes the one the file mentions first
-    split      fractions of the labels that go to train, valid and test, class by class
+    split      fractions of the labels that go to train, valid and test, class by class. By default all are training
+               labels: what only asks uses every one, and a training holds out its own share (`data.test`)
     seed       of the draw
     """
 
     relation: str
     inverse: str | Sequence[str] | None = None
     multiple: str = "error"
-    split: tuple[float, float, float] = (0.8, 0.0, 0.2)
+    split: tuple[float, float, float] = (1.0, 0.0, 0.0)
     seed: int = 0
 
     def __post_init__(self) -> None:

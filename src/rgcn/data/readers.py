@@ -91,7 +91,7 @@ class Reading:
         for block in line_blocks(self.source):
             for number, text in decoded_lines(block, self.file.path, self.bad_lines):
                 if text.strip():
-                    yield number, text
+                    yield number, text.rstrip("\r")
 
     def bad_line(self, number: int, text: str, reason: str) -> None:
         """Stop with an error that names the line, or count it where the user wants bad lines skipped."""

@@ -10,7 +10,7 @@ from typing import Any
 from rgcn.axis_tables import READERS
 from rgcn.data.building import STATE, Building, expected_bytes
 from rgcn.data.collecting import TripleCollector
-from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, find_files
+from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, broken_link, find_files
 from rgcn.data.graph_store import is_stored_graph, load_graph, save_graph, write_rest
 from rgcn.data.node_tables import LabelFiles, LabelRelation, with_feature_file
 from rgcn.data.rdf import node_kinds
@@ -50,8 +50,10 @@ def read(
                     called train, the splits train, valid (or dev) and test; or {"train": file, "valid": file, ...};
                     or a folder that `out` or `rgcn data build` made, which opens at once
     labels          table of classes (`LabelFiles` for more say), or {"train": file, "test": file}
-    labels_from     relation whose objects become the classes (`LabelRelation` for more say); it leaves the graph,
-    inverse         and so do relations that say the same, its inverse above all: they would give the answer away
+    labels_from     relation whose objects become the classes (`LabelRelation` for more say); it leaves the graph. All
+                    are training labels: a run holds out a share of them for test (`data.test`), and says how many
+    inverse         relations that say the same as `labels_from`, above all its inverse: they leave the graph too, for
+                    they would give the answer away
     features        table of a node's name and its numbers
     format          nt, nq, ttl, trig, rdf, jsonld, tsv, csv or parquet, where the file's name does not tell; or a
                     reader of your own (`rgcn.data.readers`), a class or "package.module:Class"
@@ -61,7 +63,8 @@ def read(
                     triple that stands twice is one
     time            column that says when each triple was true, numbers or dates: `triple_times`, for `split`
     header          whether a table's first line names the columns; None: it does if `columns` are names, or if it
-                    reads so and nothing below contradicts; in doubt it is a triple, and a warning says so
+                    reads so and nothing below contradicts. If the rows may be things with two properties rather than
+                    triples, an error shows both readings; `columns` or `header` decides
     literals        "keep" or "drop" triples whose object is a literal
     skip_bad_lines  count malformed lines in the metadata instead of stopping at the first
     missing_labels  a labelled node not in the graph: "error", "add" it or "drop" the label
@@ -131,6 +134,8 @@ def read(
         return {"name": name, **_known(collector, bad_lines, files)}
 
     if out is not None:
+        if (link := broken_link(Path(out))) is not None:
+            raise DataError(f"{link}: no graph can be built there")
         stamps = [(str(file.path), file.format, file.split, file.path.stat().st_mtime_ns) for file in files]
         building = Building(Path(out), repr((stamps, triple_columns, literals, skip_bad_lines)))
         with building.writing(files):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgcn.data.catalog import CATALOG, Dataset, find
+from rgcn.data.files import broken_link
 from rgcn.data.sources import Located, Sources, read_checked
 from rgcn.errors import ConfigError, DataError, close_matches
 
@@ -82,7 +83,8 @@ def path_or_dataset(source: str | Path) -> Path | Dataset:
         return named or path
     beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
     near = [str(path.parent / name) for name in close_matches(path.name, beside)] + close_matches(bare, CATALOG)
-    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    link = broken_link(path)
+    hint = f" {link}." if link else f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     raise DataError(
         f"{text}: there is no such file or folder, and no data set of this name.{hint} "
         "`rgcn runs` lists runs, `rgcn data list` data sets"

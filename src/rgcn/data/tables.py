@@ -24,7 +24,15 @@ from rgcn.data.files import (
     line_blocks,
     said,
 )
-from rgcn.data.headers import TRIPLE, is_header, named_columns, names_a_triple
+from rgcn.data.headers import (
+    NAMED_COLUMNS,
+    ONE_ROW_PER_THING,
+    TRIPLE,
+    is_header,
+    named_columns,
+    names_a_triple,
+    refuse_unless_triples,
+)
 from rgcn.data.line_scanning import FoundTriples, table_triples
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
@@ -67,10 +75,14 @@ class UnknownColumnError(UnknownNameError, DataError):
 class TableFile:
     """A table file that is read in blocks of rows.
 
-    names   the header's column names, or None without a header
-    width   number of columns: as many as the header or the first row has; 3 where neither a name nor a user tells
-    blocks  the rows, each block once: strings in columns "0", "1", ..., and a row's number in the file in "line"; rows
-            with too few or too many columns are reported as malformed
+    names    the header's column names, or None without a header
+    width    number of columns: as many as the header or the first row has; 3 where neither a name nor a user tells
+    blocks   the rows, each block once: strings in columns "0", "1", ..., and a row's number in the file in "line"; rows
+             with too few or too many columns are reported as malformed
+    way_out  what the user can do about rows of another width; part of the error
+
+    A line ends with LF, with any number of carriage returns before it. Within quotes all of these belong to the field.
+    NaN and infinity in Parquet are empty cells.
     """
 
     def __init__(
@@ -80,10 +92,11 @@ class TableFile:
         self.path, self._bad_lines = file.path, bad_lines
         self.names: list[str] | None = None
         self.first_row: list[str] = []
+        self.way_out, self._empty = "", "is empty"
         self.blocks: Iterator[pl.DataFrame]
         if file.format == "parquet":
             frame = _parquet_frame(file.path, source)
-            self.names, self.width = frame.columns, frame.width
+            self.names, self.width, self._empty = frame.columns, frame.width, "is empty, NaN or infinite"
             frame.columns = [str(position) for position in range(frame.width)]
             self.blocks = iter([frame.with_columns(line=pl.int_range(1, pl.len() + 1))])
             return
@@ -129,25 +142,25 @@ class TableFile:
             raise DataError(f"{self.path}: there is no column {column}: the file has {self.width}, counted from 0")
         return column % self.width
 
-    def without(self, block: pl.DataFrame, bad: pl.Series, reason: str) -> pl.DataFrame:
+    def without(self, block: pl.DataFrame, bad: pl.Series, reason: str, way_out: str = "") -> pl.DataFrame:
         """The block without the rows marked `bad`, which are reported as malformed."""
         if not bad.any():
             return block
         for row in block.filter(bad).iter_rows(named=True):
             text = "\t".join(cell for name, cell in row.items() if name != "line" and cell is not None)
-            self._bad_lines.report(self.path, row["line"], text, reason)
+            self._bad_lines.report(self.path, row["line"], text, reason, way_out)
         return block.filter(~bad)
 
     def without_empty(self, block: pl.DataFrame, position: int) -> pl.DataFrame:
         """The block without the rows whose field at `position` is empty, which are reported as malformed."""
         field = block[str(position)]
         name = str(position + 1) if self.names is None else repr(self.names[position])
-        return self.without(block, field.is_null() | (field == ""), f"column {name} is empty")
+        return self.without(block, field.is_null() | (field == ""), f"column {name} {self._empty}")
 
     def _first_row(self, part: pl.DataFrame, least: int) -> list[str]:
         cells = self._cells(part)
         if 0 < len(cells) < least:
-            lines = [line for line in part["text"].head(4) if line][:2]
+            lines = [line for line in part["text"].head(4) if line.strip("\r")][:2]
             for other in SEPARATORS_INSTEAD:
                 if all(line.count(other) >= least - 1 for line in lines):
                     self._separator = other
@@ -157,7 +170,8 @@ class TableFile:
     def _cells(self, part: pl.DataFrame) -> list[str]:
         """The cells of the first row."""
         text, line = part.row(0)
-        if self._quotes and ('"' in text or not text):
+        bare = text.rstrip("\r")
+        if self._quotes and ('"' in text or not bare):
             rows = csv.reader((f"{text}\n" for text in part["text"]), delimiter=self._separator)
             try:
                 return next(filter(None, rows), [])
@@ -166,14 +180,18 @@ class TableFile:
                     return []
                 # not to be skipped: nothing else tells how many columns there are
                 raise ParseError(str(self.path), line, text, _quotes_reason(error)) from None
-        return str(text).split(self._separator)
+        return str(bare).split(self._separator)
 
     def _text_part(self, block: LineBlock) -> pl.DataFrame:
-        """The block's lines, their text and number, without blank ones; those that are no UTF-8 text are malformed."""
+        """The block's lines, their text and number; those that are no UTF-8 text are malformed.
+
+        Blank lines and the carriage returns of line ends are left out, but where there are quotes: in these they belong
+        to the field, and csv.reader knows which are.
+        """
         if not block.data.strip(b"\r\n"):
             return _text_lines([], [])
         try:
-            lines = block.data.decode().replace("\r\n", "\n").removesuffix("\r").split("\n")
+            lines = block.data.decode().split("\n")
         except UnicodeDecodeError:
             lines = None
         if lines is None or b"\0" in block.data:
@@ -183,21 +201,28 @@ class TableFile:
             if not lines[-1]:
                 lines.pop()
             part = _text_lines(lines, range(block.first_line, block.first_line + len(lines)))
-            if self._quotes and b'"' in block.data:
-                return part  # in quotes a blank line belongs to the field; csv.reader knows which are
+        if self._has_quotes(part):
+            return part
+        if b"\r" in block.data:
+            part = part.with_columns(pl.col("text").str.strip_chars_end("\r"))
         return part.filter(pl.col("text") != "")
+
+    def _has_quotes(self, part: pl.DataFrame) -> bool:
+        return self._quotes and bool(part["text"].str.contains('"', literal=True).any())
 
     def _block(self, part: pl.DataFrame) -> pl.DataFrame:
         names = [*map(str, range(self.width)), "surplus"]
-        if self._quotes and part["text"].str.contains('"', literal=True).any():
+        if self._has_quotes(part):
             rows, numbers = self._quoted_rows(part["text"].to_list(), part["line"].to_list())
             columns = {name: [row[i] if i < len(row) else None for row in rows] for i, name in enumerate(names)}
             block = pl.DataFrame({**columns, "line": numbers}, {**dict.fromkeys(names, pl.String), "line": pl.Int64})
         else:
             cells = pl.col("text").str.split_exact(self._separator, self.width).struct.rename_fields(names)
             block = part.select(cells, "line").unnest("text")
-        block = self.without(block, block[str(self.width - 1)].is_null(), f"fewer than {self.width} columns")
-        return self.without(block, block["surplus"].is_not_null(), f"more than {self.width} columns").drop("surplus")
+        short = block[str(self.width - 1)].is_null()
+        block = self.without(block, short, f"fewer than {self.width} columns", self.way_out)
+        long = block["surplus"].is_not_null()
+        return self.without(block, long, f"more than {self.width} columns", self.way_out).drop("surplus")
 
     def _quoted_rows(self, lines: list[str], line_numbers: list[int]) -> tuple[list[list[str]], list[int]]:
         rows: list[list[str]] = []
@@ -230,6 +255,8 @@ def _text_lines(lines: list[str], numbers: Sequence[int]) -> pl.DataFrame:
 def _quotes_reason(error: csv.Error) -> str:
     if "field limit" in str(error):
         return f"a quote is not closed within {csv.field_size_limit() >> 10} KiB"
+    if "new-line" in str(error):
+        return "a carriage return within the line and outside quotes"
     return f"malformed quotes ({error})"
 
 
@@ -243,7 +270,10 @@ def _parquet_frame(path: Path, source: ByteSource) -> pl.DataFrame:
         if rows > ROWS_ALWAYS_ALLOWED and rows > MAX_ROWS_PER_BYTE * size:
             words = f"{path} says it has {rows:,} rows in {size:,} bytes"
             raise DataError(f"{words}: this looks like a bomb of repeated rows")
-        return pl.read_parquet(data).select(pl.all().cast(pl.String))
+        frame = pl.read_parquet(data)
+        floats = [name for name, kind in frame.schema.items() if kind.is_float()]
+        finite = [pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in floats]
+        return frame.with_columns(finite).select(pl.all().cast(pl.String))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ParseError(str(path), None, "", f"not a readable Parquet table ({str(error)[:200]})") from None
 
@@ -261,7 +291,10 @@ def whole_table(path: PathLike, what: str, default_format: str = "") -> tuple[Ta
 
 
 class _TableReader(TripleReader):
-    """Where neither a header nor the user tells which columns are what, a table has exactly the three."""
+    """Where neither a header nor the user tells which columns are what, a table has exactly the three.
+
+    Its rows must then read like triples (`refuse_unless_triples`).
+    """
 
     plural = "tables"
 
@@ -269,8 +302,7 @@ class _TableReader(TripleReader):
         told = reading.columns or TripleColumns()
         width = 3 if told == TripleColumns() else None
         table = TableFile(reading.file, reading.source, reading.bad_lines, width=width, least=3)
-        if table.names is None and table.first_row and _has_header(table, told):
-            table.begin_below()
+        _take_header(table, told, reading.file.split)
         if not table.width:
             return
         columns = _columns(table, told)
@@ -305,16 +337,40 @@ class _TableReader(TripleReader):
             reading.collector.add(*names, split=split, weights=weights, times=times)
 
 
+def _take_header(table: TableFile, told: TripleColumns, split: str | None) -> None:
+    """Begin below the first row where it names the columns; stop where the rows may be no triples."""
+    first = table.names or table.first_row
+    if not first:
+        return
+    if names_a_triple(first) and told.triple is None:
+        table.width = len(first)
+    table.way_out = _way_out(table)
+    # The rows of other splits are few, so that little recurs in them: they are read as those of train are.
+    if told == TripleColumns() and table.width == 3 and not names_a_triple(first) and split in (None, "train"):
+        refuse_unless_triples(table.names, table.first_block(), table.path)
+    elif table.names is None and _has_header(table, told):
+        table.begin_below()
+
+
 def _has_header(table: TableFile, told: TripleColumns) -> bool:
     header = told.has_header()
     if header is not None:
         return header
-    if told.triple is None and names_a_triple(table.first_row):
-        table.width = len(table.first_row)
     if len(table.first_row) != table.width or table.width < 3:
         return False
     triple = None if told.triple is None else [table.position(column) for column in told.triple]
     return is_header(table.first_row, table.first_block()[1:], triple, table.path)
+
+
+def _way_out(table: TableFile) -> str:
+    """What to do about a row whose number of columns is not the table's."""
+    first = len(table.first_row)
+    if first > table.width:
+        return f"say which are subject, relation and object, e.g. {NAMED_COLUMNS}; {ONE_ROW_PER_THING}"
+    if first < table.width:
+        alone = "; where all rows are of one relation, add a column that names it" if first == 2 else ""
+        return f"a row has a subject, a relation and an object, with tabs, commas or semicolons between them{alone}"
+    return f"mend the row, or leave such rows out: {said('skip_bad_lines', True)}"
 
 
 def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
@@ -333,8 +389,8 @@ def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
     else:
         unclear = []
     which = f", and several may be the {' and the '.join(unclear)}" if unclear else ""
-    example = said("columns", [0, 1, 2])
-    raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. {example}")
+    wide = "" if unclear else f"; {ONE_ROW_PER_THING}"
+    raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. {NAMED_COLUMNS}{wide}")
 
 
 def _as_times(cells: pl.Series) -> pl.Series:

@@ -83,9 +83,13 @@ def _number(name: str, otherwise: int = 0, least: int = 0, most: int | None = No
 def join() -> Placement:
     """Become one of the processes that torchrun's variables name; an error where not all come, or they do not fit.
 
+    Without these variables the process works alone, as before.
+
     Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
     """
     global _heartbeat
+    if not {"WORLD_SIZE", "RANK", "MASTER_ADDR"} & os.environ.keys():  # started without torchrun: there are no others
+        return current()
     (rank, size), address = _rank_and_size(), _address()
     if size == 1:
         return current()

@@ -57,6 +57,19 @@ def best_paths(attribution: Attribution, start: int, end: int, limit: int) -> li
     return sorted(found, key=lambda path: -path.importance)[:limit]
 
 
+def best_paths_both_ways(attribution: Attribution, start: int, end: int, limit: int) -> list[Path]:
+    """The best of the paths from start to end and, read backwards, of those from end to start.
+
+    Of a network that is asked from both ends. A sequence of triples that leads both ways counts once, as the better.
+    """
+    there, back = (best_paths(attribution, *ends, limit) for ends in ((start, end), (end, start)))
+    best: dict[tuple[int, ...], Path] = {}
+    for path in [*there, *(Path(start, path.triples[::-1], path.importance) for path in back)]:
+        if path.triples not in best or best[path.triples].importance < path.importance:
+            best[path.triples] = path
+    return sorted(best.values(), key=lambda path: -path.importance)[:limit]
+
+
 def _passable(attribution: Attribution, start: int, end: int) -> tuple[Ids, _Edges]:
     """(nodes ascending, the edges that speak for the answer and neither return to its start nor go on from its end)."""
     reach = attribution.reach

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from rgcn.answers.links import standing_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution, Path, edge_mask, integrated_gradients, paths_between, paths_from
-from rgcn.explain.best_paths import best_paths, gradients
+from rgcn.explain.best_paths import best_paths, best_paths_both_ways, gradients
 from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step
 from rgcn.explain.fidelity import fidelity
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, frozen
-from rgcn.known import KnownTriples
 from rgcn.predict import OpenModel
 from rgcn.tasks.estimator import Estimator
 
@@ -103,23 +102,19 @@ def explain_link(
     for node in (subject, object):
         _check_number("node", node, opened.graph.num_nodes)
     _check_number("relation", relation, opened.graph.num_relations)
-    reach = _reach(model, [subject, object], [(subject, relation, object)])
-    triple = torch.tensor([[subject, relation, object]])
-    standing, out = standing_of(opened, triple)
-    question = LinkQuestion(reach, opened.calibration, frozen(model.network_), subject, relation, object, standing)
-    with torch.no_grad():
-        shift = float(question.output(reach.field)[0] - opened.scorer().triple_scores(triple)[0])
-    question = replace(question, shift=shift)
+    triple = (subject, relation, object)
+    reach, standing = _reach(model, [subject, object], [triple], both=True), standing_of(opened, torch.tensor([triple]))
+    question = LinkQuestion(reach, opened.calibration, frozen(model.network_), *triple, standing).shifted()
     about = {
         "kind": "link",
         "subject": opened.describe(subject),
         "relation": opened.describe_relation(relation),
         "object": opened.describe(object),
-        "known": bool(KnownTriples.of_graph(opened.graph, "train").contains(triple)[0]),
+        "known": bool(standing.known[0]),
     }
-    same = np.flatnonzero((reach.triples == (subject, relation, object)).all(axis=1))
+    same = np.flatnonzero((reach.triples == triple).all(axis=1))
     itself = int(same[0]) if len(same) else None
-    return _explained(opened, question, about, method, edges, draws, seed, itself, bool(out[0]))
+    return _explained(opened, question, about, method, edges, draws, seed, itself, bool(standing.ruled_out[0]))
 
 
 def _explained(
@@ -136,16 +131,17 @@ def _explained(
     """itself: the place in reach of the triple that is asked about, where it is there."""
     found, reach, calibration = _FIND[method](question), question.reach, opened.calibration
     by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
+    with torch.no_grad():
+        output = question.output(reach.field)
     if reach.walk is not None:
-        paths = best_paths(found, *reach.walk, max(PATHS, edges))
+        find = best_paths_both_ways if len(output) == 2 else best_paths
+        paths = find(found, *reach.walk, max(PATHS, edges))
     else:
         ends = (question.subject, question.object) if isinstance(question, LinkQuestion) else None
         paths = paths_between(found, *ends, itself, PATHS) if ends else []
         paths += paths_from(found, PATHS - len(paths))
     named, against = found.supporting(edges, paths if method == "paths" else []), found.opposing(AGAINST)
     measured = fidelity(question, named, draws, seed, by_score)
-    with torch.no_grad():
-        output = question.output(reach.field)
     total, neighbors = float(np.abs(found.triples).sum()) or 1.0, found.neighbors()
     of_neighbors = sum(abs(importance) for _, importance in neighbors) or 1.0
 
@@ -172,7 +168,7 @@ def _explained(
         question=about,
         model=opened.name,
         method=method,
-        probability=question.predicted(opened, output),
+        probability=question.predicted(output),
         score=float(question.score(output)),
         own_share=found.own_share,
         ruled_out=ruled_out,
@@ -220,8 +216,8 @@ def _check_number(kind: str, number: int, size: int) -> None:
         raise DataError(f"there is no {kind} {number}: {kind} numbers lie in 0..{size - 1}")
 
 
-def _reach(model: Estimator, asked: list[int], links: list[tuple[int, int, int]]) -> Reach:
-    """links: the triples asked about, which a network that walks must not hear."""
+def _reach(model: Estimator, asked: list[int], links: list[tuple[int, int, int]], both: bool = False) -> Reach:
+    """links: the triples asked about, which a network that walks must not hear; both: from either end."""
     if model.hides_asked_:
-        return Reach.walking(model, links)
+        return Reach.walking(model, links, both)
     return Reach.of(model.rows_, model.message_triples_, asked, model.num_layers_)

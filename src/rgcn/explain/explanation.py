@@ -101,7 +101,7 @@ class Explanation:
     method: str  # how the importances were found
     model: str  # the name of the run or graph
     probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
-    score: float  # the network's own number: a logit, or a triple's score
+    score: float  # the network's own number: a logit, or a triple's score. People are shown `fidelity.shown` instead
     own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
     ruled_out: bool  # whether a triple is not in the graph, and rules forbid it (`rgcn.answers.relation_rules`)
     hidden: bool  # whether the triple itself is known, and was hidden while asking
@@ -130,10 +130,12 @@ class Explanation:
 
     @property
     def sure(self) -> str:
+        """On the scale on which `fidelity` says what becomes of it."""
         if self.question.get("known"):
             return "in the data"
         if self.probability is None:
-            return f"score {self.score:.3g}; no probability, since nothing was there to calibrate on"
+            shown = self.fidelity.shown
+            return f"{shown.title} {shown.words(shown.full)}; no probability, since nothing was there to calibrate on"
         return f"probability {percent(self.probability)}"
 
     def as_dict(self) -> dict[str, Any]:

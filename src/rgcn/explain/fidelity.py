@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.explain.question import Question
+from rgcn.explain.question import LOG_ODDS, Question
 from rgcn.words import percent
 
 Numbers = NDArray[np.float64]
 
 PROBABILITY = "the probability"
+MEANING = {LOG_ODDS: "Log-odds weigh the answer against all others together: above 0, it is likelier than they are."}
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Measure:
     full: float  # of the full answer, where the changes begin
     without: Change  # the full answer less the one without the named triples: large where they were needed
     only: Change  # the full answer less the one with only them: small where they suffice
+
+    @property
+    def title(self) -> str:
+        return self.name.removeprefix("the ")
+
+    @property
+    def scale(self) -> str:
+        """What a number on its own does not say, in a few words."""
+        return "above 0: likelier than all others together; " if self.name == LOG_ODDS else ""
 
     def left(self, change: float) -> float:
         return self.full - change
@@ -79,6 +89,7 @@ class Fidelity:
             f"{_moves(shown, shown.left(shown.without.random), brief=True)}. "
             f"With {these} and no other {pronoun} {be} {shown.words(alone)}."
         )
+        said = " ".join([said, *filter(None, [MEANING.get(shown.name)])])
         if shown.words(left) != shown.words(shown.full) or evidence.named <= 0 or self.evidence <= 0:
             return said
         ours, theirs = (percent(change / self.evidence) for change in (evidence.named, evidence.random))

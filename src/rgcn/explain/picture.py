@@ -39,6 +39,7 @@ class _Stop:
     kind: str = FOR
     share: float | None = None  # of the importance
     y: float = MARGIN
+    from_y: float = 0.0  # where the line to it begins: at its parent, or where it leaves the line to the one before
     onward: dict[tuple[str, str, bool], _Stop] = field(default_factory=dict)
 
     height = BOX
@@ -58,6 +59,10 @@ class _Stop:
     @property
     def bottom(self) -> float:
         return self.y + BOX
+
+    @property
+    def middle(self) -> float:
+        return self.y + BOX / 2
 
     @property
     def rail(self) -> float:
@@ -94,6 +99,10 @@ def drawing(explanation: Explanation, alone: bool = False) -> Markup:
     stops = [stop for root in roots for stop in root.listed()]
     for before, stop in pairwise(stops):
         stop.y = before.bottom + GAP + LABEL
+    for parent in stops:
+        from_y = parent.bottom
+        for stop in parent.onward.values():
+            stop.from_y, from_y = from_y, stop.middle
     height = stops[-1].bottom + MARGIN
     return render(
         "drawn.svg",

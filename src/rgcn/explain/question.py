@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
-from rgcn.answers.calibration import AnsweringModel, Calibration
-from rgcn.answers.links import QuestionStanding, triple_probabilities
+from rgcn.answers.calibration import Calibration
+from rgcn.answers.links import TripleStanding
 from rgcn.errors import DataError
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.tasks.estimator import Estimator
@@ -25,6 +25,7 @@ from rgcn.tasks.estimator import Estimator
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
 MOST_HEARD = 1 << 23  # edges of a graph where it lies, in all layers
+LOG_ODDS = "the log-odds"
 SELF_LOOP = 2  # as `EdgeStructure.direction` has it
 
 
@@ -57,15 +58,18 @@ class Reach:
         return cls.over(field, triples, distinct)
 
     @classmethod
-    def walking(cls, model: Estimator, links: Sequence[tuple[int, int, int]]) -> Reach:
-        """What a network that walks hears, asked for one of these triples of a subject: as if they had never been."""
+    def walking(cls, model: Estimator, links: Sequence[tuple[int, int, int]], both: bool = False) -> Reach:
+        """What a network that walks hears, asked for one of these triples of a subject: as if they had never been.
+
+        both  it is asked for the subject of a triple, too
+        """
         adjacency, triples = model.adjacency_, model.message_triples_
         known = np.any([(triples == link).all(axis=1) for link in links], axis=0)
         if known.any():
             keep = torch.from_numpy(np.pad(~known, (0, adjacency.structure.num_nodes), constant_values=True))
             adjacency = adjacency.masked(keep.to(adjacency.device))
         start, ends = links[0][0], torch.tensor([link[2] for link in links], device=adjacency.device)
-        field = ReceptiveField.of_walks(adjacency, start, ends, model.num_layers_, model.network_.only_reached)
+        field = ReceptiveField.of_walks(adjacency, start, ends, model.num_layers_, model.network_.only_reached, both)
         asked = tuple(dict.fromkeys([start, *ends.tolist()]))
         return replace(cls.over(field, triples, asked), walk=(start, links[0][2]), hidden=bool(known.any()))
 
@@ -160,7 +164,7 @@ class Question(ABC):
     def probability(self, output: Tensor) -> float | None:
         """Calibrated, by the network's number alone, whatever else is known; None where nothing was calibrated."""
 
-    def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
+    def predicted(self, output: Tensor) -> float | None:
         """The probability that a prediction of the same answer has."""
         return self.probability(output)
 
@@ -170,14 +174,14 @@ class Question(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ClassQuestion(Question):
-    """Why is this node of this class? The strength is its log-odds, log p / (1 - p), against all other classes."""
+    """Why is this node of this class? The strength is its log-odds, log (p / (1 - p)), against all other classes."""
 
     model: Estimator
     network: nn.Module
     node: int
     class_: int
 
-    strength_name = "the log-odds"
+    strength_name = LOG_ODDS
 
     def output(self, field: ReceptiveField) -> Tensor:
         return self.model.class_heard(self.network, field, self.node)
@@ -202,14 +206,17 @@ class ClassQuestion(Question):
 
 @dataclass(frozen=True, eq=False)
 class LinkQuestion(Question):
-    """Why does this triple hold? The strength is its score."""
+    """Why does this triple hold? The strength is its score, the mean of both directions (`standing_of`).
+
+    The output has a number for each direction, or one where the network gives both the same.
+    """
 
     network: LinkNetwork
     subject: int
     relation: int
     object: int
-    standing: QuestionStanding
-    shift: float = 0.0  # what the network's own number has more than the scorer's, which knows all answers
+    standing: TripleStanding  # of the triple alone
+    shift: Tensor | float = 0.0  # what the network's own numbers have more than the scorer's, which knows all answers
 
     def output(self, field: ReceptiveField) -> Tensor:
         return self.network.score_heard(self._heard(field)) - self.shift
@@ -220,20 +227,26 @@ class LinkQuestion(Question):
     def _heard(self, field: ReceptiveField) -> Heard:
         return Heard(field, field.outputs, self.subject, self.relation, self.object)
 
+    def shifted(self) -> LinkQuestion:
+        """The same, its output that of the scorer where everything is heard."""
+        with torch.no_grad():
+            ours, theirs = self.output(self.reach.field), self.standing.scores[:, 0]
+        return replace(self, shift=ours.double() - theirs.to(ours.device))  # exact: twice the digits
+
     def log_probability(self, output: Tensor) -> Tensor:
-        return nn.functional.logsigmoid(output[0])
+        return nn.functional.logsigmoid(self.score(output))
 
     def score(self, output: Tensor) -> Tensor:
-        return output[0]
+        return output.mean()
 
     def probability(self, output: Tensor) -> float | None:
         """By the score alone, among the answers to the same question, known or forbidden as it may be."""
         if not self.calibration.fitted:
             return None
-        return float(self.calibration.answer_probabilities(output[:, None].cpu(), *self.standing)[0, 0])
+        return float(self.standing.by_scores(self.calibration, output.cpu().expand(2)[:, None])[0])
 
-    def predicted(self, model: AnsweringModel, output: Tensor) -> float | None:
-        found = triple_probabilities(model, torch.tensor([[self.subject, self.relation, self.object]]), output)
+    def predicted(self, output: Tensor) -> float | None:
+        found = self.standing.probability(self.calibration if self.calibration.fitted else None)
         return None if found is None or bool(found.isnan()[0]) else float(found[0])
 
 

@@ -1,7 +1,8 @@
 """The loop that spells names for an index, in numba: what `titles` and `name_search` say of plain ASCII, byte by byte.
 
 Whoever changes `local_name`, `literal_text`, `folded` or what somebody may be called changes it here too; a property
-test compares them. Names that are not ASCII are left to Python.
+test compares them. Names that are not ASCII, that may be percent-encoded, or whose last part is cut for its length, are
+left to Python.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rgcn.graph.name_search import EDGE, LONGEST_NAME
 LONGEST_TITLE = 120  # letters of a literal's text
 KEYS = 5  # that one may have at most: title, name's beginning, what follows a prefix, last part, whole name
 _EDGE = np.uint8(ord(EDGE))
-_SPACE, _QUOTE, _ESCAPE, _NEWLINE, _COLON, _SLASH, _HASH, _LINE = (np.uint8(c) for c in b' "\\\n:/#_')
+_SPACE, _QUOTE, _ESCAPE, _NEWLINE, _COLON, _SLASH, _HASH, _LINE, _PERCENT = (np.uint8(c) for c in b' "\\\n:/#_%')
 _ELLIPSIS = np.frombuffer("…".encode(), dtype=np.uint8)
 _BLANKS = np.frombuffer(b"nrtbf", dtype=np.uint8)
 _HALF = np.uint64(32)
@@ -31,6 +32,14 @@ def _is_plain(text, begin, end):  # type: ignore[no-untyped-def]
     for at in range(begin, end):
         seen |= text[at]
     return seen < 128
+
+
+@loop
+def _has(letter, text, begin, end):  # type: ignore[no-untyped-def]
+    at = begin
+    while at < end and text[at] != letter:
+        at += 1
+    return at < end
 
 
 @loop
@@ -150,12 +159,14 @@ def spell(text, ends, nodes, kinds, titles, literal, to, sizes, keys, odd, room)
         if named >= 0:
             from_, until = ends[named - 1] if named else 0, ends[named]
         plain = begin < end and from_ < until and _is_plain(text, begin, end)
+        plain = plain and (text[begin] == _QUOTE or not _has(_PERCENT, text, begin, end))
+        last, last_end = _last_part(text, begin, end) if plain else (begin, end)
+        plain = plain and (named >= 0 or last_end - last <= LONGEST_TITLE)
         if not plain or (from_ != begin and not _is_plain(text, from_, until)):
             odd[odds], sizes[i] = i, 0
             odds += 1
             continue
         after = min(end, begin + LONGEST_NAME)
-        last, last_end = _last_part(text, begin, end)
         if named >= 0:
             size = _title(text, from_, until, titled)
             is_last = size == last_end - last and same(titled, 0, text, last, size)

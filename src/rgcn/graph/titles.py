@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +35,23 @@ from rgcn.words import shortened
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
 LONGEST = 120
+LONGEST_END = 40  # letters of the end of a long name that its title keeps: names often differ only there
 LONGEST_SHORT_NAME = 64
+LONGEST_ASKED = 9_000  # bytes of a name in the address of a request, which may hold three of them
+BEGINNING = 100
 QUICKLY_FOUND = 200_000  # names
 SEARCHED_ON_DISK = 100_000  # nodes
 ROWS_AT_ONCE = 1 << 20
 TITLES = "search.titles.npy"
+# What no percent-encoded name has: white space, a % that begins no escape, and letters and digits that nobody escapes.
+_NOT_ENCODED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%(?:3\d|[46][1-9A-Fa-f]|[57][0-9Aa])")
 
 
 class Titles:
     """Readable names: a data set's own naming, a label in the graph, the last part of an IRI, a literal's text.
 
-    Titles are for reading. Two nodes may have the same one; names stay what tells nodes apart.
+    Titles are for reading. Two nodes may have the same one; names stay what tells nodes apart. Percent-encoded names
+    are decoded (`decoded`), unless that is the name of another node; long ones are cut.
 
     >>> kg = KnowledgeGraph.from_triples([("http://x.org/id7", "http://x.org/worksAt", "http://x.org/aifb")])
     >>> titles = Titles(kg, {0: "Ada Lovelace"})
@@ -72,7 +80,9 @@ class Titles:
     def many(self, nodes: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
         """The titles of some nodes, whose names, and the last parts of these, are these."""
         found, kinds = list(lasts), self.graph.node_kinds
-        other = np.isin(nodes, list(self._given)) if self._given else np.zeros(len(nodes), dtype=bool)
+        other = np.array(["%" in last or len(last) > LONGEST for last in lasts], dtype=bool)
+        if self._given:
+            other |= np.isin(nodes, list(self._given))
         if kinds is not None:
             other |= (self._by_literal[nodes] >= 0) | (kinds[nodes] == NodeKind.LITERAL)
         for place in np.flatnonzero(other).tolist():
@@ -82,11 +92,11 @@ class Titles:
     def _title(self, node: int, name: str) -> str:
         found, kinds = self._given.get(node), self.graph.node_kinds
         if found or kinds is None:
-            return found or local_name(name)
+            return found or readable(name, self.graph.nodes)
         literal = int(self._by_literal[node])
         if literal >= 0 or kinds[node] == NodeKind.LITERAL:
             return shortened(literal_text(name if literal < 0 else self.graph.nodes[literal]), LONGEST)
-        return local_name(name)
+        return readable(name, self.graph.nodes)
 
     def spell(self, nodes: NDArray[np.int64]) -> tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any]]:
         """(text, sizes, keys, places of those left out) of what plain names are called; see `name_search.Written`."""
@@ -116,12 +126,13 @@ class Titles:
         return self._descriptions.get(node)
 
     def relation(self, relation: int) -> str:
-        return local_name(self.graph.relations[relation]).strip("_") or self.graph.relations[relation]
+        name = self.graph.relations[relation]
+        return readable(name, self.graph.relations).strip("_") or name
 
     def class_(self, number: int) -> str:
         """A class is often a node too, the research group say, and then called as the node is."""
         node = self.graph.nodes.get(self.classes[number])
-        return local_name(self.classes[number]) if node is None else self.of(node)
+        return readable(self.classes[number], self.classes) if node is None else self.of(node)
 
     @property
     def classes(self) -> Vocabulary:
@@ -173,6 +184,48 @@ def local_name(name: str) -> str:
         return name
     stem = name.rstrip("#/")
     return stem[max(stem.rfind("#"), stem.rfind("/")) + 1 :] or name
+
+
+def decoded(name: str) -> str:
+    """A name without its percent-encoding, where it clearly has one; else the name.
+
+    Every % begins an escape, the escapes are UTF-8, they stand for nothing that needs none, and all can be shown.
+
+    >>> decoded("libstdc%2B%2B6"), decoded("http://x.org/%C3%9Cberlingen"), decoded("50%off"), decoded("caf%E9")
+    ('libstdc++6', 'http://x.org/Überlingen', '50%off', 'caf%E9')
+    """
+    if "%" not in name or name.startswith('"') or _NOT_ENCODED.search(name):
+        return name
+    try:
+        text = unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        return name
+    return text if text.isprintable() and text == text.strip() else name
+
+
+def readable(name: str, names: Container[str] = ()) -> str:
+    """The last part of a name as people read it: decoded, unless that is another of the names, and not too long.
+
+    >>> readable("http://x.org/AC%2FDC"), readable("a%20b", ["a%20b", "a b"])
+    ('AC/DC', 'a%20b')
+    """
+    shown = local_name(name)
+    if "%" in shown and decoded(name) not in names:
+        shown = decoded(shown)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - LONGEST_END - 1]}…{shown[-LONGEST_END:]}"
+
+
+def askable(name: str) -> str:
+    """The name by which somebody asks: where it is too long for an address, its beginning and a checksum.
+
+    `NameLookup` takes both.
+
+    >>> askable("Bern"), len(askable("x" * 1_000_000))
+    ('Bern', 143)
+    """
+    if len(name) < LONGEST_ASKED // 12 or len(quote(name, safe="", errors="surrogatepass")) <= LONGEST_ASKED:
+        return name  # one letter takes twelve bytes at most
+    return f"{name[:BEGINNING]}… [sha256 {sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}]"
 
 
 def short_name(name: str) -> str:
@@ -261,27 +314,40 @@ class Called:
         titles = self._titles(some, names, lasts)
         for number, title, name, last in zip(some.tolist(), titles, names, lasts, strict=True):
             others = [":" + folded(name.partition(":")[2])] if ":" in name and _has_prefix(name) else []
-            if last is not title and last not in (title, name):
-                others.append(last)
+            further = self._spellings(name) if "%" in name else (last,)
+            others += [one for one in dict.fromkeys(further) if one is not title and one not in (title, name)]
             yield number, title, name, others
+
+    def _spellings(self, name: str) -> tuple[str, ...]:
+        """By which one is found beside its title: its name and the last part of it, as they are and decoded."""
+        plain, last = decoded(name), local_name(name)
+        return (name, last) if plain in self._names else (name, last, plain, decoded(last))
 
     def by_key(self, key: str) -> list[int]:
         """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
         what follows a prefix."""
         names = ((number, self._names[number]) for number in self._named(self.search.whole(key)))
-        found = [n for n, name in names if key in map(folded, (self._title(n), local_name(name), name))]
+        found = [n for n, name in names if key in map(folded, (self._title(n), *self._spellings(name)))]
         if found:
             return found
         names = ((number, self._names[number]) for number in self._named(self.search.whole(":" + key)))
         return [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
-        """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with."""
+        """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with.
+
+        Where there are none, the same of the decoded text: whoever asks may have it from an address.
+        """
+        return self._candidates(text) or (self._candidates(decoded(text)) if decoded(text) != text else [])
+
+    def _candidates(self, text: str) -> list[int]:
         bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
         for exact in (text, bare):
             number = self._names.get(exact)
             if number is not None:
                 return [number]
+        if bare.endswith("]") and bare in self._cut:
+            return [self._cut[bare]]
         iris = list(expanded(bare, self._prefixes))
         found = [number for iri in iris if (number := self._names.get(iri)) is not None]
         found = found or [number for iri in iris for number in self.by_key(folded(iri))]
@@ -310,7 +376,7 @@ class Called:
         if not text.strip():
             raise EmptyNameError(self._names.kind, text)
         if found:
-            raise AmbiguousNameError(self._names.kind, text, [self._names[number] for number in found])
+            raise AmbiguousNameError(self._names.kind, text, [askable(self._names[number]) for number in found])
         raise UnknownNameError(
             self._names.kind, text, (), list(map(self._clear, self._named(self.search.similar(text))))
         )
@@ -327,7 +393,16 @@ class Called:
     def _clear(self, number: int) -> str:
         """The title where it says who is meant, else the name."""
         title = self._title(number)
-        return title if self.candidates(title) == [number] else str(self._names[number])
+        return title if self.candidates(title) == [number] else askable(self._names[number])
+
+    @cached_property
+    def _cut(self) -> dict[str, int]:
+        """Those whose names are too long to ask for, by what `askable` makes of these."""
+        stored, every = self._names.stored, range(len(self._names))
+        if stored is not None:
+            every = np.flatnonzero(np.diff(stored.ends, prepend=0) >= LONGEST_ASKED // 12).tolist()
+        names = ((number, self._names[number]) for number in every)
+        return {cut: number for number, name in names if (cut := askable(name)) != name}
 
 
 def _has_prefix(name: str) -> bool:
@@ -387,9 +462,9 @@ class NameLookup:
 
     def prepare(self) -> None:
         """Make everything now, so that nobody waits for it later: for a server."""
-        _ = self._nodes.search, self._relations.search
-        if self._titles.graph.labels is not None:
-            _ = self._classes.search
+        classes = [] if self._titles.graph.labels is None else [self._classes]
+        for called in (self._nodes, self._relations, *classes):
+            _ = called.search, called._cut
 
     def _best_first(self) -> NDArray[np.int64]:
         """Literals last: who types a part of a name looks for a thing rather than for a text that mentions it."""

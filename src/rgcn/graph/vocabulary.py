@@ -107,6 +107,13 @@ class Vocabulary(Sequence[str]):
     def get(self, name: str) -> int | None:
         return self._ids.get(name)
 
+    @property
+    def longest(self) -> int:
+        """How many characters the longest name has, at most: of names as arrays their bytes are counted."""
+        if isinstance(self._names, StoredNames):
+            return int(np.diff(self._names.ends, prepend=0).max(initial=0))
+        return max(map(len, self._names), default=0)
+
     def take(self, ids: Iterable[int]) -> Vocabulary:
         """A smaller vocabulary of the given ids, renumbered in that order."""
         return Vocabulary((self._names[i] for i in ids), kind=self.kind)

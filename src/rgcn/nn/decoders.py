@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from rgcn.config.knobs import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
@@ -32,7 +33,7 @@ class BatchScores(NamedTuple):
     squares: Tensor
 
 
-class Decoder(nn.Module, ABC):
+class Decoder(nn.Module, HasOptions, ABC):
     """Scores f(s, r, o) of triples, from node vectors and relation numbers; higher means more likely.
 
     A member of the axis `decoder`. The node vectors come from an encoder, through `prepare`, once after each encoding:

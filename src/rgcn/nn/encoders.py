@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField
 from rgcn.axis_tables import DECODERS, HEADS
 from rgcn.config import LinkModelConfig, NodeModelConfig
-from rgcn.config.knobs import Description, introduced
+from rgcn.config.knobs import Description, HasOptions, introduced
 from rgcn.data.files import said
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
@@ -25,7 +25,7 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.words import count
 
 
-class Encoder:
+class Encoder(HasOptions):
     """A member of the axis `encoder`: builds the network of a task, with fresh weights.
 
     For links it is free to give every node a vector (`VectorEncoder`) or to compute each question anew: it answers with

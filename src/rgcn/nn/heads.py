@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import NodeModelConfig
-from rgcn.config.knobs import introduced
+from rgcn.config.knobs import HasOptions, introduced
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
@@ -19,7 +19,7 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.placement import LOCAL, Placement
 
 
-class Head(nn.Module, ABC):
+class Head(nn.Module, HasOptions, ABC):
     """From the last states [n, width] to logits [n, classes]: a member of the axis `head`.
 
     activated  whether it wants states through ReLU
@@ -34,7 +34,7 @@ class Head(nn.Module, ABC):
 
     @classmethod
     def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        """A head with fresh weights; options: the settings' own, for heads from outside."""
+        """A head with fresh weights; options: `model.options`, of which `read_options` takes the head's own."""
         return cls(hidden, num_classes, generator)
 
     @abstractmethod

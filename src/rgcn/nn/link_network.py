@@ -48,7 +48,8 @@ class LinkPlan:
 class Heard(NamedTuple):
     """A triple to be explained, and the edges that may be heard.
 
-    field  the receptive field of the nodes asked int64 [a], in their order
+    field    the receptive field of the nodes asked int64 [a], in their order
+    both     whether it is asked about from both ends; else as an answer to (subject, relation, ?) alone
     """
 
     field: ReceptiveField
@@ -56,6 +57,13 @@ class Heard(NamedTuple):
     subject: int
     relation: int
     object: int
+    both: bool = True
+
+    def questions(self, num_relations: int) -> list[tuple[int, int, int]]:
+        """(node, kind of edge, answer) of each question; the kinds of inverse edges come after the relations."""
+        there = (self.subject, self.relation, self.object)
+        back = (self.object, self.relation + num_relations, self.subject)
+        return [there, back] if self.both else [there]
 
 
 class LinkNetwork(nn.Module, ABC):
@@ -116,10 +124,14 @@ class LinkNetwork(nn.Module, ABC):
 
     @abstractmethod
     def score_heard(self, heard: Heard) -> Tensor:
-        """[1]: a triple's score, with gradients of the weights of the edges that are heard."""
+        """[1] or [2]: a triple's score, with gradients of the weights of the edges that are heard.
+
+        Two where its score as an answer to (subject, relation, ?) is another than to (?, relation, object), and both
+        are asked for (`Heard.both`); in this order.
+        """
 
     def score_unheard(self, heard: Heard) -> Tensor:
-        """[1]: the same where nothing is known of the nodes either; `heard` holds no message already."""
+        """The same where nothing is known of the nodes either; `heard` holds no message already."""
         return self.score_heard(heard)
 
     @abstractmethod
@@ -276,6 +288,7 @@ class VectorScorer(Scorer):
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
+        # From both ends a decoder's score is the same, and nothing can be hidden from vectors.
         parts = [
             self.decoder.score(self.nodes.index_select(0, s), r, self.nodes.index_select(0, o))
             for s, r, o in (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))

@@ -163,18 +163,17 @@ class PathNetwork(LinkNetwork):
         return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, objects.new_zeros(()))
 
     def score_heard(self, heard: Heard) -> Tensor:
-        device = self.like.device
-        told = self.told(torch.tensor([heard.relation], device=device))
-        start = torch.nonzero(heard.field.inputs == heard.subject).squeeze(1)
-        x = self.begun(start, told.query, len(heard.field.inputs))
+        device, inputs, asked = self.like.device, heard.field.inputs, heard.asked.tolist()
+        nodes, kinds, answers = zip(*heard.questions(self.num_relations), strict=True)
+        told = self.told(torch.tensor(kinds, device=device))
+        x = self.begun(torch.cat([torch.nonzero(inputs == node)[0] for node in nodes]), told.query, len(inputs))
         hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
         for layer, hop in zip(self.layers, hops, strict=True):
             x = layer(x, told, hop)
-        place = heard.asked.tolist().index(heard.object)
+        place = torch.tensor([asked.index(answer) for answer in answers], device=x.device)
         around = self.head.around(hops)
-        here = slice(place, place + 1)
-        scores: Tensor = self.head(x[here].to(device), told.query, None if around is None else around[here])
-        return scores[0]
+        scores: Tensor = self.head(x[place].to(device), told.query, None if around is None else around[place])
+        return scores.diagonal()
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)
@@ -236,34 +235,34 @@ class PathScorer(Scorer):
         return scores if candidates is None else scores.index_select(1, candidates)
 
     @torch.no_grad()
-    def triple_scores(self, triples: Tensor) -> Tensor:
-        """[t]: each asked as (subject, relation, ?). A known triple and its inverse are hidden while it is asked."""
-        found = [torch.empty(0, device=self.device)]
-        for part in torch.split(triples.to(self.device), self.at_once):
-            subject, relation, object_ = part.unbind(1)
-            scores = self._hiding(Questions(subject, relation), object_)
-            found.append(scores.gather(1, object_[:, None]).squeeze(1))
-        return torch.cat(found)
-
-    @torch.no_grad()
     def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Triples that are not known have nothing to hide: their questions are asked as ever."""
         columns = self.num_nodes if candidates is None else len(candidates)
         found = torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
-        for first in range(0, questions.size, self.at_once):
-            here = slice(first, first + self.at_once)
-            scores = self._hiding(questions.take(here).to(self.device), answers[here].to(self.device))
-            found[here] = scores if candidates is None else scores.index_select(1, candidates)
+        questions, answers = questions.to(self.device), answers.to(self.device)
+        known = torch.zeros(questions.size, dtype=torch.bool)
+        known[self._edges_of(self._triples(questions, answers))[1].cpu()] = True
+        free, hidden = (torch.nonzero(which).squeeze(1) for which in (~known, known))
+        found[free] = self.scores(questions.take(free), candidates)
+        for first in range(0, len(hidden), self.at_once):
+            part = hidden[first : first + self.at_once]
+            scores = self._hiding(questions.take(part), answers[part])
+            found[part] = scores if candidates is None else scores.index_select(1, candidates)
         return found
 
-    def _hiding(self, questions: Questions, answers: Tensor) -> Tensor:
-        """[q, N] of one batch."""
+    def _triples(self, questions: Questions, answers: Tensor) -> Tensor:
+        """int64 [q, 3]: what questions make with an answer each."""
         node, relation, _ = questions
         objects = questions.asks_objects().to(self.device)
         ends = torch.where(objects, node, answers), torch.where(objects, answers, node)
-        edge, question = self._edges_of(torch.stack([ends[0], relation, ends[1]], dim=1))
+        return torch.stack([ends[0], relation, ends[1]], dim=1)
+
+    def _hiding(self, questions: Questions, answers: Tensor) -> Tensor:
+        """[q, N] of one batch of known triples."""
+        edge, question = self._edges_of(self._triples(questions, answers))
         operator = self.adjacency
-        if not len(edge) or (operator.normalization in ("node", "none") and operator.aggregation == "sum"):
-            hidden = self._hidden(edge, question, questions.size) if len(edge) else None
+        if operator.normalization in ("node", "none") and operator.aggregation == "sum":
+            hidden = self._hidden(edge, question, questions.size)
             return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
         found = []  # Groups of edges share a weight here: each question has a graph of its own.
         for number in range(questions.size):

@@ -58,10 +58,12 @@ class PopularityNetwork(LinkNetwork):
         return questions.relation + turned * self.num_relations
 
     def score_heard(self, heard: Heard) -> Tensor:
-        layer = heard.field.layers[-1]
-        here = layer.structure.target == heard.asked.tolist().index(heard.object)
-        counted = layer.weight * (here & (layer.structure.relation == heard.relation))
-        return (torch.log1p(counted.sum()) + self.bias).reshape(1)
+        layer, asked = heard.field.layers[-1], heard.asked.tolist()
+        counts = []
+        for _, kind, answer in heard.questions(self.num_relations):
+            counted = (layer.structure.target == asked.index(answer)) & (layer.structure.relation == kind)
+            counts.append((layer.weight * counted).sum())
+        return torch.log1p(torch.stack(counts)) + self.bias
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PopularityScorer:
         return PopularityScorer(self, adjacency)
@@ -81,9 +83,9 @@ class PopularityScorer(Scorer):
         return torch.log1p(counts) + self.network.bias
 
     @torch.no_grad()
-    def triple_scores(self, triples: Tensor) -> Tensor:
-        _, relation, object_ = triples.to(self.device).unbind(1)
-        return torch.log1p(self.counts.of(relation, object_)) + self.network.bias
+    def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
+        kind = self.network.edge_kind(questions.to(self.device))
+        return torch.log1p(self.counts.of(kind, answers.to(self.device))) + self.network.bias
 
 
 class _Counts:

@@ -13,10 +13,9 @@ from rgcn.answers.relation_rules import rules_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.known import repeated_across_splits, splits_up_to
 from rgcn.pages.charts import Bar
-from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
-from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
+from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
 from rgcn.ranking import RankingReport, RankMetrics, summarize
 from rgcn.tasks.built_in_tasks import RANKING
 from rgcn.tasks.estimator import Estimator
@@ -134,15 +133,17 @@ class LinkReporting(Reporting):
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_links(cast(LinkPredictor, model), split, on_progress)
         labels, objects, subjects = zip(*found.bins, strict=True)
+        names = NamesOnPage(self.titles_of(model.graph_))
         content = parts(
             "link_report.html",
             found=found,
+            names=names,
             calibration=model.calibration_,
             labels=labels,
             objects=objects,
             subjects=subjects,
             mrr=MRR.words,
-            relations=_relation_lists(found),
+            relations=_relation_lists(found, names),
             rules=sorted(rules_of(model.graph_).profiles(), key=lambda one: -one.triples)[:LISTED_RELATIONS],
         )
         cautions = ranking_cautions(found.known, found.reversed, found.repeated)
@@ -214,12 +215,12 @@ def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int)
     return cautions
 
 
-def _relation_lists(found: LinkEvaluation) -> dict[str, list[Bar]]:
+def _relation_lists(found: LinkEvaluation, names: NamesOnPage) -> dict[str, list[Bar]]:
     """{heading: bars}: all relations under no heading where they are few, else the best, the worst, and a list."""
     every = [(found.relations[r], metrics) for r, metrics in found.report.by_relation.items()]
     every.sort(key=lambda one: (-one[1].mrr, one[0]))
     if len(every) <= ALL_RELATIONS:
-        return {"": _bars(every)}
+        return {"": _bars(every, names)}
     frequent = [one for one in every if one[1].count >= ENOUGH_QUERIES]
     if len(frequent) < 2 * BEST_AND_WORST:
         frequent = every
@@ -227,14 +228,14 @@ def _relation_lists(found: LinkEvaluation) -> dict[str, list[Bar]]:
     listed = sorted(every, key=lambda one: (-one[1].count, one[0]))[:LISTED_RELATIONS]
     is_all = len(listed) == len(every)
     return {
-        f"The best {BEST_AND_WORST}{among}": _bars(frequent[:BEST_AND_WORST]),
-        f"The worst {BEST_AND_WORST}{among}": _bars(frequent[-BEST_AND_WORST:][::-1]),
-        f"All {len(every)} relations" if is_all else f"The {len(listed)} most frequent relations": _bars(listed),
+        f"The best {BEST_AND_WORST}{among}": _bars(frequent[:BEST_AND_WORST], names),
+        f"The worst {BEST_AND_WORST}{among}": _bars(frequent[-BEST_AND_WORST:][::-1], names),
+        f"All {len(every)} relations" if is_all else f"The {len(listed)} most frequent relations": _bars(listed, names),
     }
 
 
-def _bars(relations: Sequence[tuple[str, RankMetrics]]) -> list[Bar]:
+def _bars(relations: Sequence[tuple[str, RankMetrics]], names: NamesOnPage) -> list[Bar]:
     return [
-        Bar(named(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
+        Bar(names.relation(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
         for name, metrics in relations
     ]

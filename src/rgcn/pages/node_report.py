@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from rgcn.answers.calibration import AnsweringModel
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels
-from rgcn.graph.titles import Titles, short_name
+from rgcn.graph.titles import Titles
 from rgcn.pages.charts import Bar, heat_map
-from rgcn.pages.escaping import markdown_text, named
+from rgcn.pages.escaping import markdown_text
 from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import parts, render
-from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
+from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
 from rgcn.tasks.estimator import Estimator
 from rgcn.words import count
 
@@ -143,20 +143,22 @@ class NodeReporting(Reporting):
     """Classes of nodes: what is taken for what."""
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
-        found = evaluate_nodes(model, split)
+        found, titles = evaluate_nodes(model, split), self.titles_of(model.graph_)
+        names = NamesOnPage(titles)
         by_class = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
         bars = [
-            Bar(named(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
+            Bar(names.class_(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
             for one in by_class
         ]
         content = parts(
             "node_report.html",
             found=found,
+            names=names,
             calibration=model.calibration_,
-            confusion=confusion_chart(found, found.classes),
+            confusion=confusion_chart(found, [titles.class_(number) for number in range(len(found.classes))]),
             bars=bars,
         )
-        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found))
+        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found, titles))
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"labelled nodes": graph.statistics().labels_per_split}
@@ -169,8 +171,9 @@ class NodeReporting(Reporting):
         splits = list(labels.counts())
         sizes = np.array([np.bincount(labels.of(split)[1], minlength=labels.num_classes) for split in splits])
         order = sorted(range(labels.num_classes), key=lambda c: (-sizes[:, c].sum(), labels.names[c]))
+        names = NamesOnPage(self.titles_of(graph))
         bars = [
-            Bar(named(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
+            Bar(names.class_(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
             for c in order
         ]
         return [render("class_sizes.html", bars=bars, notes=[SPLIT_WORDS[one] for one in splits], most=SHOWN_CLASSES)]
@@ -179,7 +182,7 @@ class NodeReporting(Reporting):
         words = "To say which class a node of its graph likely belongs to."
         if graph is None or graph.labels is None:
             return words
-        titles, classes = Titles(graph), graph.labels.num_classes
+        titles, classes = self.titles_of(graph), graph.labels.num_classes
         names = [markdown_text(titles.class_(number)) for number in range(min(SHOWN_CLASSES, classes))]
         more = classes - len(names)
         return f"{words}\n\nClasses: {', '.join(names)}{f' and {more} more' if more else ''}."
@@ -200,10 +203,10 @@ class NodeReporting(Reporting):
 
     def cautions(self, model: Estimator) -> list[str]:
         splits = self.held_out(model)
-        return node_cautions(evaluate_nodes(model, splits[0])) if splits else []
+        return node_cautions(evaluate_nodes(model, splits[0]), self.titles_of(model.graph_)) if splits else []
 
 
-def node_cautions(found: NodeEvaluation) -> list[str]:
+def node_cautions(found: NodeEvaluation, titles: Titles) -> list[str]:
     cautions = [
         f"{count(found.count, SPLIT_WORDS[found.split] + ' node')}: one node more or less is {100 / found.count:.1f} "
         f"points of accuracy. The number of nodes alone leaves the accuracy uncertain by about "
@@ -211,7 +214,7 @@ def node_cautions(found: NodeEvaluation) -> list[str]:
     ]
     missing = [figures for figures in found.by_class() if figures.nodes and not figures.predicted]
     if missing:
-        names = ", ".join(short_name(figures.name) for figures in missing[:5])
+        names = ", ".join(titles.class_(titles.classes[figures.name]) for figures in missing[:5])
         cautions.append(f"Never predicted, though nodes here belong to it: {names}{' …' if len(missing) > 5 else '.'}")
     if found.accuracy <= found.majority_accuracy:
         cautions.append("The model is no better than always answering the most frequent class.")

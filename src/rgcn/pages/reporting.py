@@ -12,7 +12,9 @@ from typing import Any
 from markupsafe import Markup
 
 from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import Titles
 from rgcn.pages.charts import Mark, Series, line_chart
+from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, compact, decimal
 from rgcn.pages.layout import PageSection, Tile
 from rgcn.tasks.estimator import Estimator
@@ -86,11 +88,32 @@ class Measured:
     cautions: Sequence[str] = ()  # what to know before believing it, a sentence or two each
 
 
+@dataclass(frozen=True)
+class NamesOnPage:
+    """What people call the nodes, relations and classes of a graph, as markup; their names on hovering."""
+
+    titles: Titles
+
+    def node(self, name: str) -> Markup:
+        return named(name, self.titles.of(self.titles.graph.nodes[name]))
+
+    def relation(self, name: str) -> Markup:
+        return named(name, self.titles.relation(self.titles.graph.relations[name]))
+
+    def class_(self, name: str) -> Markup:
+        return named(name, self.titles.class_(self.titles.classes[name]))
+
+
 class Reporting:
     """What pages and cards say of a task's runs."""
 
+    titles: Titles | None = None  # of the model's graph, where its data set has some; None: as the graph has them
+
     def __init__(self, task: Task) -> None:
         self.task = task
+
+    def titles_of(self, graph: KnowledgeGraph) -> Titles:
+        return self.titles or Titles(graph)
 
     # -- a page ------------------------------------------------------------------------------------------
 

@@ -11,10 +11,9 @@ from markupsafe import Markup
 from rgcn.config import Section as ConfigSection
 from rgcn.errors import DataError, RgcnError
 from rgcn.pages.charts import Bar, Mark, Series
-from rgcn.pages.escaping import named
 from rgcn.pages.layout import page, parts
-from rgcn.pages.reporting import Measured, OnProgress, Panel, Reporting
-from rgcn.runs.assembly import load_trained
+from rgcn.pages.reporting import Measured, NamesOnPage, OnProgress, Panel, Reporting
+from rgcn.runs.assembly import load_trained, titles_of
 from rgcn.runs.configuration import without_folders
 from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
@@ -56,10 +55,14 @@ def make_report(
         model = load_trained(RunFolder(run.folder), mirror)
     except RgcnError as error:  # the rest of the page is worth having without it
         reason = str(error)
-    measured = _measured_or_reason(run, model, reason, split, on_progress)
+    relations: list[Bar] = []
+    if model is not None:
+        reporting.titles = titles_of(model.graph_, run.config.data.dataset, mirror)
+        names, counts = NamesOnPage(reporting.titles), model.graph_.statistics().relation_counts
+        relations = [Bar(names.relation(name), [number]) for name, number in counts.items()]
+    measured = _measured_or_reason(run, reporting, model, reason, split, on_progress)
     panels = reporting.panels(run.reported, run.task.watch(run.config.training))
     settings, best = _settings(without_folders(run.config)), run.best()
-    counts = {} if model is None else model.graph_.statistics().relation_counts
     content = parts(
         "run_report.html",
         run=run,
@@ -73,7 +76,7 @@ def make_report(
         settings=settings,
         changed=[row for row in settings if row[1] != row[2]],
         reporting=reporting,
-        relations=[Bar(named(name), [number]) for name, number in counts.items()],
+        relations=relations,
         session_seconds=session_seconds,
         command=_command(run),
         machine_changes=_machine_changes(run),
@@ -104,12 +107,17 @@ def one_seed(run: RunRecord) -> str:
 
 
 def _measured_or_reason(
-    run: RunRecord, model: Estimator | None, reason: str, wanted: str | None, on_progress: OnProgress | None
+    run: RunRecord,
+    reporting: Reporting,
+    model: Estimator | None,
+    reason: str,
+    wanted: str | None,
+    on_progress: OnProgress | None,
 ) -> Measured | str:
     """The model on the split that is wanted, or why nothing is measured; `reason`: why there is no model."""
     splits: list[str] = []
     if model is not None:
-        splits, reason = run.task.to(Reporting).held_out(model), "the data has no held-out split"
+        splits, reason = reporting.held_out(model), "the data has no held-out split"
     if run.result is None:
         if wanted == "test":
             raise DataError(
@@ -124,7 +132,7 @@ def _measured_or_reason(
         raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
     if model is None or not splits:
         return reason
-    return run.task.to(Reporting).measure(model, wanted or splits[0], on_progress)
+    return reporting.measure(model, wanted or splits[0], on_progress)
 
 
 def _picture(run: RunRecord, panel: Panel) -> Markup:

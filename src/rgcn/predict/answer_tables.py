@@ -178,7 +178,10 @@ def label_relation(opened: OpenModel) -> str | None:
 
 
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
-    """subject, relation, object, their titles, score, probability, known; at least one frame."""
+    """subject, relation, object, their titles, score, probability, known; at least one frame.
+
+    Of answers to questions also note: what is to be said of the question.
+    """
     import polars as pl
 
     graph, titles = opened.graph, opened.titles
@@ -196,8 +199,9 @@ def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame
                 "score": part.score,
                 "probability": _or_nothing(part.probability, len(part)),
                 "known": part.known,
+                **({} if part.note is None else {"note": part.note.tolist()}),
             },
-            schema_overrides={**dict.fromkeys(WORDS, pl.String), "probability": pl.Float32},
+            schema_overrides={**dict.fromkeys((*WORDS, "note"), pl.String), "probability": pl.Float32},
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ from rgcn.config import DataConfig, validated
 from rgcn.data.registry import cache_folder, path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.titles import NameLookup, Titles
-from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data
+from rgcn.graph.titles import NameLookup, Titles, askable
+from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
 from rgcn.runs.folder import RunFolder
 from rgcn.tasks.estimator import Estimator, cannot_answer
 from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph
 KINDS = ("iri", "literal", "blank")
+PLAIN = "name"
+# What a table means as an IRI: a colon alone is no sign of one there ("12:30", "section:libs").
+_IRI_IN_TABLE = re.compile(r"([a-z][a-z0-9+.-]*://|urn:)\S+", re.IGNORECASE)
 CALIBRATION_FILE = "calibration.json"
 CALIBRATION_VERSION = 5
 
@@ -138,20 +142,29 @@ class OpenModel:
         return self.names.class_(text)
 
     def describe(self, node: int) -> dict[str, Any]:
-        """A node for people and programs: name, title, description, kind."""
+        """A node for people and programs: name (`askable`), title, description, kind."""
+        name = self.graph.nodes[node]
         return {
-            "name": self.graph.nodes[node],
+            "name": askable(name),
             "title": self.titles.of(node),
             "description": self.titles.description(node),
-            "kind": KINDS[self.graph.kind(node)],
+            "kind": self._kind(node, name),
         }
 
+    def _kind(self, node: int, name: str) -> str:
+        """A kind of RDF term; "name" for what is none, a plain name from a table."""
+        kind = KINDS[self.graph.kind(node)]
+        if kind != "iri":
+            return kind
+        is_iri = _IRI_IN_TABLE.fullmatch(name) if self.graph.node_kinds is None else ":" in name
+        return kind if is_iri else PLAIN
+
     def describe_relation(self, relation: int) -> dict[str, str]:
-        return {"name": self.graph.relations[relation], "title": self.titles.relation(relation)}
+        return {"name": askable(self.graph.relations[relation]), "title": self.titles.relation(relation)}
 
     def describe_class(self, number: int) -> dict[str, str]:
         assert self.graph.labels is not None
-        return {"name": self.graph.labels.names[number], "title": self.titles.class_(number)}
+        return {"name": askable(self.graph.labels.names[number]), "title": self.titles.class_(number)}
 
     # -- probabilities -----------------------------------------------------------------------------------
 
@@ -212,14 +225,14 @@ def _over(
     """The model that comes with rgcn."""
     if classes and (graph.labels is None or not len(graph.labels)):
         raise DataError(
-            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or --data "
-            "labels_from=RELATION), or ask about links (--subject and --relation, say)"
+            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or "
+            "--labels-from RELATION), or ask about links (--subject and --relation, say)"
         )
     try:
         model = (shipped_classifier if classes else shipped_predictor)(graph, device)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    titles = _titles(model.graph_, None if data is None else data.dataset, mirror)
+    titles = titles_of(model.graph_, None if data is None else data.dataset, mirror)
     return OpenModel(Path(path), Path(path).resolve().name, model, titles, data=data, untrained=graph)
 
 
@@ -241,23 +254,15 @@ def open_trained(
     """
     if (folder / "model.json").is_file() and not RunFolder(folder).exists():
         model = load_model(folder, device=device)
-        return OpenModel(folder, folder.resolve().name, model, _titles(model.graph_, None, mirror))
+        return OpenModel(folder, folder.resolve().name, model, titles_of(model.graph_, None, mirror))
     run = RunFolder(folder)
     run.check()
     if not accept_changed_data:
         refuse_changed_data(run)
     config = run.config()
     model = load_trained(run, mirror, device)
-    titles = _titles(model.graph_, config.data.dataset, mirror)
+    titles = titles_of(model.graph_, config.data.dataset, mirror)
     return OpenModel(folder, folder.resolve().name, model, titles, run.about(), run.result(), config.data)
-
-
-def _titles(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None) -> Titles:
-    """Readable names: those of the data set, where it has some."""
-    from rgcn.data.wordnet import names_outside
-
-    outside = names_outside(dataset or graph.name, graph, mirror)
-    return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
 
 
 def kept_calibration(model: Estimator, folder: Path | None) -> tuple[Calibration | None, Path, str]:

@@ -49,6 +49,9 @@ def read_table(path: Path) -> NameTable:
     """
     suffix = path.suffix.lower()
     source = "standard input" if path == STANDARD_INPUT else str(path)
+    # A pipe that the shell has opened (/dev/stdin, /dev/fd/63) has a writer. A named one may wait for one for good.
+    if path.is_fifo() and path.parts[:2] != ("/", "dev"):
+        raise DataError(f"{source} is a pipe, not a file: give - instead, with {source} as standard input")
     header = None
     if suffix == ".parquet":
         header, rows = _parquet_rows(path)

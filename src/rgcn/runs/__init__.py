@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rgcn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rgcn.runs.assembly import evaluate as evaluate
@@ -17,18 +18,19 @@ if TYPE_CHECKING:
     from rgcn.runs.training import RunResult as RunResult
     from rgcn.runs.training import resume as resume
     from rgcn.runs.training import train as train
-
-# Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
-_FILES = {
-    "assembly": ("evaluate", "load_data", "load_run_data"),
-    "configuration": ("candidate_configurations", "dump_configuration", "load_configuration", "shipped_configurations"),
-    "folder": ("RunFolder",),
-    "training": ("RunResult", "resume", "train"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for file, names in _FILES.items():
-        if name in names:
-            return getattr(import_module(f"rgcn.runs.{file}"), name)
-    raise AttributeError(f"module 'rgcn.runs' has no attribute {name!r}")
+else:
+    # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "assembly": ("evaluate", "load_data", "load_run_data"),
+            "configuration": (
+                "candidate_configurations",
+                "dump_configuration",
+                "load_configuration",
+                "shipped_configurations",
+            ),
+            "folder": ("RunFolder",),
+            "training": ("RunResult", "resume", "train"),
+        },
+    )

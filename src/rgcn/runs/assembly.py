@@ -9,6 +9,7 @@ from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import named_or_read
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph.titles import Titles
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.folder import RunFolder, stamps_of
 from rgcn.tasks.estimator import Estimator
@@ -31,6 +32,14 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
 def load_run_data(config: RunConfig, mirror: Path | None = None) -> KnowledgeGraph:
     """The graph that a run learns from: what it names, with what its task holds out of it."""
     return task_of(config.task).with_held_out(load_data(config.data, mirror), config)
+
+
+def titles_of(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None = None) -> Titles:
+    """What people call the nodes, relations and classes of a graph: as its data set has it, else as itself says."""
+    from rgcn.data.wordnet import names_outside
+
+    outside = names_outside(dataset or graph.name, graph, mirror)
+    return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
 
 
 def make_model(config: RunConfig, mirror: Path | None = None) -> Estimator:

@@ -20,7 +20,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from rgcn.atomic import TEMPORARY_PREFIX, remove, replace_atomically, sha256_of, write_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, remedy, remove, replace_atomically, sha256_of, write_atomically
 from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
 from rgcn.distributed.sharded_state import read_tables, write_tables
@@ -59,8 +59,8 @@ class Checkpoints:
             steps = self.steps()
             intact = f"the one at step {steps[0]} is intact" if steps else "there is none before it"
             raise DataError(
-                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {intact}: make room, then "
-                "resume the run"
+                f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {intact}: {remedy(error)}, "
+                "then resume the run"
             ) from error
         if placement.is_main:
             for path in self._files():

@@ -16,7 +16,7 @@ import yaml
 
 from rgcn.axis_tables import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
-from rgcn.config.knobs import choices
+from rgcn.config.knobs import choices, option_problems
 from rgcn.config.section import Origin, Problem, Section, listed, origin_of
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
@@ -385,6 +385,9 @@ def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
                 axis.find(choice, trusted=True)
             except RgcnError as error:
                 yield Problem(".".join(map(str, path)), str(error), origin)
+    for problem in option_problems(config, layers.origins):
+        if problem.origin is None or problem.origin.source != layers.of_run:
+            yield problem
     for key in PATHS:
         placed, origin = getattr(config.data, key), origin_of(("data", key), layers.origins)
         if isinstance(placed, str) and origin is not None and origin.line and not Path(placed).exists():

@@ -29,7 +29,7 @@ from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
 
-from rgcn.atomic import TEMPORARY_PREFIX, remove_temporaries, write_atomically
+from rgcn.atomic import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
 from rgcn.axis_tables import TASKS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
@@ -304,7 +304,7 @@ class RunFolder:
             yield self.path / name
         except OSError as error:
             where = self.path / name
-            raise DataError(f"cannot write {where}: {error.strerror or error}; make room, then resume") from error
+            raise DataError(f"cannot write {where}: {error.strerror or error}; {remedy(error)}, then resume") from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from rgcn.atomic import remedy
 from rgcn.config import RunConfig
 from rgcn.distributed.rendezvous import ADVICE, lost_others
 from rgcn.errors import DataError, StoppedError
@@ -342,7 +343,7 @@ class _Session(_Training):
             self._save_and_stop(fitting)
         except OSError as error:
             raise DataError(
-                f"cannot keep the model in {self.run.path}: {error.strerror or error}; make room, then resume"
+                f"cannot keep the model in {self.run.path}: {error.strerror or error}; {remedy(error)}, then resume"
             ) from error
         self.interruption.at_once = False
         return result

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rgcn.config.knobs import HasOptions
 from rgcn.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -26,10 +27,10 @@ MAX_TRIPLES = 2**30
 _ODD, _POSITIVE = (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9), 2**62 - 1
 
 
-class EdgeSampler(ABC):
+class EdgeSampler(HasOptions, ABC):
     """Draws distinct training triples, a batch at a time: a member of the axis `sampler`.
 
-    Members are built with (triples int64 [T, 3], num_nodes, size, seed).
+    Members are built with (triples int64 [T, 3], num_nodes, size, seed), and with their options by keyword.
 
     Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
     depend on the steps before; or give none and keep `state`, integers, beside the checkpoint. A sampler reuses its

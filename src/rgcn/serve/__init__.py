@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgcn.extras import import_extra
+from rgcn.lazy import lazy_names
 from rgcn.serve.address import Address
 from rgcn.serve.limits import Limits
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Address", "Limits", "Served", "create_app", "line", "load_models", "serve"]
 
+_find = lazy_names(__name__, {"server": ("Served", "create_app", "line", "load_models", "serve")})
+
 
 def __getattr__(name: str) -> Any:
     """What needs PyTorch or the extra, when it is first used: whether an address can be had needs neither."""
-    if name not in __all__:
-        raise AttributeError(f"module 'rgcn.serve' has no attribute {name!r}")
-    for package in ("starlette", "msgspec", "uvicorn", "httptools", "prometheus_client"):
-        import_extra(package, "serve")
-    return getattr(import_module("rgcn.serve.server"), name)
+    if name in __all__:
+        for package in ("starlette", "msgspec", "uvicorn", "httptools", "prometheus_client"):
+            import_extra(package, "serve")
+    return _find(name)

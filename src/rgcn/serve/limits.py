@@ -24,7 +24,7 @@ class Limits:
     items: int = 1000  # questions in one request: nodes, queries or triples
     k: int = 1000  # links in the answer to one question, and rows of a page of facts or of search results
     links: int = 20_000  # links in one answer, over all its questions
-    name: int = 2000  # characters of a name or of a search
+    name: int = 2000  # characters of a name or of a search; where a name that is served is longer, so many
     seconds: float = 30.0  # until a request that is not answered gets 503
     waiting: int = 512  # requests that may wait for the model before others get 503
     questions: int = 20_000  # of those requests together that may wait before further requests with many get 503

@@ -12,11 +12,11 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rgcn.answers.calibration import Calibration
-from rgcn.answers.links import Known, answer_links, triple_probabilities
+from rgcn.answers.links import Known, answer_links, rate_triples
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.known import KnownTriples, split_of
-from rgcn.predict.question_notes import question_note
+from rgcn.predict.question_notes import notes_of
 from rgcn.scoring import Questions, Scorer
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.graph_endpoints import FEW
@@ -28,6 +28,8 @@ from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Rel
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
 # for ten. How many a batch has, the scorer says where questions are dear (`Scorer.questions_at_once`).
 PARTS = ((16, 1), (128, 2), (1 << 30, 8))
+# Of a model that asks anew for each known answer it shows, a question counts as so many.
+WITH_KNOWN = 8
 QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE, SCORES_AT_ONCE = 64, 4096, 1 << 24
 # Products with this many rows take longer than one with twelve: BLAS has no good kernel for them (measured, MKL).
 AWKWARD, FILLED_UP = range(3, 12), 12
@@ -108,7 +110,7 @@ class LinkAnswer(AnswerShape):
     links: Annotated[list[Link], Meta(description="Best first.")]
     note: Annotated[
         str | None,
-        Meta(description="What is to be said of the question itself: it makes no sense, or nothing is missing."),
+        Meta(description="What is to be said of the question: it makes no sense, say, or nothing is missing."),
     ]
 
 
@@ -172,8 +174,9 @@ class LinkEndpoints(Endpoints):
         product = max(1, min(QUESTIONS_AT_ONCE, SCORES_AT_ONCE // served.graph.num_nodes))
         self._awkward = AWKWARD if at_once is None else ()
         key, most = (served.name, "links"), at_once or product
+        dear = {"mark": WITH_KNOWN if self._scorer.hides else 1, "drop": 1}
         self._lanes = {
-            (known, size): Lane(key, partial(self.answer, known=known), max(1, most // part))
+            (known, size): Lane(key, partial(self.answer, known=known), max(1, most // (part * dear[known])))
             for known in get_args(Known)
             for size, part in PARTS
         }
@@ -206,7 +209,7 @@ class LinkEndpoints(Endpoints):
 
     @endpoint("POST", "score")
     async def score(self, desk: Desk, body: ScoreBody) -> Scores:
-        """How given triples score, and whether the graph has them."""
+        """How given triples score, in the mean of both directions, and whether the graph has them."""
         triples = await desk.resolved(body.triples, self._triple)
         return Scores(list(await desk.ask(self._scores, triples)))
 
@@ -241,21 +244,19 @@ class LinkEndpoints(Endpoints):
         shares = repeat(None) if found.probability is None else found.probability.tolist()
         splits = split_of(self.served.graph, triples).tolist()
         rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), splits)
-        told = asked, found.node.tolist(), rated, found.expected.tolist()
+        told = asked, found.node.tolist(), rated, notes_of(self.served.opened.titles, questions, found, shown=k)
         return list(map(self._answered, *told))  # without what only fills up
 
-    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], expected: int) -> LinkAnswer:
+    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], note: str | None) -> LinkAnswer:
         node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)
         ends = (given, relation, None) if asked.for_objects else (None, relation, given)
         found = zip(nodes[: asked.k], rated, strict=False)
         links = [Link(node(number), *rest) for number, rest in found if number >= 0]
-        return LinkAnswer(UnderstoodQuery(*ends), links, question_note(self.served.opened.titles, *asked[:3], expected))
+        return LinkAnswer(UnderstoodQuery(*ends), links, note)
 
     def scored(self, triples: list[Triple]) -> list[TripleScore]:
         ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations
-        with torch.no_grad():
-            scores = self._scorer.triple_scores(ids).cpu()
-            found = triple_probabilities(self._model, ids, scores)
+        scores, found = rate_triples(self._model, ids)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
         shares, splits = None if found is None else found.tolist(), split_of(self.served.graph, ids).tolist()
         rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from rgcn.answers.calibration import Calibration
 from rgcn.axes import imported
 from rgcn.graph import NodeKind
-from rgcn.graph.titles import local_name
+from rgcn.graph.titles import readable
 from rgcn.predict import OpenModel
 from rgcn.predict.opened import kept_calibration
 from rgcn.serve.refusals import Refusal
@@ -132,6 +132,8 @@ class Served:
         self.relations = [Relation(**opened.describe_relation(number)) for number in range(graph.num_relations)]
         classes = 0 if graph.labels is None else graph.labels.num_classes
         self.classes = [Class(**opened.describe_class(number)) for number in range(classes)]
+        classes_too = [] if graph.labels is None else [graph.labels.names]
+        self.longest_name = max(names.longest for names in (graph.nodes, graph.relations, *classes_too))
         self.shown = Shown(self)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
         self.handlers: dict[str, Handler] = {}
@@ -184,7 +186,8 @@ class Shown:
         from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
         first_of = pool[np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT]].tolist()
         titles = served.opened.titles
-        first_of.sort(key=lambda node: titles.of(node) == local_name(graph.nodes[node]))  # a title says more than an id
+        named = {node: readable(graph.nodes[node], graph.nodes) for node in first_of}
+        first_of.sort(key=lambda node: titles.of(node) == named[node])  # a title says more than an id
         self.nodes: list[int] = first_of[:MOST_SHOWN]
         first = self.nodes[0]
         own = pool[which] == first
@@ -193,13 +196,13 @@ class Shown:
         often = int(counts.argmax()) if len(counts) else 0
         linked = object_[own & is_subject & (relation == often)]
         self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
-        ends = dict.fromkeys(("node", "subject"), graph.nodes[first])
+        ends = dict.fromkeys(("node", "subject"), served.node(first).name)
         self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
-        self.words["object"] = graph.nodes[self.triple[2]]
-        if labels is not None and len(labels.names):
-            self.words["class"] = labels.names[0]
+        self.words["object"] = served.node(self.triple[2]).name
+        if served.classes:
+            self.words["class"] = served.classes[0].name
         if counts.any():
-            self.words["relation"] = graph.relations[often]
+            self.words["relation"] = served.relations[often].name
 
     @staticmethod
     def _pool(served: Served) -> NDArray[np.int64]:

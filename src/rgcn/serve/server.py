@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from importlib.abc import Traversable
@@ -55,7 +56,8 @@ def create_app(
     hosts     names that may stand in the Host header; None for any
     on_ready  called when it begins to answer
     """
-    limits, metrics = limits or Limits(), ServerMetrics()
+    models, limits, metrics = list(models), limits or Limits(), ServerMetrics()
+    limits = replace(limits, name=max([limits.name, *(served.longest_name for served in models)]))
     quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch, questions=limits.questions)
     slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, "explanations are being made")
     desk = Desk(models, quick, slow, limits)

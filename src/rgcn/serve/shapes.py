@@ -42,20 +42,29 @@ Probability = Annotated[
 ]
 
 
+NAME = (
+    "What tells it apart: ask with this. A name that takes more than 9,000 bytes in an address is given as its "
+    "beginning and a checksum, which a question may have in its place."
+)
+
+
 class Node(AnswerShape):
     """A node of the graph."""
 
-    name: Annotated[str, Meta(description="What tells it apart: ask with this.")]
-    title: Annotated[str, Meta(description="What people call it.")]
+    name: Annotated[str, Meta(description=NAME)]
+    title: Annotated[str, Meta(description="What people call it: cut where it is long, percent-encoding decoded.")]
     description: Annotated[str | None, Meta(description="What it is, where the data set says so.")]
-    kind: Literal["iri", "literal", "blank"]
+    kind: Annotated[
+        Literal["iri", "literal", "blank", "name"],
+        Meta(description="An RDF term's; `name` for a plain name, as tables have them, which is no IRI."),
+    ]
 
 
 class Relation(AnswerShape):
-    name: str
+    name: Annotated[str, Meta(description=NAME)]
     title: str
 
 
 class Class(AnswerShape):
-    name: str
+    name: Annotated[str, Meta(description=NAME)]
     title: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rgcn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rgcn.tasks.estimator import Estimator as Estimator
@@ -15,22 +16,16 @@ if TYPE_CHECKING:
     from rgcn.tasks.storage import load_model as load_model
     from rgcn.tasks.task import Task as Task
     from rgcn.tasks.task import task_of as task_of
-    from rgcn.training.history import Epoch as Epoch
-    from rgcn.training.history import Metric as Metric
-
-# Imported when asked for: a list of runs needs to know what a task is called, and not PyTorch.
-_FILES = {
-    "estimator": ("Estimator",),
-    "link_classifier": ("LinkClassifier",),
-    "link_predictor": ("LinkPredictor", "ScoredTriple"),
-    "node_classifier": ("NodeClassifier", "NodePrediction"),
-    "storage": ("load_model",),
-    "task": ("Epoch", "Metric", "Task", "task_of"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for file, names in _FILES.items():
-        if name in names:
-            return globals().setdefault(name, getattr(import_module(f"rgcn.tasks.{file}"), name))
-    raise AttributeError(f"module 'rgcn.tasks' has no attribute {name!r}")
+else:
+    # Imported when asked for: a list of runs needs to know what a task is called, and not PyTorch.
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "estimator": ("Estimator",),
+            "link_classifier": ("LinkClassifier",),
+            "link_predictor": ("LinkPredictor", "ScoredTriple"),
+            "node_classifier": ("NodeClassifier", "NodePrediction"),
+            "storage": ("load_model",),
+            "task": ("Task", "task_of"),
+        },
+    )

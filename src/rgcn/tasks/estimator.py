@@ -19,7 +19,8 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.config import Scheme, Section, validated
-from rgcn.config.knobs import choices
+from rgcn.config.knobs import choices, option_problems
+from rgcn.config.section import listed
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.relational_encoder import edge_options
@@ -112,6 +113,8 @@ class Estimator(ABC):
         if trusted:
             for _, axis, choice in (*choices(self.model), *choices(self.training)):
                 axis.find(choice, trusted=True)
+            if problems := [*option_problems(self.model), *option_problems(self.training)]:
+                raise ConfigError(listed(owner, problems))
         for key, default in self.own_settings.items():
             setattr(self, key, given.get(key, default))
         self.history_: list[Epoch] = []

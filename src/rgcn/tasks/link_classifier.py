@@ -144,7 +144,9 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
         assert isinstance(network, LinkNetwork)
         score = network.score_heard if own else network.score_unheard
-        found = torch.stack([score(Heard(field, field.outputs, *link)) for link in self.class_links(node)], dim=1)
+        found = torch.stack(
+            [score(Heard(field, field.outputs, *link, both=False)) for link in self.class_links(node)], dim=1
+        )
         return self._made_level(self._among_classes(found))
 
     def _among_classes(self, scores: Tensor) -> Tensor:

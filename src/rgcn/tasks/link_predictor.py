@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self, Unpack
 
-from rgcn.answers.links import Known, answer_links, triple_probabilities
+from rgcn.answers.links import Known, answer_links, rate_triples
 from rgcn.answers.relation_rules import Permitted
 from rgcn.axis_tables import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
@@ -42,7 +42,7 @@ MEASUREMENTS, SOME, SOONEST = 10, 1000, 10
 class ScoredTriple(NamedTuple):
     """A triple by name, and what the model says of it.
 
-    score        the model's own number, higher is likelier
+    score        the model's own number, higher is likelier; of a known triple as if it were not known
     probability  calibrated on validation triples; None where there were too few to calibrate on
     known        whether it is a training triple
     """
@@ -397,7 +397,8 @@ class LinkPredictor(LinkEstimator):
     ) -> list[ScoredTriple]:
         """The k best objects of (subject, relation, ?) or subjects of (?, relation, object), best first.
 
-        known      "mark" shows training triples as such, "drop" leaves them out
+        known      "mark" shows training triples as such, with the score they have while they are hidden; "drop" leaves
+                   them out (`answer_links`)
         permitted  which answers make sense (`rgcn.answers.relation_rules`); `EVERYTHING` permits all
         """
         if (subject is None) == (object is None):
@@ -414,7 +415,10 @@ class LinkPredictor(LinkEstimator):
         return self._named(rows, found.score[0][there], shares, found.known[0][there])
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
-        """Scores of given triples, by name or id."""
+        """Scores of given triples, by name or id: the mean of both directions, a known triple hidden meanwhile.
+
+        `predict` has the two scores of which it is the mean: that of the object among all objects, and of the subject.
+        """
         names = self.graph_.names
         rows = [(names.node(s), names.relation(r), names.node(o)) for s, r, o in triples]
         if not rows:
@@ -422,7 +426,7 @@ class LinkPredictor(LinkEstimator):
         return self._scored(torch.tensor(rows, dtype=torch.int64))
 
     def doubtful(self, kg: KnowledgeGraph | None = None, k: int = 20) -> list[ScoredTriple]:
-        """The triples of a graph the model finds least likely, least likely first: candidates for mistakes in it."""
+        """The triples of a graph that `score` finds least likely, least likely first: candidates for mistakes in it."""
         graph = self.graph_ if kg is None else self._same_names(kg)
         if k < 1:
             raise ConfigError(f"k is at least 1, not {k}")
@@ -431,9 +435,8 @@ class LinkPredictor(LinkEstimator):
         return self._scored(triples[worst].cpu())
 
     def _scored(self, triples: Tensor) -> list[ScoredTriple]:
-        scores = self.scorer().triple_scores(triples).cpu()
         known = KnownTriples.of_graph(self.graph_, "train").contains(triples)
-        return self._named(triples.tolist(), scores, triple_probabilities(self, triples, scores), known)
+        return self._named(triples.tolist(), *rate_triples(self, triples), known)
 
     def _named(
         self, rows: Iterable[Sequence[int]], scores: Tensor, shares: Tensor | None, known: Tensor

@@ -138,7 +138,8 @@ class LinkTrainer(Trainer):
         if batch is not None:
             sampler: type[EdgeSampler] = SAMPLERS.find(training.sampler)
             every = self.asked.cpu().numpy() if isinstance(self.asked, Tensor) else self.asked.graph._rows
-            self.sampler = sampler(every, self.num_nodes, batch, seed)
+            options = sampler.read_options(training.objective_options).model_dump()
+            self.sampler = sampler(every, self.num_nodes, batch, seed, **options)
         # Batches are drawn ahead: where the sampler stood after the batch that was handed out last.
         self.sampler_state = {} if self.sampler is None else self.sampler.state()
         self.steps_taken = 0

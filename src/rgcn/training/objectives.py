@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.config import LinkTrainingConfig
+from rgcn.config.knobs import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
@@ -45,7 +46,7 @@ class ObjectivePlan:
         return KnownTriples.of(self.triples, num_nodes=self.num_nodes, num_relations=self.num_relations)
 
 
-class Objective(ABC):
+class Objective(HasOptions, ABC):
     """Turns a batch of true triples into a loss: a member of the axis `objective`.
 
     The trainer knows nothing of it; on a GPU it records the step, so that nothing here may wait for the device.

@@ -140,11 +140,10 @@ async function nodePage(wanted, current) {
 }
 
 function heading(node) {
-  const whole = node.name !== node.title;
   return element("header", { class: "heading" },
     element("h1", { tabindex: "-1" }, element("bdi", {}, node.title || node.name)),
     node.description && element("p", {}, node.description),
-    whole && element("p", { class: "muted" }, element("code", {}, node.name)));
+    node.name !== node.title && element("p", { class: "muted" }, element("code", {}, node.name)));
 }
 
 const search = searchBox(

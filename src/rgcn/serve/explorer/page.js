@@ -20,9 +20,9 @@ export const byId = (id) => document.getElementById(id);
 /** Where a link to some state of the page leads. Parts that are null are left out. */
 export const hash = (state) => `#${new URLSearchParams(Object.entries(state).filter(([, value]) => value))}`;
 
-/** A name from the data keeps its writing direction to itself. */
-export const named = (thing, attributes = {}) =>
-  element("bdi", { title: thing.name !== thing.title ? thing.name : null, ...attributes }, thing.title || thing.name);
+/** A name from the data keeps its writing direction to itself; a text has quotes. */
+export const named = (thing) => element(thing.kind === "literal" ? "q" : "bdi",
+  { dir: "auto", title: thing.name !== thing.title && thing.name }, thing.title || thing.name);
 
 export const nodeLink = (context, node) => element("a", { class: "node-link", href: context.href(node.name) }, named(node));
 
