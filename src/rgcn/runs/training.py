@@ -20,13 +20,13 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, changed, flat_settings
+from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
+from rgcn.runs.planning import RunPlan, plan_run
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.workers import HEARD, Interruption
 from rgcn.tasks.estimator import Estimator, OnEpoch
 from rgcn.tasks.task import task_of
-from rgcn.training.devices import choose_device
 from rgcn.training.fitting import Fitting
 from rgcn.training.history import Epoch
 from rgcn.words import html_table
@@ -89,21 +89,29 @@ def train(
     number of epochs, or parts of them, after every step; measure gives the figures of its end; mirror is a folder of
     data sets, for pretraining, which reads graphs by their names.
     """
-    graph = task_of(config.task).with_held_out(graph, config)
-    chosen = _chosen(config, graph)
-    config = changed(config, chosen) if chosen else config
-    _agree(config, graph)
+    return train_as_planned(plan_run(config, graph, mirror), folder, on_epoch, on_step, measure)
+
+
+def train_as_planned(
+    plan: RunPlan,
+    folder: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
+    measure: Measure = methodcaller("measure"),
+) -> RunResult:
+    """The same, of a run that was planned already."""
+    _agree(plan)
     if folder is None:
         with saying_what_memory_lacks():
-            return _Training(config, graph, on_epoch, on_step, measure, mirror).run_through()
-    check_trackers(config.trackers)
-    run = RunFolder(folder)
+            return _Training(plan, on_epoch, on_step, measure).run_through()
+    check_trackers(plan.config.trackers)
+    run, chosen = RunFolder(folder), plan.training.chosen
     run.refuse_unless_free()
     with run.writing():
-        run.create(config, graph)
+        run.create(plan.config, plan.graph)
         if chosen:
             run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
-        return _Session(run, config, graph, on_epoch, on_step, measure, mirror).run_through()
+        return _Session(run, plan, on_epoch, on_step, measure).run_through()
 
 
 def resume(
@@ -132,27 +140,17 @@ def resume(
         graph = load_data(config.data, mirror) if graph is None else graph
         graph = task_of(config.task).with_held_out(graph, config)
         refuse_other_data(run, graph)
-        _agree(config, graph)
-        return _Session(run, config, graph, on_epoch, on_step, measure, mirror).run_through()
+        plan = plan_run(config, graph, mirror)
+        _agree(plan)
+        return _Session(run, plan, on_epoch, on_step, measure).run_through()
 
 
-def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
-    """The configuration with what the graph and this machine decide, so that it is written down."""
-    changes = _chosen(config, graph)
-    return changed(config, changes) if changes else config
-
-
-def _chosen(config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-    """What the graph and the machine decide; the first process's machine, where there are several."""
-    return current().from_main(lambda: task_of(config.task).settled(config, graph))  # type: ignore[no-any-return]
-
-
-def _agree(config: RunConfig, graph: KnowledgeGraph) -> None:
+def _agree(plan: RunPlan) -> None:
     """Several processes train one model on one graph, or none; where its files lie may differ."""
     if not current().is_distributed:
         return
-    device = choose_device(config.training.device).type
-    settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": device}
+    config, graph = plan.config, plan.graph
+    settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": plan.training.device.type}
     paths = {f"data.{path}" for path in PATHS}
     current().require_same("settings", {key: value for key, value in settings.items() if key not in paths})
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
@@ -180,17 +178,10 @@ def saying_what_memory_lacks() -> Iterator[None]:
 class _Training:
     """A model on its way through its steps, with everyone who wants to hear of them; kept nowhere."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        graph: KnowledgeGraph,
-        on_epoch: OnEpoch | None,
-        on_step: OnStep | None,
-        measure: Measure,
-        mirror: Path | None,
-    ) -> None:
-        self.config, self.graph, self.on_epoch, self.on_step, self.measure = config, graph, on_epoch, on_step, measure
-        self.model = make_model(config, mirror)
+    def __init__(self, plan: RunPlan, on_epoch: OnEpoch | None, on_step: OnStep | None, measure: Measure) -> None:
+        self.plan, self.config = plan, plan.config
+        self.on_epoch, self.on_step, self.measure = on_epoch, on_step, measure
+        self.model = make_model(plan.config, plan.mirror)
         self.trackers: list[RunTracker] = []
         self.steps_taken, self.epochs_taken, self.seconds_before, self.start = 0, 0, 0.0, time.perf_counter()
 
@@ -199,7 +190,7 @@ class _Training:
         return self.seconds_before + time.perf_counter() - self.start
 
     def run_through(self) -> RunResult:
-        with self.model.fitting(self.graph) as fitting:
+        with self.model.fitting(self.plan.training) as fitting:
             for _ in self.steps(fitting):
                 pass
             fitting.finish()
@@ -251,7 +242,7 @@ class _Session(_Training):
             with saying_what_memory_lacks(), self.interruption:
                 self._open_trackers()
                 rows = [row for row in self.run.metrics() if row["number"] <= self.epochs_taken] if state else []
-                with self.model.fitting(self.graph) as fitting:
+                with self.model.fitting(self.plan.training) as fitting:
                     if state is not None:
                         fitting.restore(state)
                         self.seconds_before = state.values["run_seconds"]

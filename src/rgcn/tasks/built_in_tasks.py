@@ -15,6 +15,7 @@ from rgcn.training.history import Metric
 if TYPE_CHECKING:
     from rgcn.config import RunConfig
     from rgcn.graph import KnowledgeGraph
+    from rgcn.training.plan import Plan
 
 ACCURACY = Metric("accuracy", "accuracy", share=True)
 LOSS = Metric("loss", "loss", higher=False)
@@ -70,17 +71,10 @@ class NodeClassification(Task):
         held_out = labels.holding_out("test", data.test, data.seed)
         return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.training.sizing import default_batches, default_sharding
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
+        from rgcn.training.resources import of_classes
 
-        about = config.model, config.training, graph
-        found = {**default_batches(*about), **default_sharding(*about)}
-        return {f"training.{name}": value for name, value in found.items()}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-        from rgcn.tasks.footprint import of_classes
-
-        return of_classes(config.model, config.training, graph)
+        return of_classes(plan.model, plan.training, plan.graph)
 
     def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
         width = "embedding" if config.model.encoder == "e-rgcn" else "hidden"
@@ -140,17 +134,10 @@ class LinkPrediction(Task):
             raise ConfigError("data.split: the graph brings its own split; set it to random, which leaves that alone")
         return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.training.sizing import chosen_at_size, default_sharding
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
+        from rgcn.training.resources import of_links
 
-        about = config.model, config.training, graph
-        chosen = {**chosen_at_size(*about), **default_sharding(*about)}
-        return {f"training.{name}": value for name, value in chosen.items()}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-        from rgcn.tasks.footprint import of_links
-
-        return of_links(config.model, config.training, graph)
+        return of_links(plan.model, plan.training, plan.graph)
 
     def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
         fewer = {"training.batch_edges": min(config.training.batch_edges or 10_000, 10_000)}
@@ -189,13 +176,7 @@ class ClassificationByLinks(NodeClassification):
     estimator = "rgcn.tasks.link_classifier:LinkClassifier"
     folds = 1
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.training.sizing import default_sharding
-
-        found = default_sharding(config.model, config.training, graph)
-        return {f"training.{name}": value for name, value in found.items()}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
         return {}
 
     def for_trials(self, config: RunConfig) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from rgcn.tasks.task import Task, task_of
 from rgcn.training.devices import choose_device
 from rgcn.training.fitting import Fitting, Schedule
 from rgcn.training.history import Epoch
+from rgcn.training.plan import Plan
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
@@ -220,7 +221,39 @@ class Estimator(ABC):
             fitting.finish()
         return self
 
-    def fitting(self, kg: KnowledgeGraph) -> Fitting:
+    def plan(self, kg: KnowledgeGraph) -> Plan:
+        """What a training on this graph will do: everything held out, every setting that was left open filled in.
+
+        Raises:
+            ConfigError: Settings that do not suit the graph or the machine.
+            DataError: A graph that this cannot be learned from.
+        """
+        graph = self.hold_out(kg)
+        chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
+        training = self.training.model_copy(update=chosen)
+        placement = self._placement(graph, training)
+        return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, chosen)
+
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph as it is learned from: with a validation split, where one is asked for and the graph has none."""
+        return kg
+
+    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        """Settings of the training that were left open and follow from the graph and the machine."""
+        return {}
+
+    def _placement(self, graph: KnowledgeGraph, training: Any) -> Placement:
+        """Where a model with these settings is computed."""
+        placement = current()
+        if not (placement.is_distributed and training.sharded):
+            return placement
+        from rgcn.training.sizing import why_not_sharded
+
+        if (reason := why_not_sharded(self.model, training, graph)) is not None:
+            raise ConfigError(f"training.sharded: {reason}; or set it to false")
+        return placement.partitioned(graph.num_nodes)
+
+    def fitting(self, kg: KnowledgeGraph | Plan) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
         watch = self.task_().watch(training)
@@ -228,9 +261,15 @@ class Estimator(ABC):
         schedule = Schedule(steps, watch, training.patience, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
+    def prepare(self, kg: KnowledgeGraph | Plan) -> Self:
+        """Everything before the first step: plan, build the operator and the untrained network."""
+        plan = kg if isinstance(kg, Plan) else self.plan(kg)
+        self.training, self.placement = plan.training, plan.placement
+        return self.build(plan.graph)
+
     @abstractmethod
-    def prepare(self, kg: KnowledgeGraph) -> Self:
-        """Everything before the first step: check the graph, build the operator and the untrained network."""
+    def build(self, graph: KnowledgeGraph) -> Self:
+        """Build the operator and the untrained network for a graph as `hold_out` gives it."""
 
     @abstractmethod
     def trainer(self) -> Any:
@@ -254,13 +293,7 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        self._in_place, self.placement = None, current()
-        if self.training.sharded and self.placement.is_distributed:
-            from rgcn.training.sizing import why_not_sharded
-
-            if (reason := why_not_sharded(self.model, self.training, graph)) is not None:
-                raise ConfigError(f"training.sharded: {reason}; or set it to false")
-            self.placement = self.placement.partitioned(graph.num_nodes)
+        self._in_place = None
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
@@ -455,8 +488,9 @@ class Estimator(ABC):
         return load_as(folder, cls)
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        """Prepare for weights that were saved with this very graph."""
-        return self.prepare(graph)
+        """Build the network for weights that were saved with this very graph, in which everything is held out."""
+        self.placement = self._placement(graph, self.training)
+        return self.build(graph)
 
 
 def cannot_answer(model: Estimator, what: str) -> str:

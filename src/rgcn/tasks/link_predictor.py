@@ -30,7 +30,8 @@ from rgcn.tasks.extending import fold_in
 from rgcn.training.devices import on_device
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
-from rgcn.training.sizing import chosen_at_size
+from rgcn.training.plan import Plan
+from rgcn.training.sizing import chosen_at_size, default_sharding
 from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
@@ -153,17 +154,23 @@ class LinkEstimator(Estimator):
     def columns(self) -> tuple[str, ...]:
         return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if self.training.evaluate_every and not self._can_validate(kg):
             raise DataError(
                 "evaluate_every needs something to validate on, and the graph has nothing: set validation, for example "
                 "to 0.1, or evaluate_every to null"
             )
-        self.training = self.training.model_copy(update=chosen_at_size(self.model, self.training, kg))
-        self.restore_saved(kg).network_.begin(self.model)
+        return kg
+
+    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        about = self.model, self.training, graph
+        return {**chosen_at_size(*about), **default_sharding(*about)}
+
+    def prepare(self, kg: KnowledgeGraph | Plan) -> Self:
+        super().prepare(kg).network_.begin(self.model)
         return self
 
-    def restore_saved(self, kg: KnowledgeGraph) -> Self:
+    def build(self, kg: KnowledgeGraph) -> Self:
         if not kg.num_of("train"):
             raise DataError("the graph has no training triples")
         if kg.num_nodes < 2:
@@ -250,7 +257,7 @@ class LinkPredictor(LinkEstimator):
 
     task = "link-prediction"
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         repeated = repeated_across_splits(kg)
         if repeated:
             warnings.warn(
@@ -260,7 +267,7 @@ class LinkPredictor(LinkEstimator):
             )
         if self.training.validation and not _has(kg, "valid"):
             kg = kg.split(self.training.validation, 0.0, seed=self.seed)
-        return super().prepare(kg)
+        return super().hold_out(kg)
 
     def evaluate(
         self,

@@ -26,7 +26,7 @@ from rgcn.placement import current
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, one_hot_words
 from rgcn.training.devices import choose_device, on_device
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.sizing import default_batches
+from rgcn.training.sizing import default_batches, default_sharding
 from rgcn.words import Rows
 
 IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
@@ -195,19 +195,21 @@ class NodeClassifier(ClassEstimator):
     def columns(self) -> tuple[str, ...]:
         return ("train_accuracy", "valid_loss", "valid_accuracy")
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
-        self.training = self.training.model_copy(update=default_batches(self.model, self.training, kg))
-        return self._build(kg)
-
-    def _build(self, kg: KnowledgeGraph) -> Self:
-        encoder = ENCODERS.find(self.model.encoder)
-        if choose_device(self.training.device).type == "cpu":
-            compile_ahead(*encoder.kernels(self.model.decomposition))
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         labels = trainable_labels(kg)
         if self.training.patience is not None or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
         graph = kg if labels is kg.labels else replace(kg, labels=labels)
-        graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
+        return graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
+
+    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        about = self.model, self.training, graph
+        return {**default_batches(*about), **default_sharding(*about)}
+
+    def build(self, graph: KnowledgeGraph) -> Self:
+        encoder = ENCODERS.find(self.model.encoder)
+        if choose_device(self.training.device).type == "cpu":
+            compile_ahead(*encoder.kernels(self.model.decomposition))
         adjacency, generator = self._begin(graph)
         nodes = self._labels.of("train")[0]
         # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
@@ -232,10 +234,7 @@ class NodeClassifier(ClassEstimator):
             self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
             give_back()  # what building took
             return self
-        pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
-        self._build(graph)
-        self.prune = pruned
-        return self
+        return super().restore_saved(graph)
 
     def trainer(self) -> NodeTrainer:
         about = self._labels, self.model, self.training, self.seed, self.placement

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rgcn.config import RunConfig, Section
     from rgcn.graph import KnowledgeGraph
     from rgcn.tasks.estimator import Estimator
+    from rgcn.training.plan import Plan
 
 F = TypeVar("F")
 
@@ -101,12 +102,8 @@ class Task(ABC):
         """Models to choose from where none is named for a graph, as `configs/candidates.yaml` has them."""
         return {}
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        """Changes that follow from the graph and the machine, where the configuration leaves something to them."""
-        return {}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-        """{what it is for: bytes} that a training takes beside the graph, from counts; empty where nobody knows."""
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
+        """{what it is for: bytes} that a training takes beside the graph, from counts; empty where it is not known."""
         return {}
 
     def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
