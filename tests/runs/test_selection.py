@@ -114,10 +114,10 @@ def test_minutes_become_steps(table, tmp_path, monkeypatch):
     configs = {name: with_validation(config) for name, config in candidate_configurations(table).items()}
     graph = rgcn.runs.load_run_data(configs["path"])
 
-    def cost(config, graph, patience):
-        if config.model.title == "rgcn":
+    def cost(plan, patience):
+        if plan.config.model.title == "rgcn":
             raise DataError("it does not fit")
-        return ModelCost(0.1, 10.0 if config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
+        return ModelCost(0.1, 10.0 if plan.config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
 
     monkeypatch.setattr(choosing, "cost_of", cost)
     selection, size = plan_selection(configs, graph, 1.0)
