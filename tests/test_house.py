@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -49,3 +50,16 @@ def test_the_architecture_names_every_room():
     drawn = (ROOT / "docs" / "architecture.md").read_text()
     rooms = [path.name for path in house.SOURCE.iterdir() if path.is_dir() and (path / "__init__.py").is_file()]
     assert [room for room in rooms if f"`{room}/`" not in drawn] == []
+
+
+def test_few_files_know_of_several_processes():
+    """Outside distributed/ and training/, and but for the launch of commands: at most eight."""
+    words = re.compile(r"shard|world_size|process_group|rgcn\.distributed|torch\.distributed")
+    known = {
+        file.relative_to(house.SOURCE).as_posix()
+        for file in house.SOURCE.rglob("*.py")
+        if words.search(file.read_text())
+    }
+    found = sorted(file for file in known if not file.startswith(("distributed/", "training/")))
+    assert len(found) <= 8, found
+    assert "placement.py" in found

@@ -271,6 +271,10 @@ class Placement:
     def check_device(self, name: str) -> None:
         """Raise ConfigError where the processes cannot compute on a device of this name."""
 
+    def is_lost_process(self, error: BaseException) -> bool:
+        """Whether an error means that the connection to another process broke."""
+        return False
+
     def describe_traffic(self, traffic: Traffic, steps: int) -> dict[str, int] | None:
         """Bytes that all processes together sent in each step, ready for JSON; None for one process."""
         return None

@@ -177,6 +177,9 @@ class DataParallel(Placement):
     def check_device(self, name: str) -> None:
         rendezvous.refuse_shared_gpus(name)
 
+    def is_lost_process(self, error: BaseException) -> bool:
+        return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
     def describe_traffic(self, traffic: Traffic, steps: int) -> dict[str, int]:
         every = torch.tensor([traffic.sent, traffic.least], device=self.device)
         self.all_reduce(every)

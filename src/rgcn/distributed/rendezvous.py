@@ -248,7 +248,7 @@ def last_words(error: BaseException, words: str) -> str | None:
         signal.signal(number, signal.SIG_IGN)
     rank, others = placement.rank, {0, placement.rank - 1}  # of which one says what all met
     try:
-        if lost_others(error):
+        if placement.is_lost_process(error):
             if _until(lambda: store.check(["failed"]), GRACE_S):
                 _until(lambda: store.check(["told"]), GRACE_S)
                 return None
@@ -272,12 +272,3 @@ def told() -> None:
     if (store := _store()) is not None:
         with suppress(RuntimeError):
             store.set("told", "")
-
-
-def lost_others(error: BaseException) -> bool:
-    """Whether an error is one of the connection to other processes."""
-    if not current().is_distributed:
-        return False
-    import torch.distributed as dist
-
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -228,8 +228,11 @@ class Estimator(ABC):
             ConfigError: Settings that do not suit the graph or the machine.
             DataError: A graph that this cannot be learned from.
         """
+        from rgcn.training.sizing import default_sharding
+
         graph = self.hold_out(kg)
         chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
+        chosen |= default_sharding(self.model, self.training, graph)
         training = self.training.model_copy(update=chosen)
         placement = self._placement(graph, training)
         return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, chosen)

@@ -31,7 +31,7 @@ from rgcn.training.devices import on_device
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
 from rgcn.training.plan import Plan
-from rgcn.training.sizing import chosen_at_size, default_sharding
+from rgcn.training.sizing import chosen_at_size
 from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
@@ -163,8 +163,7 @@ class LinkEstimator(Estimator):
         return kg
 
     def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
-        about = self.model, self.training, graph
-        return {**chosen_at_size(*about), **default_sharding(*about)}
+        return chosen_at_size(self.model, self.training, graph)
 
     def prepare(self, kg: KnowledgeGraph | Plan) -> Self:
         super().prepare(kg).network_.begin(self.model)

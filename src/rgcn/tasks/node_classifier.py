@@ -26,7 +26,7 @@ from rgcn.placement import current
 from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, one_hot_words
 from rgcn.training.devices import choose_device, on_device
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.sizing import default_batches, default_sharding
+from rgcn.training.sizing import default_batches
 from rgcn.words import Rows
 
 IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
@@ -203,8 +203,7 @@ class NodeClassifier(ClassEstimator):
         return graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
 
     def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
-        about = self.model, self.training, graph
-        return {**default_batches(*about), **default_sharding(*about)}
+        return dict(default_batches(self.model, self.training, graph))
 
     def build(self, graph: KnowledgeGraph) -> Self:
         encoder = ENCODERS.find(self.model.encoder)
@@ -214,7 +213,7 @@ class NodeClassifier(ClassEstimator):
         nodes = self._labels.of("train")[0]
         # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        whole = decays or self.training.in_batches(len(nodes)) or self.training.sharded
+        whole = decays or self.training.in_batches(len(nodes)) or self.placement.partition is not None
         reach = None if whole else self._field(nodes, self.model.layers)
         plan = NodePlan(self.model, graph, adjacency, reach, generator, self.placement)
         self._network = encoder.for_nodes(plan).to(adjacency.device)

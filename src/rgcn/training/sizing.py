@@ -77,7 +77,7 @@ def why_not_sharded(model: Any, training: Any, kg: KnowledgeGraph) -> str | None
 
 def default_sharding(model: Any, training: Any, kg: KnowledgeGraph) -> dict[str, bool]:
     """`sharded` where it is not set and several processes begin a training."""
-    if training.sharded is not None or not current().is_distributed:
+    if not current().is_distributed or getattr(training, "sharded", False) is not None:
         return {}
     return {"sharded": why_not_sharded(model, training, kg) is None}
 
