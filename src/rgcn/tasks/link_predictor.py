@@ -25,8 +25,10 @@ from rgcn.progress import progress
 from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
 from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.estimator import Estimator, SharedSettings, one_hot_words
+from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.extending import fold_in
+from rgcn.tasks.hooks import one_hot_words
+from rgcn.tasks.settings import SharedSettings
 from rgcn.training.devices import on_device
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan

@@ -23,7 +23,9 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.placement import current
-from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, one_hot_words
+from rgcn.tasks.estimator import Estimator, Nodes
+from rgcn.tasks.hooks import one_hot_words
+from rgcn.tasks.settings import SharedSettings
 from rgcn.training.devices import choose_device, on_device
 from rgcn.training.node_trainer import NodeTrainer
 from rgcn.training.sizing import default_batches
