@@ -56,9 +56,11 @@ class ReceptiveField:
                    processes walk at the same time
         """
         partition = placement.partition
-        if partition is None:
-            return cls.walk(adjacency.restricted, nodes, num_layers, placement)
-        return cls.walk(lambda wanted: adjacency.restricted(partition.row(wanted)), nodes, num_layers, placement)
+
+        def rows(wanted: Tensor) -> tuple[RelationalAdjacency, Tensor]:
+            return adjacency.restricted(wanted if partition is None else partition.row(wanted))
+
+        return cls.walk(rows, nodes, num_layers, placement)
 
     @classmethod
     def walk(cls, rows: Rows, nodes: Tensor, num_layers: int, placement: Placement = LOCAL) -> ReceptiveField:
