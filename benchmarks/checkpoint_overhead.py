@@ -27,7 +27,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.runs import load_configuration, load_data, train
 from rgcn.runs.assembly import make_model
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.tasks.fitting import BestWeights
+from rgcn.training.fitting import BestWeights
 
 
 def main() -> None:

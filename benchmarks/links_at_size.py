@@ -36,7 +36,7 @@ from rgcn.nn.inputs import RowTable
 from rgcn.nn.link_network import LinkPlan
 from rgcn.nn.table_files import empty_on_disk
 from rgcn.ranking import rank_triples, summarize
-from rgcn.tasks.trainers import LinkTrainer
+from rgcn.training.link_trainer import LinkTrainer
 
 PIECE = 1 << 24
 # How steeply subjects, relations and objects fall: u ** power · count. Objects have hubs: a hundredth of all edges.

@@ -26,7 +26,7 @@ from rgcn.data.graph_store import load_graph
 from rgcn.kernels import primitives
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
-from rgcn.tasks.trainers import LinkTrainer
+from rgcn.training.link_trainer import LinkTrainer
 
 
 def main() -> None:

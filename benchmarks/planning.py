@@ -70,27 +70,25 @@ def one(name: str, folder: str) -> dict[str, Any]:
     from rgcn.memory import size_in
     from rgcn.runs import load_configuration
     from rgcn.runs.assembly import make_model
-    from rgcn.runs.planning import plan_of
-    from rgcn.runs.training import settled
+    from rgcn.runs.planning import plan_run
 
     configuration, changes = TRAININGS[name]
     graph = load_graph(Path(folder))
     epochs = ["training.epochs=1000", "training.patience=null", "training.evaluate_every=0"]
     config = load_configuration(configuration, [*changes, *(epochs if "lp-" in configuration else epochs[:2])])
-    config = settled(config, graph)
-    plan = plan_of(config, graph)
-    marks = []
-    with make_model(config).fitting(graph) as fitting:
+    plan = plan_run(config, graph)
+    estimate, marks = plan.resources, []
+    with make_model(plan.config).fitting(plan.training) as fitting:
         for _ in range(STEPS):
             float(fitting.trainer.step())
             marks.append(time.perf_counter())
     measured = size_in(Path("/proc/self/status"), "VmHWM") or 0
     first, rest = (marks[3] - marks[0]) / 3, (marks[-1] - marks[3]) / (STEPS - 4)
     return {
-        "planned_bytes": plan.total,
+        "planned_bytes": estimate.total,
         "measured_bytes": measured,
-        "planned_of_measured": round(plan.total / measured, 3),
-        "parts": plan.parts,
+        "planned_of_measured": round(estimate.total / measured, 3),
+        "parts": estimate.parts,
         "seconds_a_step_by_the_first": round(first, 4),
         "seconds_a_step": round(rest, 4),
     }

@@ -20,9 +20,9 @@ import rgcn
 from rgcn.data.graph_store import load_graph
 from rgcn.runs import load_configuration
 from rgcn.runs.training import train
-from rgcn.tasks.fitting import WARM_UP
 from rgcn.tasks.pretraining import Pretrainer
-from rgcn.tasks.task import Epoch
+from rgcn.training.history import Epoch
+from rgcn.training.recording import WARM_UP
 
 LATE = 20  # seconds more than planned before a training is ended where it is
 

@@ -28,11 +28,11 @@ from _about import write_result
 
 import rgcn
 from rgcn.data.graph_store import load_graph, save_graph
+from rgcn.distributed.rendezvous import invited, join, leave
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
-from rgcn.joining import invited, join, leave
 from rgcn.memory import held_bytes
-from rgcn.processes import processes
+from rgcn.placement import current
 
 CLASSES, LABELLED = 10, 0.1
 
@@ -72,7 +72,7 @@ def draw(nodes: int, edges: int, folder: Path) -> None:
 
 def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
     """Train, and tell what this process holds."""
-    group, graph = processes(), load_graph(folder)
+    placement, graph = current(), load_graph(folder)
     before = held_bytes()
     model = models(width, steps)[name]
     with model.fitting(graph) as fitting:
@@ -81,12 +81,12 @@ def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
             losses.append(float(fitting.trainer.step()))
             clock.append(time.perf_counter())
         seconds = float(np.median(np.diff(clock)[1:]))  # in the first, loops are compiled and edges put in order
-        tables = [p for p in model.network_.parameters() if len(p) >= graph.num_nodes // group.size // 2]
+        tables = [p for p in model.network_.parameters() if len(p) >= graph.num_nodes // placement.size // 2]
         moments = [t for p in tables for t in fitting.optimizer.state[p].values() if t.ndim]
         structure = model.adjacency_.structure
         edges = [getattr(structure, part) for part in ("target", "relation", "source", "origin")]
         edges += [model.adjacency_.weight]
-        traffic = group.traffic
+        traffic = placement.traffic
         return {
             "losses": losses,
             "sent_a_step": traffic.sent // len(losses),
@@ -102,7 +102,7 @@ def worker(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     if invited():
         join()
-    rank = processes().rank
+    rank = current().rank
     found = work(arguments.graph, arguments.worker, arguments.width, arguments.steps)
     (arguments.out / f"{rank}.json").write_text(json.dumps(found))
     leave()

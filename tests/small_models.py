@@ -76,7 +76,7 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
         network.decoder = decoder(whole(graph.num_relations, 4), 4)
     network.decoder.relation.data = whole(graph.num_relations, 4)
     if biases:
-        network.decoder.node_bias.data, network.decoder.relation_bias.data = (
+        network.decoder.node_bias.trained.data, network.decoder.relation_bias.data = (
             whole(graph.num_nodes, 2),
             whole(graph.num_relations),
         )

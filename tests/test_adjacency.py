@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 
 from naive import SmallGraph, naive_adjacency, small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency, operator
-from rgcn.adjacency.structure import OF_EDGES
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.nn.relational_graph_conv import RelationalGraphConv
+
+OF_EDGES = ("target", "relation", "source", "origin")
 
 
 def operator_of(graph):
@@ -309,17 +313,12 @@ def test_operator_does_not_share_memory_with_the_graph():
 
 @given(graph=small_graphs())
 def test_edges_put_in_place_are_those_that_were_sorted(graph):
-    sizes = {
-        "num_nodes": graph.num_nodes,
-        "num_relations": graph.num_edge_relations,
-        "num_data_relations": graph.num_relations,
-        "has_inverse": graph.inverse,
-        "has_self_loops": graph.self_loops,
-    }
+    counts = len(graph.triples), graph.num_nodes, graph.num_relations
+    sizes = operator._sizes(*counts, graph.inverse, graph.self_loops)
     placed, by_sorting = (of(graph.tensor(), sizes) for of in (operator._placed, operator._sorted))
-    for name in OF_EDGES:
-        assert placed[name].dtype == torch.int32
-        assert torch.equal(placed[name].long(), by_sorting[name])
+    for name in ("pointer", *OF_EDGES):
+        assert getattr(placed, name).dtype == getattr(by_sorting, name).dtype == torch.int32
+        assert torch.equal(getattr(placed, name), getattr(by_sorting, name))
 
 
 def test_a_target_of_many_edges_is_put_in_order_too(monkeypatch):
@@ -342,8 +341,60 @@ def test_targets_of_a_large_graph_follow_from_where_their_edges_begin(monkeypatc
     monkeypatch.setattr(operator, "LARGE", 0)
     found = RelationalAdjacency.from_triples(triples, 500, 7)
     part, expected = (one.restricted(torch.arange(3, 90, 7)) for one in (found, whole))
-    assert "target" not in found.structure.__dict__  # nor does taking rows ask for them
+    assert "row" not in vars(found.structure.pattern)  # where targets would be; nor does taking rows ask for them
     assert torch.equal(found.structure.target, whole.structure.target)
     assert found.structure.target.dtype == whole.structure.target.dtype
     for name in OF_EDGES:
         assert torch.equal(getattr(part[0].structure, name), getattr(expected[0].structure, name))
+
+
+@given(graph=small_graphs(), data=st.data())
+def test_what_follows_from_where_edges_begin_is_what_follows_from_their_targets(graph, data):
+    structure = operator_of(graph).structure
+    edges = list(zip(*(getattr(structure, name).tolist() for name in OF_EDGES), strict=True))
+    keys = {"node": lambda e: e[0], "relation": lambda e: e[:2], "direction": lambda e: (e[0], kind(e[1]))}
+
+    def kind(relation):
+        loop = graph.self_loops and relation == graph.num_edge_relations - 1
+        return 2 if loop else int(graph.inverse and relation >= graph.num_relations)
+
+    for rule, key in keys.items():
+        groups = structure.groups(rule)
+        members = [edges[int(e)] for e in groups.column]  # every edge, as they stand
+        assert members == edges
+        rows = groups.row.tolist()
+        for i in range(1, len(edges)):
+            assert (rows[i] == rows[i - 1]) == (key(edges[i]) == key(edges[i - 1]))
+    kept = [i for i in range(len(edges)) if data.draw(st.booleans())]
+    part = structure.selected(torch.tensor(kept, dtype=torch.int64))
+    assert list(zip(*(getattr(part, name).tolist() for name in OF_EDGES), strict=True)) == [edges[i] for i in kept]
+    if graph.self_loops:
+        apart = structure.self_loops_apart
+        loops = [edges[i] for i in apart.loop_edges.tolist()]
+        assert list(zip(apart.loops.row.tolist(), apart.loops.column.tolist(), strict=True)) == [
+            (target, source) for target, _, source, _ in loops
+        ]
+        assert [edges[i] for i in apart.rest_edges.tolist()] == [edge for edge in edges if edge not in loops]
+
+
+def test_what_is_made_of_edges_seldom_asks_for_their_targets():
+    triples = torch.tensor([[0, 0, 1], [2, 1, 1], [1, 0, 1]])
+    adjacency = RelationalAdjacency.from_triples(triples, 3, 2)
+    structure = adjacency.structure
+    others = [structure.selected(torch.tensor([0, 2])), structure.to("cpu"), replace(structure, names=torch.arange(3))]
+    others += [adjacency.restricted(torch.tensor([1]))[0].structure, structure.self_loops_apart.rest]
+    for made in (structure, *others):
+        _ = made.groups("node"), made.groups("relation"), made.mix_target_pairs_by_node
+        assert "row" not in vars(made.pattern)  # where targets are kept
+    assert structure.target.tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2]
+
+
+def test_what_is_remembered_of_edges_goes_with_them():
+    adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [2, 1, 1]]), 3, 2)
+    layers = RelationalGraphConv.one_hot(adjacency, 4), RelationalGraphConv(4, 4, 2)
+    layers[1](layers[0](None, adjacency), adjacency).sum().backward()
+    there = [weakref.ref(adjacency.structure), weakref.ref(adjacency.structure.pattern)]
+    assert all(ref() is not None for ref in there)
+    del adjacency
+    gc.collect()
+    assert [ref() for ref in there] == [None, None]

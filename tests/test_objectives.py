@@ -14,7 +14,7 @@ import rgcn.known
 from naive import triple_lists
 from rgcn.config import LinkTrainingConfig
 from rgcn.nn.decoders import BatchScores
-from rgcn.objectives import (
+from rgcn.training.objectives import (
     BinaryCrossEntropy,
     ObjectivePlan,
     SampledCrossEntropy,

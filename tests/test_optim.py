@@ -15,10 +15,10 @@ import rgcn
 from rgcn.kernels import cpu, reference
 from rgcn.kernels.reference import AdamSettings
 from rgcn.nn import Basis, RelationalGraphConv
-from rgcn.nn.inputs import take_table_rows
-from rgcn.optim import Adam, LazyAdam, RowAdagrad
+from rgcn.nn.inputs import NodeTable
 from rgcn.sparse import distinct
 from rgcn.tasks import NodeClassifier
+from rgcn.training.optimizers import Adam, LazyAdam, RowAdagrad
 
 
 def one_hot_layer(seed=0):
@@ -112,7 +112,7 @@ def test_a_classifier_trains_as_with_torch_adam(monkeypatch):
         tables = ()
         update = torch.optim.Adam.step
 
-    monkeypatch.setattr("rgcn.tasks.trainers.Adam", Plain)
+    monkeypatch.setattr("rgcn.training.node_trainer.Adam", Plain)
     theirs = NodeClassifier(**settings).fit(kg)
     for a, b in zip(ours.history_, theirs.history_, strict=True):
         assert a.loss == pytest.approx(b.loss, rel=1e-4)
@@ -168,12 +168,13 @@ def adam(g, m, v, k, t):
 def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, batches, width, how):
     generator = torch.Generator().manual_seed(sum(map(len, batches)))
     numbers = partial(torch.randn, generator=generator, dtype=torch.float64)
-    table, other = torch.nn.Parameter(numbers(NODES, width)), torch.nn.Parameter(numbers(width))
+    rows_of_nodes, other = NodeTable(numbers(NODES, width)), torch.nn.Parameter(numbers(width))
+    table = rows_of_nodes.trained
     steps = [(touched, numbers(len(touched), width), numbers(width)) for touched in batches]
     expected = naive_rows(
         kind, table.detach(), other.detach(), [(t, s.tolist(), o.tolist()) for t, s, o in steps], decay
     )
-    optimizer = kind([table, other], lr=RATE, weight_decay=decay, node_tables=[table])
+    optimizer = kind([table, other], lr=RATE, weight_decay=decay, node_tables=[rows_of_nodes])
     start, seen = table.detach().clone(), sorted({row for touched in batches for row in touched})
     for touched, slope, other_slope in steps:
         optimizer.zero_grad()
@@ -187,7 +188,7 @@ def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, 
                 if not len(ids):
                     continue
                 rows, place = distinct(ids) if how == "padded" else torch.unique(ids, return_inverse=True)
-                taken.append((take_table_rows(table, rows)[place] * slope[part]).sum())
+                taken.append((rows_of_nodes.take(rows)[place] * slope[part]).sum())
         (sum(taken) + other @ other_slope).backward()
         assert table.grad is None
         optimizer.step()
@@ -219,10 +220,11 @@ def test_compiled_row_updates_equal_their_reference(width, dtype):
 
 
 def test_a_table_used_as_a_whole_moves_in_every_row():
-    table = torch.nn.Parameter(torch.ones(3, 2))
-    optimizer = RowAdagrad([table], lr=0.5, node_tables=[table])
+    rows_of_nodes = NodeTable(torch.ones(3, 2))
+    table = rows_of_nodes.trained
+    optimizer = RowAdagrad([table], lr=0.5, node_tables=[rows_of_nodes])
     with optimizer.factoring():
-        loss = (table * torch.tensor([[1.0], [2.0], [0.0]])).sum() + take_table_rows(table, torch.tensor([1])).sum()
+        loss = (table * torch.tensor([[1.0], [2.0], [0.0]])).sum() + rows_of_nodes.take(torch.tensor([1])).sum()
     loss.backward()
     optimizer.step()
     torch.testing.assert_close(table.detach(), torch.tensor([[0.5, 0.5], [0.5, 0.5], [1.0, 1.0]]))

@@ -22,9 +22,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "rgcn"
 # Each may import those before it. `axis_tables` is a table of contents: it names classes of later rooms as text, and
 # for the type checker alone.
 ORDER = """
-    version lazy errors words terminal progress extras threads environment memory heartbeat processes axes axis_tables
-    atomic joining compression sparse graph data known kernels sharding adjacency config
-    sampling scoring nn objectives optim ranking answers tasks
+    version lazy errors conversion words terminal progress extras threads environment memory placement axes axis_tables
+    atomic compression sparse graph data known kernels adjacency config
+    sampling scoring nn ranking answers training distributed tasks
     runs pages tuning paper predict explain look serve bench cli __init__ __main__
 """
 ROOMS = ORDER.split()
@@ -109,6 +109,17 @@ def repeated_classes(source: Path = SOURCE) -> dict[str, list[str]]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 by_name[node.name].append(file)
     return {name: where for name, where in by_name.items() if len(where) > 1}
+
+
+def made_up_attributes(source: Path = SOURCE) -> list[str]:
+    """Classes that define what is asked for attributes they do not have, wherever in the class it stands."""
+    classes = [(file, node) for file, tree in parsed(source).items() for node in ast.walk(tree)]
+    hooks = {"__getattr__", "__getattribute__"}
+    return sorted(
+        f"{file}:{node.name}"
+        for file, node in classes
+        if isinstance(node, ast.ClassDef) and any(getattr(part, "name", "") in hooks for part in ast.walk(node))
+    )
 
 
 def functions(source: Path) -> Iterator[tuple[str, int, int]]:

@@ -25,13 +25,13 @@ HEADS = Axis(
 )
 OBJECTIVES = Axis(
     "objective",
-    "rgcn.objectives:Objective",
+    "rgcn.training.objectives:Objective",
     {
-        "sampled-bce": "rgcn.objectives:SampledCrossEntropy",
-        "self-adversarial": "rgcn.objectives:SelfAdversarial",
-        "sampled-softmax": "rgcn.objectives:SampledSoftmax",
-        "softmax": "rgcn.objectives:SoftmaxCrossEntropy",
-        "bce": "rgcn.objectives:BinaryCrossEntropy",
+        "sampled-bce": "rgcn.training.objectives:SampledCrossEntropy",
+        "self-adversarial": "rgcn.training.objectives:SelfAdversarial",
+        "sampled-softmax": "rgcn.training.objectives:SampledSoftmax",
+        "softmax": "rgcn.training.objectives:SoftmaxCrossEntropy",
+        "bce": "rgcn.training.objectives:BinaryCrossEntropy",
     },
 )
 SAMPLERS = Axis(
@@ -47,7 +47,11 @@ SAMPLERS = Axis(
 OPTIMIZERS = Axis(
     "optimizer",
     "torch.optim:Optimizer",
-    {"adam": "rgcn.optim:Adam", "lazy-adam": "rgcn.optim:LazyAdam", "adagrad": "rgcn.optim:RowAdagrad"},
+    {
+        "adam": "rgcn.training.optimizers:Adam",
+        "lazy-adam": "rgcn.training.optimizers:LazyAdam",
+        "adagrad": "rgcn.training.optimizers:RowAdagrad",
+    },
 )
 TASKS = Axis(
     "task",

@@ -27,9 +27,8 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.known import KnownAnswers, KnownTriples, lower_bound
-from rgcn.processes import Processes, processes
+from rgcn.placement import NodePartition, Placement
 from rgcn.scoring import Questions, Scorer
-from rgcn.sharding import Shards
 from rgcn.sparse import expanded_ranges
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -59,10 +58,11 @@ class RankCounts:
     known_equal: Tensor | None = None
     known: Tensor | None = None
 
-    def gathered(self, group: Processes) -> RankCounts:
-        """Those of all processes, one after another."""
-        own = self.greater, self.equal, self.known_greater, self.known_equal, self.known
-        return RankCounts(self.num_nodes, *(None if part is None else group.gather(part) for part in own))  # type: ignore[arg-type]
+    def gathered(self, placement: Placement) -> RankCounts:
+        """Those of all questions, from those that were answered here."""
+        counts = self.greater, self.equal, self.known_greater, self.known_equal, self.known
+        every = (None if part is None else placement.gather_answers(part) for part in counts)
+        return RankCounts(self.num_nodes, *every)  # type: ignore[arg-type]
 
     def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
         """float64 [n], on the CPU: 1 is best."""
@@ -161,11 +161,11 @@ def rank_triples(
     (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
     _check(triples, scorer.num_nodes, filter)
-    group, how = processes(), (memory_budget, on_progress)
-    if not group.together or scorer.shards is not None or len(triples) < group.size:
-        return _ranked(scorer, triples, filter, *how)
-    mine = _ranked(scorer, triples[group.share(len(triples))], filter, *how)  # each ranks its share of them
-    return Ranks(triples, *(side.gathered(group) for side in (mine.object, mine.subject)))
+    placement, share = scorer.placement, scorer.placement.answer_share(len(triples))
+    if share == slice(0, len(triples)):
+        return _ranked(scorer, triples, filter, memory_budget, on_progress)
+    mine = _ranked(scorer, triples[share], filter, memory_budget, on_progress)
+    return Ranks(triples, *(side.gathered(placement) for side in (mine.object, mine.subject)))
 
 
 def _ranked(
@@ -216,18 +216,20 @@ class RankedQuestions(NamedTuple):
     end: Tensor
     known: Tensor
 
-    def held(self, shards: Shards) -> RankedQuestions:
-        """The same among this process's nodes, by their places; a true answer that it does not hold is nowhere."""
+    def among(self, partition: NodePartition | None) -> RankedQuestions:
+        """The same among the local nodes, by their rows; a true answer that is not local is -1."""
+        if partition is None:
+            return self
         count, which = self.distinct.size, torch.arange(len(self.row), device=self.row.device)
         some = self.row.new_zeros(count).index_put_((self.row,), which)  # a true answer to each question
         of, place = expanded_ranges(self.begin[some], self.end[some])
         node = self.known[place].long()
-        mine = torch.nonzero(shards.mine(node)).squeeze(1)
-        of, place = of[mine], shards.place(node[mine])
-        place = place[torch.argsort(of * len(shards) + place)]
+        mine = torch.nonzero(partition.is_local(node)).squeeze(1)
+        of, place = of[mine], partition.row(node[mine])
+        place = place[torch.argsort(of * len(partition) + place)]
         number = torch.bincount(of, minlength=count)
         end = torch.cumsum(number, 0)
-        target = torch.where(shards.mine(self.target), shards.place(self.target), -1)
+        target = torch.where(partition.is_local(self.target), partition.row(self.target), -1)
         return self._replace(target=target, begin=(end - number)[self.row], end=end[self.row], known=place)
 
 
@@ -265,13 +267,14 @@ def count_among(scorer: Scorer, asked: RankedQuestions, own: Tensor, nodes: rang
     return counts
 
 
-def _added_up(scorer: Scorer, asked: RankedQuestions, shards: Shards, width: int) -> Tensor:
-    """What is counted in all nodes, each process in its own."""
-    own, held, every = scorer.own(asked.distinct), asked.held(shards), range(len(shards))
-    true = true_scores(own, held, every, width)
-    shards.group.add(true)
-    counts = count_among(own, held, true, every, width)
-    shards.group.add(counts)
+def _counted_in_blocks(scorer: Scorer, asked: RankedQuestions, width: int) -> Tensor:
+    """`count_among` all nodes, each process among its local ones."""
+    placement, local = scorer.placement, scorer.local(asked.distinct)
+    among, every = asked.among(placement.partition), range(local.num_nodes)
+    true = true_scores(local, among, every, width)
+    placement.sum_over_nodes(true)
+    counts = count_among(local, among, true, every, width)
+    placement.sum_over_nodes(counts)
     return counts
 
 
@@ -318,16 +321,12 @@ class _Ranker:
             queries, row = torch.unique_consecutive(key[part], return_inverse=True)
             questions = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
             asked = RankedQuestions(questions, row, target[part], begin[part], end[part], known)
-            if self.scorer.shards is not None:
-                parts.append(_added_up(self.scorer, asked, self.scorer.shards, width))
-            elif width == self.scorer.num_nodes:
+            if width == self.scorer.num_nodes and self.scorer.placement.partition is None:
                 scores = _scored(self.scorer, questions)
                 parts.append(_counted(scores, asked, scores[row, asked.target], 0))
                 del scores  # before the next block is scored, or two would be held at once
             else:
-                every = range(self.scorer.num_nodes)
-                own = true_scores(self.scorer, asked, every, width)
-                parts.append(count_among(self.scorer, asked, own, every, width))
+                parts.append(_counted_in_blocks(self.scorer, asked, width))
             self.answered += len(row)
             if self.on_progress is not None:
                 self.on_progress(self.answered)

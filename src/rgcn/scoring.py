@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rgcn.sharding import Shards
+from rgcn.placement import LOCAL, Placement
 
 # Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
 MOST_SCORES = 1 << 24
@@ -60,7 +60,8 @@ class Scorer(ABC):
     device             where questions are taken and scores are given
     questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
                        and take as many times as long. None where scores are a product: as many as memory holds
-    shards             who scores which nodes, where several processes do, and all ask the same at the same time
+    placement          which of the nodes are scored in this process; where nodes are divided among processes, all of
+                       these ask the same questions at the same time
     in_blocks          whether a few candidates cost less than all nodes, so that ranking may go in blocks of nodes
     hides              whether `scores_hiding` hides. Else its scores of known triples say little: they were learned, or
                        are heard
@@ -70,7 +71,7 @@ class Scorer(ABC):
     device: torch.device
     questions_at_once: int | None = None
     in_blocks: bool = False
-    shards: Shards | None = None
+    placement: Placement = LOCAL
     hides: bool = False
 
     @abstractmethod
@@ -123,9 +124,9 @@ class Scorer(ABC):
         as_subject = self.answer_scores(Questions(object_, relation, False), subject)
         return (as_object + as_subject) / 2
 
-    def own(self, questions: Questions) -> Scorer:
-        """Of a model in shards: what scores these questions against this process's nodes, by their places."""
-        raise NotImplementedError
+    def local(self, questions: Questions) -> Scorer:
+        """What scores these questions against the local nodes, by their rows; here all nodes are local."""
+        return self
 
     def bound(self, questions: Questions) -> float | None:
         """No answer to these questions scores above this, or below its negative; None where only asking would tell."""

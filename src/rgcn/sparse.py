@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields
+from functools import cached_property, wraps
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ ROLES = ("target", "relation", "source")
 
 
 Thing = TypeVar("Thing")
+Result = TypeVar("Result")
+Others = ParamSpec("Others")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _named: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _numbers, _process = count(), uuid.uuid4().hex[:12]
@@ -37,12 +39,12 @@ class Named:
     def __post_init__(self) -> None:
         if torch.compiler.is_dynamo_compiling():
             raise RuntimeError(f"a {type(self).__name__} cannot be made in a compiled function: make it outside")
-        self.__dict__["word"] = f"{type(self).__name__}-{_process}-{next(_numbers)}"
+        object.__setattr__(self, "word", f"{type(self).__name__}-{_process}-{next(_numbers)}")
         _named[self.word] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is another object, with a word of its own."""
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)  # type: ignore[arg-type]
 
 
 def named(kind: type[Thing], word: str) -> Thing:
@@ -54,6 +56,25 @@ def named(kind: type[Thing], word: str) -> Thing:
             "until the backward pass is done, and compile in the process that runs"
         )
     return found
+
+
+def computed_once(
+    function: Callable[Concatenate[Thing, Others], Result],
+) -> Callable[Concatenate[Thing, Others], Result]:
+    """Remember what a function gave for its first argument, which never changes, until that is garbage.
+
+    For what one module computes from a structure or a pattern of another; the result must not refer to it.
+    """
+    known: WeakKeyDictionary[Thing, Result] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(of: Thing, /, *others: Others.args, **named: Others.kwargs) -> Result:
+        found = known.get(of)
+        if found is None:
+            found = known[of] = function(of, *others, **named)
+        return found
+
+    return remembered
 
 
 def constant_when_compiled(function: Function) -> Function:
@@ -123,6 +144,8 @@ class SparsePattern(Named):
     entry: Tensor | None = None
     transient: bool = False
     """Whether the pattern serves one step only: then nothing is prepared that only pays over many."""
+    _arranged: tuple[Tensor, int, Tensor] | None = field(default=None, init=False)
+    """The last values that were arranged, their version and what they became."""
 
     @property
     def num_rows(self) -> int:
@@ -165,12 +188,12 @@ class SparsePattern(Named):
         """The values in the order of the entries. Those of the last call are kept: most weights never change."""
         if self.entry is None:
             return value
-        known: tuple[Tensor, int, Tensor] | None = self.__dict__.get("_arranged")
+        known = self._arranged
         if known is not None and known[0] is value and known[1] == value._version:
             return known[2]
         moved = value.index_select(0, self.entry)
         if not value.requires_grad:
-            self.__dict__["_arranged"] = (value, value._version, moved)
+            object.__setattr__(self, "_arranged", (value, value._version, moved))
         return moved
 
     def given_back(self, arranged: Tensor, size: int) -> Tensor:
@@ -245,6 +268,7 @@ class TripleIndex(Named):
     relation: Tensor
     source: Tensor
     sizes: tuple[int, int, int]
+    _views: dict[str, tuple[SparsePattern, Tensor]] = field(default_factory=dict, init=False)
 
     @property
     def ends(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -255,16 +279,15 @@ class TripleIndex(Named):
 
     def seen_from(self, role: str) -> tuple[SparsePattern, Tensor]:
         """A pattern whose rows are the one role and whose columns are another; the third's ids beside it. Kept."""
-        views: dict[str, tuple[SparsePattern, Tensor]] = self.__dict__.setdefault("_views", {})
-        if role not in views:
+        if role not in self._views:
             other, third = {"target": (2, 1), "relation": (0, 2), "source": (0, 1)}[role]
             row, column, beside = self.ends[ROLES.index(role)], self.ends[other], self.ends[third]
             order, shape = None, (self.size_of(role), self.sizes[other])
             if role != "target":
                 order = torch.argsort(row, stable=True)
                 row, column, beside = row[order], column[order], beside[order]
-            views[role] = SparsePattern.from_sorted_rows(row, column, shape, order), beside
-        return views[role]
+            self._views[role] = SparsePattern.from_sorted_rows(row, column, shape, order), beside
+        return self._views[role]
 
     @constant_when_compiled
     def make_ready(self) -> None:

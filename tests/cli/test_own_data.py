@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(built_in_tasks, "_candidates", lambda: FEW)
     # As if a step of RGCN took a minute.
     step = {"distmult": 0.5, "rgcn": 60.0}
-    cost = lambda config, *_: ModelCost(0.0, step.get(config.model.title, 0.0), 1e-4, 12, 12, 1 << 20)  # noqa: E731
+    cost = lambda plan, _: ModelCost(0.0, step.get(plan.config.model.title, 0.0), 1e-4, 12, 12, 1 << 20)  # noqa: E731
     monkeypatch.setattr(choosing, "cost_of", cost)
     return tmp_path
 

@@ -25,7 +25,7 @@ PROVIDED: dict[str, Callable[[Here], None]] = {}
 PERSON = "http://www.aifb.uni-karlsruhe.de/Personen/viewPersonOWL/id{}instance"
 ONTOLOGY = "http://swrc.ontoware.org/ontology#"
 LOSSES = """
-from rgcn.objectives import SoftmaxCrossEntropy
+from rgcn.training.objectives import SoftmaxCrossEntropy
 
 
 class Softmax(SoftmaxCrossEntropy):

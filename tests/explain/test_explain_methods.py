@@ -67,8 +67,9 @@ LINKS = {
 def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
     model = predictor(**LINKS[name])
     with torch.no_grad():
-        for parameter in (model.network_.decoder.node_bias, model.network_.decoder.relation_bias):
-            if parameter is not None:
+        decoder = model.network_.decoder
+        if decoder.node_bias is not None:
+            for parameter in (decoder.node_bias.trained, decoder.relation_bias):
                 parameter.copy_(torch.arange(parameter.numel()).view_as(parameter) / 7)
     question = link_question(model, 0, 1, 5)
     network = question.network

@@ -17,8 +17,9 @@ def make(biases: bool) -> tuple[DistMult, Tensor]:
     generator = torch.Generator().manual_seed(1)
     decoder = DistMult(RELATIONS, WIDTH, NODES, biases=biases, generator=generator).double()
     if biases:
-        for bias in (decoder.node_bias, decoder.relation_bias):
-            assert bias is not None
+        assert decoder.node_bias is not None
+        assert decoder.relation_bias is not None
+        for bias in (decoder.node_bias.trained, decoder.relation_bias):
             bias.data.normal_(generator=generator)
     return decoder, torch.randn(NODES, WIDTH, generator=generator, dtype=torch.float64)
 
@@ -27,7 +28,8 @@ def make(biases: bool) -> tuple[DistMult, Tensor]:
 def naive(decoder: DistMult, nodes: Tensor, s: int, r: int, o: int) -> float:
     total = sum(float(nodes[s, i] * decoder.relation[r, i] * nodes[o, i]) for i in range(WIDTH))
     if decoder.node_bias is not None and decoder.relation_bias is not None:
-        total += float(decoder.node_bias[s, 0] + decoder.relation_bias[r] + decoder.node_bias[o, 1])
+        of_node = decoder.node_bias.trained
+        total += float(of_node[s, 0] + decoder.relation_bias[r] + of_node[o, 1])
     return total
 
 
@@ -85,7 +87,7 @@ def test_relations_start_as_asked_and_biases_at_zero() -> None:
     assert decoder.relation.std().item() == pytest.approx(1.0, rel=0.02)
     assert decoder.node_bias is not None
     assert decoder.relation_bias is not None
-    assert not decoder.node_bias.any()
+    assert not decoder.node_bias.trained.any()
     assert not decoder.relation_bias.any()
     small = DistMult(200, 100, init=Initializer("normal", gain=0.1), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(small.relation, decoder.relation * 0.1)

@@ -197,10 +197,10 @@ def test_walks_go_both_ways():
 def test_too_little_memory_is_said_before_work_begins(monkeypatch):
     kg = rgcn.load("world")
     model = rgcn.LinkPredictor("path", layers=2).prepare(kg)
-    monkeypatch.setattr("rgcn.tasks.trainers.available_bytes", lambda device: 100 << 20)
+    monkeypatch.setattr("rgcn.training.link_trainer.available_bytes", lambda device: 100 << 20)
     with pytest.raises(ConfigError, match=r"set training.batch_edges to 2\d or less"):
         model.trainer()
-    monkeypatch.setattr("rgcn.tasks.trainers.available_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr("rgcn.training.link_trainer.available_bytes", lambda device: 1 << 20)
     with pytest.raises(ConfigError, match="a machine with more"):
         model.trainer()
     monkeypatch.setattr("rgcn.nn.path_network.available_bytes", lambda device: 1 << 20)

@@ -8,7 +8,7 @@ import torch
 
 from rgcn.errors import DataError
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.tasks.fitting import TrainingState
+from rgcn.training.fitting import TrainingState
 
 
 def state(step, best=None):

@@ -1,19 +1,25 @@
-"""What a training will take, and what fits."""
+"""The plan of a run: made once, immutable; what it takes and what fits."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rgcn
+from rgcn import runs
+from rgcn.cli import main
 from rgcn.errors import ConfigError
-from rgcn.graph import KnowledgeGraph
+from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.memory import LIMIT, available_bytes, held_bytes, limit_memory
 from rgcn.runs import load_configuration
+from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed
-from rgcn.runs.planning import plan_of, refuse_what_does_not_fit
-from rgcn.runs.training import settled
+from rgcn.runs.planning import plan_run, refuse_what_does_not_fit
+from rgcn.tasks.estimator import Estimator
 
 
 def drawn(triples=20_000, nodes=5_000):
@@ -34,13 +40,12 @@ def limited(monkeypatch):
 @pytest.mark.parametrize("name", ["e-rgcn/nc-world", "rgcn/nc-world", "distmult/lp-world", "c-rgcn/lp-world"])
 def test_more_of_anything_takes_more(name):
     graph, larger = drawn(), drawn(40_000, 10_000)
-    config = settled(load_configuration(name), graph)
-    parts = plan_of(config, graph).parts
-    assert sum(plan_of(config, larger).parts.values()) > sum(parts.values()) > 0
+    plan = plan_run(load_configuration(name), graph).resources
+    assert plan_run(load_configuration(name), larger).resources.needed > plan.needed > 0
     width = "model.hidden" if name == "rgcn/nc-world" else "model.embedding"
-    wider = changed(config, {width: 256})
-    assert plan_of(wider, graph).parts["weights"] > parts["weights"]
-    assert plan_of(wider, graph).disk > plan_of(config, graph).disk
+    wider = plan_run(changed(load_configuration(name), {width: 256}), graph).resources
+    assert wider.parts["weights"] > plan.parts["weights"]
+    assert wider.disk > plan.disk
 
 
 @pytest.mark.parametrize(
@@ -49,27 +54,26 @@ def test_more_of_anything_takes_more(name):
 )
 def test_what_does_not_fit_is_refused_with_settings_that_do(name, change, limited):
     graph = drawn()
-    config = settled(changed(load_configuration(name), change), graph)
-    plan = plan_of(config, graph)
-    refuse_what_does_not_fit(plan, config, graph, None)
-    limited(sum(plan.parts.values()) - 1)
+    plan = plan_run(changed(load_configuration(name), change), graph)
+    refuse_what_does_not_fit(plan, None)
+    limited(plan.resources.needed - 1)
     with pytest.raises(ConfigError, match=r"Planned: .* of memory .*may be used: these fit: --set .*=") as refused:
-        refuse_what_does_not_fit(plan, config, graph, None)
+        refuse_what_does_not_fit(plan, None)
     said = str(refused.value).split("these fit: ")[1].split(";")[0]
     settings = dict(one.split("=") for one in said.replace("--set ", "").split(" (")[0].split())
-    smaller = changed(config, {key: int(value) if value.isdigit() else value for key, value in settings.items()})
-    refuse_what_does_not_fit(plan_of(smaller, graph), smaller, graph, None)
+    smaller = changed(plan.config, {key: int(value) if value.isdigit() else value for key, value in settings.items()})
+    refuse_what_does_not_fit(plan_run(smaller, graph), None)
     limited(1)
     with pytest.raises(ConfigError, match="no setting of this model fits"):
-        refuse_what_does_not_fit(plan, config, graph, None)
+        refuse_what_does_not_fit(plan, None)
 
 
 def test_a_full_disk_is_told_beforehand(tmp_path, monkeypatch):
     graph = drawn()
-    config = settled(load_configuration("distmult/lp-world"), graph)
+    plan = plan_run(load_configuration("distmult/lp-world"), graph)
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("usage", (), {"free": 1000}))
     with pytest.raises(ConfigError, match=r"of disk in .*, and .* are free"):
-        refuse_what_does_not_fit(plan_of(config, graph), config, graph, Path(tmp_path) / "new" / "run")
+        refuse_what_does_not_fit(plan, Path(tmp_path) / "new" / "run")
 
 
 def test_a_limit_is_what_is_left_of_it(monkeypatch):
@@ -80,3 +84,51 @@ def test_a_limit_is_what_is_left_of_it(monkeypatch):
     assert available_bytes() <= 65 << 20
     monkeypatch.setenv(LIMIT, "1")
     assert available_bytes() == 0
+
+
+def test_a_plan_cannot_be_changed():
+    plan = plan_run(load_configuration("rgcn/nc-world"), drawn())
+    for target, name in ((plan, "config"), (plan.training, "training"), (plan.training, "graph")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(target, name, None)
+    shorter = plan.with_training(epochs=3)
+    assert (shorter.config.training.epochs, shorter.training.training.epochs) == (3, 3)
+    assert plan.config.training.epochs != 3
+
+
+@pytest.mark.parametrize("name", ["e-rgcn/nc-world", "distmult/lp-world", "c-rgcn/cl-world", "rgcn/lp-world"])
+def test_everything_is_decided_once_in_a_run(name, tmp_path, monkeypatch):
+    """A training, its resumption, and fit in Python each plan once; the estimator holds nothing out by itself."""
+    config = changed(load_configuration(name), {"training.epochs": 2, "training.validation": 0.2})
+    graph, planned = rgcn.load("world"), []
+    plan_of_estimator = Estimator.plan
+    monkeypatch.setattr(Estimator, "plan", lambda model, kg: planned.append(model) or plan_of_estimator(model, kg))
+    held_out = {"nodes": 0, "links": 0}
+    for owner, method, kind in ((NodeLabels, "holding_out", "nodes"), (KnowledgeGraph, "split", "links")):
+        real = getattr(owner, method)
+
+        def counted(*given, real=real, kind=kind, **named):
+            held_out[kind] += 1
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, method, counted)
+    result = runs.train(config, graph, tmp_path / "run")
+    assert len(planned) == 1
+    assert sum(held_out.values()) <= 1
+    (tmp_path / "run" / "result.json").unlink()
+    resumed = runs.resume(tmp_path / "run", graph=graph)
+    assert len(planned) == 2
+    model = make_model(config).fit(graph)
+    assert len(planned) == 3
+    assert result.model.fingerprint_ == resumed.model.fingerprint_ == model.fingerprint_
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["rgcn", "train", "e-rgcn/nc-world", "--dry-run", "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    said = json.loads(capsys.readouterr().out)
+    assert said["steps"] == "50 epochs, each a step on all labels"
+    assert said["configuration"]["model"]["encoder"] == "e-rgcn"
+    assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from rgcn.runs.configuration import candidate_configurations, load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Candidate, Selection, read_selection
 from rgcn.runs.training import train
-from rgcn.tasks import trainers
+from rgcn.training import sizing
 
 SMALL = ("model.embedding=4", "training.batch_edges=20", "checkpoints.every_minutes=null")
 
@@ -114,10 +114,10 @@ def test_minutes_become_steps(table, tmp_path, monkeypatch):
     configs = {name: with_validation(config) for name, config in candidate_configurations(table).items()}
     graph = rgcn.runs.load_run_data(configs["path"])
 
-    def cost(config, graph, patience):
-        if config.model.title == "rgcn":
+    def cost(plan, patience):
+        if plan.config.model.title == "rgcn":
             raise DataError("it does not fit")
-        return ModelCost(0.1, 10.0 if config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
+        return ModelCost(0.1, 10.0 if plan.config.model.title == "path" else 0.01, 1e-4, 12, 12, 1 << 20)
 
     monkeypatch.setattr(choosing, "cost_of", cost)
     selection, size = plan_selection(configs, graph, 1.0)
@@ -160,9 +160,9 @@ def test_a_step_takes_a_part_of_a_large_graph_and_the_run_says_how_large(table, 
     config = load_configuration(table, ["model.name=rgcn", "model.embedding=4", "training.epochs=1"])
     graph = rgcn.runs.load_run_data(config)
     assert train(config, graph).config.training.batch_edges is None  # all of it
-    monkeypatch.setattr(trainers, "WHOLE", 50)
-    monkeypatch.setattr(trainers, "A_PART", 30)
+    monkeypatch.setattr(sizing, "WHOLE", 50)
+    monkeypatch.setattr(sizing, "A_PART", 30)
     train(config, graph, tmp_path / "run")
     assert RunFolder(tmp_path / "run").config().training.batch_edges == 30
-    monkeypatch.setattr(trainers, "available_bytes", lambda device: 2 * 46 * 4 * 7)
+    monkeypatch.setattr(sizing, "available_bytes", lambda device: 2 * 46 * 4 * 7)
     assert train(config, graph).config.training.batch_edges == 7  # half of the memory

@@ -15,9 +15,9 @@ from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.heads import Head
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
-from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.sampling import EdgeSampler, Negatives
 from rgcn.scoring import Questions, Scorer
+from rgcn.training.objectives import Objective, ObjectivePlan
 
 
 class TranslationOptions(Section):

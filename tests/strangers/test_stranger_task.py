@@ -24,7 +24,8 @@ from rgcn.cli.outcome import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
 from rgcn.pages import PageSection
 from rgcn.pages.reporting import Measured, Reporting
-from rgcn.tasks import Metric, NodeClassifier, Task
+from rgcn.tasks import NodeClassifier, Task
+from rgcn.training.history import Metric
 
 
 class Run(RunConfig):

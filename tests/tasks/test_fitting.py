@@ -5,7 +5,7 @@ import torch
 
 import rgcn
 from rgcn.errors import DataError
-from rgcn.tasks.fitting import TrainingState
+from rgcn.training.fitting import TrainingState
 
 NODE = {
     "plain": {"epochs": 6},

@@ -136,7 +136,7 @@ def test_distmult_with_softmax_learns_world():
 
 
 def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
-    monkeypatch.setattr("rgcn.objectives.MOST_IN_A_STEP", 200)
+    monkeypatch.setattr("rgcn.training.objectives.MOST_IN_A_STEP", 200)
     predictor = LinkPredictor("distmult", embedding=4, objective="softmax", device="cpu")
     with pytest.raises(ConfigError, match=r"20 nodes for each of 35 triples.*batch_edges to 10 or less"):
         predictor.prepare(parallel()).trainer()
@@ -153,7 +153,7 @@ def test_new_nodes_are_fitted_with_an_objective_over_all_nodes(most, monkeypatch
     predictor = LinkPredictor("c-rgcn", objective="softmax", **settings).fit(kg)
     names = [(kg.nodes[s], kg.relations[r], kg.nodes[o]) for s, r, o in kg.triples.tolist()]
     larger = KnowledgeGraph.from_triples([*names, *[(f"new{i}", f"r{i % 3}", f"n{i}") for i in range(6)]])
-    monkeypatch.setattr("rgcn.objectives.MOST_IN_A_STEP", most)
+    monkeypatch.setattr("rgcn.training.objectives.MOST_IN_A_STEP", most)
     found = extended(predictor, larger, steps=3)
     rows = found.network_.source.rows.values()
     assert torch.isfinite(rows).all()

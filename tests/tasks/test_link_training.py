@@ -10,17 +10,18 @@ import pytest
 import torch
 
 import rgcn.nn.decoders
-import rgcn.objectives
+import rgcn.training.objectives
 from naive import SmallGraph, naive_adjacency
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
-from rgcn.objectives import cross_entropy
 from rgcn.sampling import Negatives, corrupt, share
-from rgcn.tasks import LinkPredictor, trainers
-from rgcn.tasks.trainers import learning_rate_factor
+from rgcn.tasks import LinkPredictor
+from rgcn.training import sizing
+from rgcn.training.link_trainer import learning_rate_factor
+from rgcn.training.objectives import cross_entropy
 
 NODES, RELATIONS, WIDTH = 7, 3, 4
 
@@ -29,7 +30,7 @@ def decoder_and_nodes(biases):
     generator = torch.Generator().manual_seed(1)
     decoder = DistMult(RELATIONS, WIDTH, NODES, biases=biases, generator=generator).double()
     if biases:
-        decoder.node_bias.data.normal_(generator=generator)
+        decoder.node_bias.trained.data.normal_(generator=generator)
         decoder.relation_bias.data.normal_(generator=generator)
     vectors = torch.randn(NODES, WIDTH, generator=generator, dtype=torch.float64)
     return decoder, vectors.requires_grad_()
@@ -45,7 +46,8 @@ def naive_scores(decoder, vectors, triples):
     for s, r, o in triples.tolist():
         score = sum(vectors[s, i] * decoder.relation[r, i] * vectors[o, i] for i in range(WIDTH))
         if decoder.node_bias is not None:
-            score = score + decoder.node_bias[s, 0] + decoder.relation_bias[r] + decoder.node_bias[o, 1]
+            of_node = decoder.node_bias.trained
+            score = score + of_node[s, 0] + decoder.relation_bias[r] + of_node[o, 1]
         scores.append(score)
     return torch.stack(scores)
 
@@ -109,7 +111,7 @@ def test_loss_is_the_mean_over_positives_and_negatives_alike():
 def test_loss_of_many_scores_is_the_same(monkeypatch):
     scores = BatchScores(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0, -1.0, 0.0]), torch.zeros(()))
     few = cross_entropy(scores)
-    monkeypatch.setattr(rgcn.objectives, "MANY", 1)
+    monkeypatch.setattr(rgcn.training.objectives, "MANY", 1)
     torch.testing.assert_close(cross_entropy(scores), few)
 
 
@@ -333,7 +335,7 @@ def test_filtered_negatives_are_no_training_triples(monkeypatch):
         drawn.append(corrupt(*arguments, **options))
         return drawn[-1]
 
-    monkeypatch.setattr("rgcn.objectives.corrupt", spy)
+    monkeypatch.setattr("rgcn.training.objectives.corrupt", spy)
     trainer.step_on(trainer.triples)
     (negatives,) = drawn
     assert isinstance(negatives, Negatives)
@@ -397,12 +399,13 @@ def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
     predictor = LinkPredictor(model, optimizer=optimizer, shared_by=shared_by, sampler="scattered", **settings)
     trainer = predictor.prepare(chains(60)).trainer()
     tables = trainer.network.node_tables()
-    assert [len(table) for table in tables] == [60, 60]
-    before = [table.detach().clone() for table in tables]
+    assert [len(table.trained) for table in tables] == [60, 60]
+    before = [table.trained.detach().clone() for table in tables]
     trainer.step()
-    for table, old in zip(tables, before, strict=True):
+    for rows_of_nodes, old in zip(tables, before, strict=True):
+        table = rows_of_nodes.trained
         assert table.grad is None
-        [(rows, leaf)] = trainer.optimizer.taken[table]
+        [(rows, leaf)] = trainer.optimizer.taken[rows_of_nodes]
         assert leaf.grad.shape == (len(rows), table.shape[1])
         assert 0 < len(rows) < 30
         still = torch.ones(60, dtype=torch.bool).index_fill(0, rows, False)
@@ -434,13 +437,13 @@ def test_an_optimizer_from_outside_fits():
 
 def test_settings_that_a_large_graph_wants(monkeypatch):
     def chosen(kg, free=1 << 40, model="distmult", **settings):
-        monkeypatch.setattr(trainers, "available_bytes", lambda device: free)
+        monkeypatch.setattr(sizing, "available_bytes", lambda device: free)
         predictor = LinkPredictor(model, **settings)
-        return trainers.chosen_at_size(predictor.model, predictor.training, kg)
+        return sizing.chosen_at_size(predictor.model, predictor.training, kg)
 
     kg = chains(50)
     assert chosen(kg) == {}
-    monkeypatch.setattr(trainers, "LARGE_TABLE", 50 * 200)
+    monkeypatch.setattr(sizing, "LARGE_TABLE", 50 * 200)
     assert chosen(kg) == {}  # every step sees all of it
     assert chosen(kg, batch_edges=5) == {"optimizer": "lazy-adam"}
     assert chosen(kg, batch_edges=5, model="rgcn", input="one-hot", decomposition="basis", bases=2) == {}

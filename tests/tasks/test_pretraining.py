@@ -13,8 +13,8 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs import load_configuration
 from rgcn.runs.training import resume, train
-from rgcn.tasks.fitting import TrainingState
 from rgcn.tasks.pretraining import DRAWN, Pretrainer
+from rgcn.training.fitting import TrainingState
 
 SETTINGS = {
     **{"layers": 2, "width": 4, "relation_layers": 1, "start": "random", "dropout": 0.1, "device": "cpu"},

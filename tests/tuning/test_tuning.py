@@ -26,7 +26,8 @@ from rgcn.graph.vocabulary import Vocabulary
 from rgcn.runs import load_configuration
 from rgcn.runs.workers import Done
 from rgcn.tasks.built_in_tasks import ACCURACY, LOSS
-from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.tasks.task import task_of
+from rgcn.training.history import Epoch, Metric
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
 from rgcn.tuning.result import configuration_of

@@ -14,7 +14,7 @@ FEW = 32  # edges into a target that are put in order one by one
 
 
 @_jit
-def fill_edges(triples, num_relations, inverse, self_loops, pointer, target, relation, source, origin):  # type: ignore[no-untyped-def]
+def fill_edges(triples, num_relations, inverse, self_loops, pointer, relation, source, origin):  # type: ignore[no-untyped-def]
     """Write every edge to its target's place, along triples first, then against them, then the self-loops.
 
     pointer [N + 1] must be zero; it will say where each target's edges begin.
@@ -32,14 +32,13 @@ def fill_edges(triples, num_relations, inverse, self_loops, pointer, target, rel
             node = triples[t, 0] if backwards else triples[t, 2]
             at = place[node]
             place[node] += 1
-            target[at] = node
             relation[at] = triples[t, 1] + backwards * num_relations
             source[at] = triples[t, 2] if backwards else triples[t, 0]
             origin[at] = t
     if self_loops:
         for n in range(num_nodes):
             at = place[n]
-            target[at] = source[at] = n
+            source[at] = n
             relation[at] = loop
             origin[at] = len(triples) + n
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, edge_order, rows_of
+from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, rows_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
 from rgcn.memory import give_back
-from rgcn.sharding import Shards
+from rgcn.placement import NodePartition
 from rgcn.sparse import SparsePattern
 
 LARGE = 1 << 19  # triples: bytes an edge are worth a moment
@@ -70,18 +70,18 @@ class RelationalAdjacency:
         normalization: Normalization = "relation",
         aggregation: Aggregation = "sum",
         device: torch.device | str = "cpu",
-        shards: Shards | None = None,
+        targets: NodePartition | None = None,
     ) -> RelationalAdjacency:
         """The operator of a knowledge graph's triples, or of one split of them.
 
-        shards  only of the edges into this process's own nodes, which are its targets, by their places: [own, nodes]
+        targets  build only the rows of these nodes, in their order: an operator [targets, nodes]
         """
         weights = graph.edge_weights
         if weights is not None and split != "all" and graph.triple_splits is not None:
             weights = weights[graph.triple_splits == SPLITS.index(split)]
-        if shards is not None:
+        if targets is not None:
             sizes = _sizes(graph.num_of(split), graph.num_nodes, graph.num_relations, inverse, self_loops)
-            structure = _own(_in_parts(graph, split), sizes, shards)
+            structure = _edges_into(_in_parts(graph, split), sizes, targets)
             given = None if weights is None else torch.as_tensor(np.array(weights))
             return cls.of_edges(structure, given, normalization, aggregation).to(device)
         with warnings.catch_warnings():  # that nobody may write to them: nobody does
@@ -113,11 +113,11 @@ class RelationalAdjacency:
         aggregation: Aggregation = "sum",
         transient: bool = False,
         checked: bool = False,
-        shards: Shards | None = None,
+        targets: NodePartition | None = None,
     ) -> RelationalAdjacency:
         """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only.
 
-        shards  as in `from_graph`
+        targets  as in `from_graph`
 
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
@@ -134,16 +134,13 @@ class RelationalAdjacency:
         if not checked:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
         sizes = _sizes(len(triples), num_nodes, num_relations, inverse, self_loops)
-        if shards is not None:
+        if targets is not None:
             numbered = torch.arange(len(triples), device=triples.device), triples
-            structure = _own([numbered], sizes, shards, transient)
+            structure = _edges_into([numbered], sizes, targets, transient)
             return cls.of_edges(structure, edge_weights, normalization, aggregation)
         in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
-        edges: dict[str, Any] = (_placed if in_place else _sorted)(triples, sizes)
-        structure = EdgeStructure(**edges, **sizes, transient=transient)
-        del edges
+        structure = (_placed if in_place else _sorted)(triples, sizes, transient)
         if in_place and not transient and len(triples) >= LARGE:
-            structure = structure.by_pointer()
             give_back()  # what sorting took
         if edge_weights is None and normalization == "relation" and aggregation == "sum" and in_place:
             weight = torch.empty(structure.num_edges)
@@ -160,7 +157,7 @@ class RelationalAdjacency:
         aggregation: Aggregation,
     ) -> RelationalAdjacency:
         """Of sorted edges; edge_weights [T]: of the triples they come from, None: one."""
-        device = structure.target.device
+        device = structure.relation.device
         raw = torch.ones(1, device=device).expand(structure.num_edges)
         if edge_weights is not None:
             raw = torch.cat([edge_weights, edge_weights.new_ones(structure.num_nodes)])[structure.origin]
@@ -229,13 +226,8 @@ class RelationalAdjacency:
                 whole = self.reweighted(self.raw).weight == self.weight
                 weight = torch.where(whole, self.reweighted(self.raw.to(target)).weight, weight)
             return replace(self, raw=self.raw.to(target), weight=weight)
-        names = self.structure.names
-        structure = replace(
-            self.structure,
-            names=None if names is None else names.to(target),
-            **{name: getattr(self.structure, name).to(target) for name in OF_EDGES},
-        )
-        return replace(self, structure=structure, raw=self.raw.to(target), weight=self.weight.to(target))
+        moved = self.structure.to(target)
+        return replace(self, structure=moved, raw=self.raw.to(target), weight=self.weight.to(target))
 
     def reweighted(self, raw: Tensor) -> RelationalAdjacency:
         """The same edges with other raw weights [E], normalized again. Differentiable in `raw`."""
@@ -291,11 +283,9 @@ class RelationalAdjacency:
         """Edges int64 [E] by their numbers, in the order of new targets, whose begins are the pointer's, and within
         these as they stood: the operator of them, and the sources they read, ascending."""
         structure = self.structure
-        count = len(pointer) - 1
-        target = torch.repeat_interleave(torch.arange(count, device=self.device), pointer[1:] - pointer[:-1])
         sources, source = torch.unique(structure.source[edges], return_inverse=True)
-        changes |= {"num_targets": count, "num_sources": len(sources)}
-        return self.selected(edges, target=target, source=source, **changes), sources.long()
+        changes |= {"num_targets": len(pointer) - 1, "num_sources": len(sources)}
+        return self.selected(edges, pointer=pointer, source=source, **changes), sources.long()
 
     def selected(self, edges: Tensor, **changes: Any) -> RelationalAdjacency:
         """Some edges by their numbers, with the weights they have; changes: of the structure, such as fewer nodes."""
@@ -346,8 +336,8 @@ def _worth_compiling(triples: Tensor) -> bool:
     return triples.device.type == "cpu" and len(triples) >= least
 
 
-def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
-    """`OF_EDGES`, of the edges of triples int64 [T, 3], in order."""
+def _sorted(triples: Tensor, sizes: Mapping[str, Any], transient: bool = False) -> EdgeStructure:
+    """The edges of triples int64 [T, 3], in order."""
     subject, relation, object_ = triples.unbind(1)
     number = torch.arange(len(triples), device=triples.device)
     # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
@@ -357,17 +347,15 @@ def _sorted(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
     if sizes["has_self_loops"]:
         node = torch.arange(sizes["num_nodes"], device=triples.device)
         lists.append((node, torch.full_like(node, sizes["num_relations"] - 1), node, node + len(triples)))
-    target, kind, source, origin = (torch.cat(ends) for ends in zip(*lists, strict=True))
-    order = edge_order(target, kind, source, sizes["num_relations"])
-    return {name: ends[order] for name, ends in zip(OF_EDGES, (target, kind, source, origin), strict=True)}
+    return EdgeStructure.sorted(*map(torch.cat, zip(*lists, strict=True)), **sizes, transient=transient)
 
 
-def _own(
-    parts: Iterable[tuple[Tensor, Tensor]], sizes: Mapping[str, Any], shards: Shards, transient: bool = False
+def _edges_into(
+    parts: Iterable[tuple[Tensor, Tensor]], sizes: Mapping[str, Any], targets: NodePartition, transient: bool = False
 ) -> EdgeStructure:
-    """The edges into own nodes, whose targets are their places; sources are nodes, whoever holds them.
+    """The edges into the local nodes of a partition, whose targets are rows; sources are nodes, local or not.
 
-    parts  triples int64 [n, 3] with their numbers, some at a time: no more is held than one's own edges
+    parts  triples int64 [n, 3] with their numbers, some at a time: only the edges that are kept are held
     """
     found: list[tuple[Tensor, ...]] = []
     for number, triples in parts:
@@ -376,28 +364,26 @@ def _own(
         if sizes["has_inverse"]:
             ways.append((subject, relation + sizes["num_data_relations"], object_, number))
         for target, *rest in ways:
-            mine = shards.mine(target)
-            found.append((shards.place(target[mine]), *(end[mine] for end in rest)))
+            local = targets.is_local(target)
+            found.append((targets.row(target[local]), *(end[local] for end in rest)))
     if sizes["has_self_loops"]:
-        node = shards.own.to(found[0][0].device)
+        node = targets.nodes.to(found[0][0].device)
         loop = torch.full_like(node, sizes["num_relations"] - 1)
-        found.append((shards.place(node), loop, node, node + sizes["num_triples"]))
-    edges = [torch.cat(ends) for ends in zip(*found, strict=True)]
-    target, kind, source, _ = edges
-    order = edge_order(target, kind, source, sizes["num_relations"])
-    placed: dict[str, Any] = {name: ends[order] for name, ends in zip(OF_EDGES, edges, strict=True)}
-    return EdgeStructure(**placed | dict(sizes) | {"num_targets": len(shards)}, transient=transient)
+        found.append((targets.row(node), loop, node, node + sizes["num_triples"]))
+    sizes = {**sizes, "num_targets": len(targets)}
+    return EdgeStructure.sorted(*map(torch.cat, zip(*found, strict=True)), **sizes, transient=transient)
 
 
-def _placed(triples: Tensor, sizes: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The same for many triples on the CPU, int32: each edge is written where it belongs, and nothing else is held."""
+def _placed(triples: Tensor, sizes: Mapping[str, Any], transient: bool = False) -> EdgeStructure:
+    """`_sorted` for many triples on the CPU: each edge is written where it belongs, and nothing else is held."""
     loops, flags = edge_loops(), (sizes["has_inverse"], sizes["has_self_loops"])
     count = len(triples) * (1 + flags[0]) + sizes["num_nodes"] * flags[1]
     pointer = np.zeros(sizes["num_nodes"] + 1, dtype=np.int32)
     edges = [np.empty(count, dtype=np.int32) for _ in OF_EDGES]
     loops.fill_edges(triples.numpy(), sizes["num_data_relations"], *flags, pointer, *edges)
-    loops.sort_rows(pointer, sizes["num_nodes"], *edges[1:])
-    return dict(zip(OF_EDGES, map(torch.from_numpy, edges), strict=True))
+    loops.sort_rows(pointer, sizes["num_nodes"], *edges)
+    relation, source, origin = map(torch.from_numpy, edges)
+    return EdgeStructure(torch.from_numpy(pointer), relation, source, origin, **sizes, transient=transient)
 
 
 def edge_loops() -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,6 +11,12 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency.operator import RelationalAdjacency
+from rgcn.adjacency.structure import EdgeStructure
+from rgcn.placement import LOCAL, Placement, RowExchange
+from rgcn.sparse import computed_once, pointer_from_sorted
+
+# The operator of the edges into some nodes int64 [n], and the nodes that these read.
+Rows = Callable[[Tensor], tuple[RelationalAdjacency, Tensor]]
 
 
 class HasRows(Protocol):
@@ -32,24 +39,50 @@ class ReceptiveField:
     layers   one operator a layer, the first layer's first; each one's targets are the next one's sources
     inputs   int64: the nodes whose input vectors the first layer reads
     outputs  int64: the nodes that the last layer gives
+    exchanges  where nodes are divided among processes: one a layer, fetches the rows that it reads; then inputs and
+               outputs are local nodes
     """
 
     layers: tuple[RelationalAdjacency, ...]
     inputs: Tensor
     outputs: Tensor
+    exchanges: tuple[RowExchange, ...] = ()
 
     @classmethod
-    def of(cls, adjacency: HasRows, nodes: Tensor, num_layers: int) -> ReceptiveField:
-        """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays."""
-        field = cls.within(adjacency, nodes, num_layers)
-        assert field is not None
-        return field
+    def of(cls, adjacency: HasRows, nodes: Tensor, num_layers: int, placement: Placement = LOCAL) -> ReceptiveField:
+        """Walk back from the nodes whose outputs are wanted. Exact: every edge that can reach them stays.
+
+        placement  where nodes are divided among processes, the adjacency has the rows of the local nodes, and all
+                   processes walk at the same time
+        """
+        partition = placement.partition
+
+        def rows(wanted: Tensor) -> tuple[RelationalAdjacency, Tensor]:
+            return adjacency.restricted(wanted if partition is None else partition.row(wanted))
+
+        return cls.walk(rows, nodes, num_layers, placement)
+
+    @classmethod
+    def walk(cls, rows: Rows, nodes: Tensor, num_layers: int, placement: Placement = LOCAL) -> ReceptiveField:
+        """The same with operators from `rows`, which is called for each layer, the last one first."""
+        layers: list[RelationalAdjacency] = []
+        exchanges: list[RowExchange] = []
+        wanted = nodes
+        for _ in range(num_layers):
+            operator, sources = rows(wanted)
+            if placement.partition is not None:
+                operator = replace(operator, structure=replace(operator.structure, names=wanted))
+                exchanges.append(placement.exchange(sources))
+                sources = exchanges[-1].needed
+            layers.append(operator)
+            wanted = sources
+        return cls(tuple(reversed(layers)), wanted, nodes, tuple(reversed(exchanges)))
 
     @classmethod
     def within(
         cls, adjacency: HasRows, nodes: Tensor, num_layers: int, most_edges: int | None = None
     ) -> ReceptiveField | None:
-        """The same, None where it would have more edges than that in all its layers; known before they are made."""
+        """As `of`, None where it would have more edges than that in all its layers; known before they are made."""
         layers: list[RelationalAdjacency] = []
         wanted, left = nodes, most_edges
         for _ in range(num_layers):
@@ -100,16 +133,20 @@ class ReceptiveField:
         for passing in chosen:
             edges = torch.nonzero(passing | loops).squeeze(1)
             target, source = place[structure.target[edges]], place[structure.source[edges]]
-            sizes = {"num_targets": count, "num_sources": count}
-            layers.append(adjacency.selected(edges, target=target, source=source, **sizes))
+            sizes, pointer = {"num_targets": count, "num_sources": count}, pointer_from_sorted(target, count)
+            layers.append(adjacency.selected(edges, pointer=pointer, source=source, **sizes))
         nodes = torch.nonzero(used).squeeze(1)
         return cls(tuple(layers), nodes, nodes)
 
     @classmethod
-    def whole(cls, adjacency: RelationalAdjacency, num_layers: int) -> ReceptiveField:
-        """Every node, in every layer."""
-        nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
-        return cls((adjacency,) * num_layers, nodes, nodes)
+    def whole(cls, adjacency: RelationalAdjacency, num_layers: int, placement: Placement = LOCAL) -> ReceptiveField:
+        """Every node, or every local one, in every layer."""
+        if placement.partition is None:
+            nodes = torch.arange(adjacency.num_sources, device=adjacency.device)
+            return cls((adjacency,) * num_layers, nodes, nodes)
+        nodes = placement.partition.nodes.to(adjacency.device)
+        structure, exchange = _sources_only(adjacency.structure, placement, nodes)
+        return cls((replace(adjacency, structure=structure),) * num_layers, nodes, nodes, (exchange,) * num_layers)
 
     def reading_all(self, num_nodes: int) -> ReceptiveField:
         """The same sums, written as sums over all nodes: the first layer's inputs are not gathered beforehand."""
@@ -120,12 +157,22 @@ class ReceptiveField:
 
     def to(self, device: torch.device) -> Self:
         layers = tuple(layer.to(device) for layer in self.layers)
-        return replace(self, layers=layers, inputs=self.inputs.to(device), outputs=self.outputs.to(device))
+        exchanges = tuple(exchange.to(device) for exchange in self.exchanges)
+        ends = {"inputs": self.inputs.to(device), "outputs": self.outputs.to(device)}
+        return replace(self, layers=layers, exchanges=exchanges, **ends)
 
-    def handed(self, number: int, states: Tensor) -> Tensor:
-        """What goes into a layer, by its number, from the states before it: the same, unless others have a part."""
-        return states
+    def layer_input(self, number: int, states: Tensor) -> Tensor:
+        """The states that a layer reads, by its number, from those of the layer before."""
+        return self.exchanges[number](states) if self.exchanges else states
 
     def masked(self, keep: Tensor) -> ReceptiveField:
         """The same dropped edges in every layer."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
+
+
+@computed_once
+def _sources_only(structure: EdgeStructure, placement: Placement, nodes: Tensor) -> tuple[EdgeStructure, RowExchange]:
+    """A structure [local nodes, nodes] over the nodes that it reads alone, and the exchange that fetches their rows."""
+    sources, source = torch.unique(structure.source, return_inverse=True)
+    smaller = replace(structure, source=source, num_sources=len(sources), names=nodes)
+    return smaller, placement.exchange(sources.long(), all_local=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency.operator import Aggregation, Normalization, RelationalAdjacency
-from rgcn.adjacency.structure import EdgeStructure, edge_order
+from rgcn.adjacency.structure import EdgeStructure
 from rgcn.graph import KnowledgeGraph
 
 
@@ -56,12 +56,11 @@ class StoredEdges:
         target, kind, read, origin = (torch.from_numpy(np.concatenate(ends)) for ends in zip(*parts, strict=True))
         sources, source = torch.unique(read, return_inverse=True)
         relations = loop_relation + int(self.self_loops)
-        order = edge_order(target, kind, source, relations)
-        structure = EdgeStructure(
-            target[order],
-            kind[order],
-            source[order],
-            origin[order],
+        structure = EdgeStructure.sorted(
+            target,
+            kind,
+            source,
+            origin,
             num_targets=len(nodes),
             num_sources=len(sources),
             num_relations=relations,
@@ -71,7 +70,7 @@ class StoredEdges:
             num_triples=len(graph),
             num_nodes=graph.num_nodes,
         )
-        raw, weights = torch.ones(len(order)), graph.edge_weights
+        raw, weights = torch.ones(structure.num_edges), graph.edge_weights
         if weights is not None:
             said = structure.origin < len(graph)
             raw[said] = torch.from_numpy(weights[structure.origin[said].numpy()])

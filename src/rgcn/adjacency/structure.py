@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,19 +12,22 @@ from torch import Tensor
 from rgcn.errors import ConfigError
 from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow, pointer_from_sorted
 
-OF_EDGES = ("target", "relation", "source", "origin")  # what a structure holds of each edge
+OF_EDGES = ("relation", "source", "origin")  # what a structure holds of each edge
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeStructure(Named):
     """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
 
-    target, relation, source, origin [E], int32 where they fit: widen them before computing with them. `origin` is the
-    number of the triple an edge came from (a triple and its inverse share it), or num_triples + node for a self-loop.
-    num_triples and num_nodes are those of the whole graph, also where the structure is a part of it.
+    pointer [targets + 1]          where each target's edges begin
+    relation, source, origin [E]   `origin` is the number of the triple an edge came from (a triple and its inverse
+                                   share it), or num_triples + node for a self-loop
+
+    They are int32 where they fit: widen them before computing with them. num_triples and num_nodes are those of the
+    whole graph, also where the structure is a part of it.
     """
 
-    target: Tensor
+    pointer: Tensor
     relation: Tensor
     source: Tensor
     origin: Tensor
@@ -43,37 +46,31 @@ class EdgeStructure(Named):
     rows that they read are touched."""
     names: Tensor | None = None
     """int64 [targets]: which node each is, where what is dropped of it must not depend on who computes it."""
+    _groups: dict[str, SparsePattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bounds = self.num_targets, self.num_relations, self.num_sources, self.num_triples + self.num_nodes
-        for name, bound in zip(OF_EDGES, bounds, strict=True):
+        bounds = self.num_relations, self.num_sources, self.num_triples + self.num_nodes, self.num_edges + 1
+        for name, bound in zip((*OF_EDGES, "pointer"), bounds, strict=True):
             object.__setattr__(self, name, narrow(getattr(self, name), bound))
 
-    if not TYPE_CHECKING:  # which knows the targets already, and would take every other attribute to be there
-
-        def __getattr__(self, name: str) -> Any:
-            if name != "target" or "pointer" not in self.__dict__:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            ids = torch.arange(self.num_targets, device=self.source.device, dtype=self.pointer.dtype)
-            self.__dict__["target"] = torch.repeat_interleave(ids, torch.diff(self.pointer), output_size=self.num_edges)
-            return self.__dict__["target"]
-
-    def by_pointer(self) -> EdgeStructure:
-        """Itself, its targets told by where the edges of each begin until somebody asks: four bytes an edge, which most
-        networks never read."""
-        _ = self.pointer
-        del self.__dict__["target"]
-        return self
+    @classmethod
+    def sorted(
+        cls, target: Tensor, relation: Tensor, source: Tensor, origin: Tensor, *, num_targets: int, **others: Any
+    ) -> EdgeStructure:
+        """The structure of edges [E] that are in no order yet; others: the other fields."""
+        order = edge_order(target, relation, source, others["num_relations"])
+        pointer = pointer_from_sorted(target[order], num_targets)
+        return cls(pointer, relation[order], source[order], origin[order], num_targets=num_targets, **others)
 
     @property
     def num_edges(self) -> int:
         return self.relation.numel()
 
-    @cached_property
-    def pointer(self) -> Tensor:
-        """[targets + 1]: where each target's edges begin; int32 if that fits."""
-        return pointer_from_sorted(self.target, self.num_targets)
+    @property
+    def target(self) -> Tensor:
+        """[E]: made when somebody asks; most networks do without, and save four bytes an edge."""
+        return self.pattern.row
 
     @cached_property
     def pattern(self) -> SparsePattern:
@@ -84,9 +81,9 @@ class EdgeStructure(Named):
     @cached_property
     def run_begins(self) -> Tensor:
         """bool [E]: whether an edge is the first of its target and relation."""
-        begins = torch.ones_like(self.target, dtype=torch.bool)
-        begins[1:] = (self.target[1:] != self.target[:-1]) | (self.relation[1:] != self.relation[:-1])
-        return begins
+        begins = torch.ones(self.num_edges + 1, dtype=torch.bool, device=self.relation.device)
+        begins[1:-1] = self.relation[1:] != self.relation[:-1]
+        return begins.index_fill_(0, self.pointer.long(), True)[:-1]
 
     @cached_property
     def target_relation_run(self) -> Tensor:
@@ -115,17 +112,16 @@ class EdgeStructure(Named):
         same target. Edges are sorted by target and relation, so that the members of a group stand together. How many
         groups there are is a bound: on a GPU the number would have to be waited for.
         """
-        known: dict[str, SparsePattern] = self.__dict__.setdefault("_groups", {})
-        if rule not in known:
-            group, count = self.target, self.num_targets
+        if rule == "node":
+            return self.sum_messages
+        if rule not in self._groups:
             if rule == "relation":
                 group, count = self.target_relation_run, self.num_edges
-            elif rule == "direction":
+            else:
                 group, count = self.target.long() * 3 + self.direction, self.num_targets * 3
-            edges = torch.arange(self.num_edges, device=group.device)
-            shape = (count, self.num_edges)
-            known[rule] = SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
-        return known[rule]
+            edges, shape = torch.arange(self.num_edges, device=group.device), (count, self.num_edges)
+            self._groups[rule] = SparsePattern.from_sorted_rows(group, edges, shape, transient=self.transient)
+        return self._groups[rule]
 
     @cached_property
     def source_pairs(self) -> Pairs:
@@ -234,9 +230,8 @@ class EdgeStructure(Named):
             rest, loops = order[: self.num_edges - self.num_targets], order[self.num_edges - self.num_targets :]
         else:
             rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
-        shape = (self.num_targets, self.num_sources)
-        ends = self.target[loops], self.source[loops]
-        pattern = SparsePattern.from_sorted_rows(*ends, shape, transient=self.transient)
+        ends = self._pointer_of(loops), self.source[loops]
+        pattern = SparsePattern(*ends, self.num_sources, transient=self.transient)
         smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
         complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
         return SelfLoopsApart(smaller, rest, pattern, loops, complete)
@@ -247,9 +242,24 @@ class EdgeStructure(Named):
         _ = self.self_loops_apart
 
     def selected(self, edges: Tensor, **changes: Any) -> EdgeStructure:
-        """The structure of some of the edges (ascending edge numbers), over the same nodes or as changes have it."""
+        """The structure of some of the edges, over the same nodes or as changes have it.
+
+        Edges are ascending numbers, unless the changes have a pointer to where those of each new target begin.
+        """
         kept = {name: getattr(self, name)[edges] for name in OF_EDGES if name not in changes}
+        if "pointer" not in changes:
+            kept["pointer"] = self._pointer_of(edges)
         return replace(self, **kept, **changes)
+
+    def _pointer_of(self, edges: Tensor) -> Tensor:
+        """[targets + 1]: where each target's edges begin among these, whose numbers ascend."""
+        return torch.searchsorted(edges, self.pointer.long(), out_int32=len(edges) < 2**31)
+
+    def to(self, device: torch.device | str) -> EdgeStructure:
+        """The same on another device."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved: Any = {name: value.to(device) for name, value in given.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
 
 class SelfLoopsApart(NamedTuple):

@@ -25,7 +25,7 @@ from rgcn.answers.calibration import AnsweringModel, Calibration
 from rgcn.answers.relation_rules import Marks, Permitted, mark, rules_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.known import KnownTriples
-from rgcn.processes import Processes
+from rgcn.placement import LOCAL, Placement
 from rgcn.scoring import Questions, Scorer
 
 Known = Literal["mark", "drop"]
@@ -162,15 +162,13 @@ def _best(
     for_objects = questions.asks_objects()
     order = torch.argsort(~for_objects, stable=True)
     found: list[Best] = [(torch.empty(0, k, dtype=torch.int64), torch.empty(0, k), torch.empty(0, k).bool())]
-    levels, shards, candidates = [torch.empty(0)], scorer.shards, None
-    if shards is not None:  # each looks among its own nodes
-        candidates = torch.sort(shards.own.to(scorer.device)).values
+    levels, partition, candidates, among = [torch.empty(0)], scorer.placement.partition, None, None
+    if partition is not None:  # each process looks among its local nodes
+        candidates = torch.sort(partition.nodes.to(scorer.device)).values
+        among = partition.row(candidates)
     for part in torch.split(order, rows):
         asked = questions.take(part).to(scorer.device)
-        if shards is None or candidates is None:
-            scores = scorer.scores(asked)
-        else:
-            scores = scorer.own(asked).scores(asked, shards.place(candidates))
+        scores = scorer.local(asked).scores(asked, among)
         objects = int(for_objects[part].sum())
         for side, first in ((slice(objects), True), (slice(objects, None), False)):
             node = asked.node[side]
@@ -180,19 +178,18 @@ def _best(
                 if known == "mark" and scorer.hides:
                     given = Questions(node, asked.relation[side], first)
                     best = _with_known(scorer, given, scores[side], best, k, marks)
-                group = None if shards is None else shards.group
-                found.append(best if group is None else merged(best, k, group))
-                levels.append(level_of(scores[side], marks, candidates, group=group).cpu())
+                found.append(best if partition is None else merged(best, k, scorer.placement))
+                levels.append(level_of(scores[side], marks, candidates, placement=scorer.placement).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
 
 
-def merged(best: Best, k: int, group: Processes) -> Best:
-    """The k best of what each process found among its own nodes; of equal ones the first node, as in one process."""
+def merged(best: Best, k: int, placement: Placement) -> Best:
+    """The k best of what each process found among its local nodes; of equal ones the first node, as in one process."""
     missing = k - best[0].shape[1]
     whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
-    every = [group.gather(part.to(group.device)).cpu().view(group.size, len(part), k) for part in whole]
+    every = [placement.stack_over_nodes(part).cpu() for part in whole]
     node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
     return _first((node, score, is_known), k)
 
@@ -221,7 +218,7 @@ def level_of(
     marks: Marks,
     candidates: Tensor | None = None,
     hidden: tuple[Tensor, Tensor] | None = None,
-    group: Processes | None = None,
+    placement: Placement = LOCAL,
 ) -> Tensor:
     """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
 
@@ -229,7 +226,7 @@ def level_of(
 
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
     hidden      (question, node) of answers that count as new, whatever is known
-    group       processes of which each has other candidates
+    placement   of the scorer: where nodes are divided among processes, each has other candidates
     """
     nothing = marks.out.clone()
     if candidates is None:
@@ -238,8 +235,8 @@ def level_of(
     if hidden is not None:
         nothing[hidden] = False
     level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
-    if group is not None:
-        level = torch.logsumexp(group.gather(level.to(group.device)).view(group.size, -1), dim=0)
+    if placement.partition is not None:
+        level = torch.logsumexp(placement.stack_over_nodes(level), dim=0)
     return torch.where(torch.isfinite(level), level, 0.0)
 
 

@@ -14,12 +14,12 @@ from typer.core import TyperCommand, TyperGroup
 from rgcn import axes
 from rgcn.atomic import full_disk
 from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
-from rgcn.cli.launching import end, one_voice
 from rgcn.cli.options import Command
+from rgcn.distributed.launch import end, one_voice
+from rgcn.distributed.rendezvous import invited, join, leave
 from rgcn.environment import prepare_process, quiet_distributed
 from rgcn.errors import RgcnError
-from rgcn.joining import invited, join, leave
-from rgcn.processes import processes
+from rgcn.placement import current
 from rgcn.terminal import safe_output
 from rgcn.version import __version__
 
@@ -119,8 +119,8 @@ def main() -> None:
                 join()
             app()
         except SystemExit as error:
-            if error.code and processes().together:
-                end(error, "" if processes().first else "its command was refused", 2)
+            if error.code and current().is_distributed:
+                end(error, "" if current().is_main else "its command was refused", 2)
             leave()
             raise
         except RgcnError as error:
@@ -130,13 +130,13 @@ def main() -> None:
             sys.exit(0)
         except OSError as error:
             words = full_disk(error, error.filename or Path.cwd())
-            if words is None and not processes().together:
+            if words is None and not current().is_distributed:
                 raise
             end(error, words or traceback.format_exc())
         except KeyboardInterrupt as error:
             end(error, "interrupted", 128 + signal.SIGINT)
         except Exception as error:
-            if not processes().together:
+            if not current().is_distributed:
                 raise
             end(error, traceback.format_exc())
 

@@ -101,6 +101,7 @@ class TrainCommand(
     changes: list[str] | None = options.CHANGES
     out: Path | None = option("Folder to keep the run in. By default a new one under runs/.", show_default=False)
     no_keep: bool = flag("--no-keep", "Keep nothing: no folder, no checkpoints.")
+    dry_run: bool = flag("--dry-run", "Print what the training would do, with every default filled in, and stop.")
     runs: int = option(
         "Train with so many seeds, a folder each; mean, deviation and error.", default=1, min=1, max=options.MOST_RUNS
     )

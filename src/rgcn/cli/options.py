@@ -27,7 +27,7 @@ from typing_extensions import dataclass_transform
 
 from rgcn.environment import use_threads
 from rgcn.errors import ConfigError
-from rgcn.processes import processes
+from rgcn.placement import current
 
 # Beyond these a slip of the finger is likelier than a wish.
 MOST_JOBS, MOST_RUNS, MOST_THREADS = 256, 10_000, 256
@@ -105,11 +105,11 @@ class Command(Options):
 
 
 def _refuse_several(asked: Command) -> None:
-    group = processes()
-    if group.together and not isinstance(asked, SharedOptions):
+    placement = current()
+    if placement.is_distributed and not isinstance(asked, SharedOptions):
         raise ConfigError("this command works in one process: start it without torchrun")
-    if group.together and isinstance(asked, SharedOptions) and asked.processes not in (None, group.size):
-        raise ConfigError(f"torchrun started {group.size} processes: leave out --processes {asked.processes}")
+    if placement.is_distributed and isinstance(asked, SharedOptions) and asked.processes not in (None, placement.size):
+        raise ConfigError(f"torchrun started {placement.size} processes: leave out --processes {asked.processes}")
 
 
 def _use_threads(number: int | None) -> int | None:
@@ -183,12 +183,12 @@ class SharedOptions(Options):
     @property
     def several(self) -> bool:
         """Whether more than one process is to do it."""
-        return processes().together or self.to_launch
+        return current().is_distributed or self.to_launch
 
     @property
     def to_launch(self) -> bool:
         """Whether they have yet to be started."""
-        return (self.processes or 1) > 1 and not processes().together
+        return (self.processes or 1) > 1 and not current().is_distributed
 
 
 class ComputingOptions(ReadingOptions):

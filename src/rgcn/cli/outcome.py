@@ -15,8 +15,9 @@ from rgcn.cli.printing import output, table
 from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
 from rgcn.graph.titles import Titles, readable
-from rgcn.tasks.task import Metric, Task, task_of
+from rgcn.tasks.task import Task, task_of
 from rgcn.terminal import text_console
+from rgcn.training.history import Metric
 from rgcn.words import count, duration, memory
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from rich.markup import escape
 
 from rgcn import runs
 from rgcn.cli import model_commands as commands
-from rgcn.cli.launching import launch
 from rgcn.cli.options import RUNS, TellingOptions
 from rgcn.cli.outcome import Outcome, print_outcome, print_selection
 from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
@@ -24,10 +23,11 @@ from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
+from rgcn.distributed.launch import launch
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import first_says
 from rgcn.memory import limit_memory
+from rgcn.placement import current
 from rgcn.progress import progress
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
@@ -39,9 +39,11 @@ from rgcn.words import count as counted
 from rgcn.words import duration
 
 if TYPE_CHECKING:
+    from rgcn.runs.planning import RunPlan
     from rgcn.runs.training import RunResult
 
 Configuring = commands.TrainCommand | commands.TuneCommand | commands.PretrainCommand
+Planning = commands.TrainCommand | commands.PretrainCommand
 HELD_OUT = 0.1  # of a graph that brings no split, where it is only measured
 WORTH_PLANNING = 1 << 30  # bytes: what takes less is not worth a line
 MINUTES = 3.0  # to choose a model in, where nobody says
@@ -66,9 +68,14 @@ def train(asked: commands.TrainCommand) -> None:
     if asked.several and candidates:
         raise ConfigError("several processes train one model: name it (--set model.name=path), or a configuration")
     config = None if candidates else runs.load_configuration(*said)
+    if asked.dry_run:
+        if asked.to_launch:
+            launch(asked.processes or 1)
+        _show_dry_run(candidates if config is None else {config.model.title: config}, asked)
+        return
     folder = asked.out
     if folder is None and not asked.no_keep:
-        folder = Path(first_says(lambda: str(_free_folder(asked.configuration))))
+        folder = Path(current().from_main(lambda: str(_free_folder(asked.configuration))))
     try:
         if asked.to_launch:
             own = folder is not None and asked.out is None
@@ -78,7 +85,7 @@ def train(asked: commands.TrainCommand) -> None:
         elif asked.runs > 1:
             _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
-            result = _train_one(config, folder, asked.mirror, asked.quiet, asked.minutes)
+            result = _train_one(_planned(config, folder, asked, asked.minutes), folder, asked.quiet)
             _show(result, folder, asked.as_json)
     finally:
         if folder is not None and asked.out is None:
@@ -98,7 +105,7 @@ def pretrain(asked: commands.PretrainCommand) -> None:
     config = configured(asked)
     if not isinstance(config, PretrainingRun):
         raise ConfigError(f"{asked.configuration} configures {task_of(config.task).title}: `rgcn train` takes it")
-    _show(_train_one(config, asked.out, asked.mirror, asked.quiet), asked.out, asked.as_json)
+    _show(_train_one(_planned(config, asked.out, asked), asked.out, asked.quiet), asked.out, asked.as_json)
 
 
 def resume(asked: commands.ResumeCommand) -> None:
@@ -276,11 +283,14 @@ def _free_folder(configuration: str) -> Path:
 def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
     from rgcn.runs.choosing import estimate, plan_selection, with_validation
+    from rgcn.runs.planning import plan_run
 
     minutes = MINUTES if asked.minutes is None else asked.minutes
     tried = {name: with_validation(config) for name, config in configs.items()}
-    graph = _prepared(next(iter(tried.values())), folder, asked.mirror, asked.quiet)
+    plan = plan_run(first := next(iter(tried.values())), _loaded(first, folder, asked.mirror, asked.quiet))
+    graph = plan.graph
     if not asked.quiet:
+        _report_splits(plan)
         by_default = " (--minutes changes that)" if asked.minutes is None else ""
         typer.echo(
             f"No model is named: {len(tried)} are tried in about {minutes:g} min{by_default}, and the best on "
@@ -309,53 +319,72 @@ def _choose(selection: Selection, folder: Path, graph: KnowledgeGraph, how: Tell
     _show(result, folder if kept else None, how.as_json, selection)
 
 
-def _prepared(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> KnowledgeGraph:
-    """The graph of a run, after all that can be refused without it; a word on what was read."""
+def _loaded(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool) -> KnowledgeGraph:
+    """The data of a run, after everything that can be refused without them."""
     check_trackers(config.trackers)
     if folder is not None:
         RunFolder(folder).refuse_unless_free()
-    graph = runs.load_run_data(config, mirror)
+    graph = runs.load_data(config.data, mirror)
     if not quiet:
         report_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
-        if "split" in graph.metadata:
-            _say_what_is_held_out(graph, config)
     return graph
 
 
-def _say_what_is_held_out(graph: KnowledgeGraph, config: RunConfig) -> None:
-    """Of data that bring no split."""
-    labels = graph.labels if "classes" in task_of(config.task).answers else None
-    if labels is not None and config.training.validation:
-        with suppress(NothingToHoldOutError):  # the training says so
-            graph = replace(graph, labels=labels.holding_out("valid", config.training.validation, config.seed))
-    statistics = graph.statistics()
-    sizes = statistics.triples_per_split if labels is None else statistics.labels_per_split
-    held_out = [f"{size:,} for {name}" for name, size in sizes.items() if size and name != "train"]
-    if held_out:
-        total = f"{sum(sizes.values()):,} {'triples' if labels is None else 'labels'}"
-        words = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
-        typer.echo(f"{words} ({graph.metadata['split']}); see data.split", err=True)
+def _report_splits(plan: RunPlan) -> None:
+    """Say what is held out where the data bring no split."""
+    words, sizes = plan.graph.metadata.get("split"), plan.split_sizes
+    held_out = [f"{size:,} for {name}" for name, size in sizes.items() if name != "train"]
+    if words is not None and held_out:
+        total = f"{sum(sizes.values()):,} {'labels' if 'classes' in plan.task.answers else 'triples'}"
+        said = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
+        typer.echo(f"{said} ({words}); see data.split", err=True)
 
 
-def _train_one(
-    config: RunConfig, folder: Path | None, mirror: Path | None, quiet: bool, minutes: float | None = None
-) -> RunResult:
-    from rgcn.runs.planning import plan_of, refuse_what_does_not_fit
-    from rgcn.runs.training import settled
+def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: float | None = None) -> RunPlan:
+    """The plan of a run, refused where the machine has less than it takes."""
+    from rgcn.runs.planning import plan_run, refuse_what_does_not_fit
 
-    graph = _prepared(config, folder, mirror, quiet)
+    plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     if minutes is not None:
-        from rgcn.runs.choosing import steps_in
+        from rgcn.runs.choosing import with_steps_for
 
-        config = steps_in(config, graph, minutes)
-    config = settled(config, graph)
-    plan = plan_of(config, graph)
-    if not quiet and plan.total > WORTH_PLANNING:
-        typer.echo(plan.words, err=True)
-    refuse_what_does_not_fit(plan, config, graph, folder)
-    with training_progress(config.training.epochs, quiet, task_of(config.task).headline) as progress:
-        return runs.train(config, graph, folder, progress.epoch, progress.step, mirror=mirror)
+        plan = with_steps_for(plan, minutes)
+    if not asked.quiet:
+        _report_splits(plan)
+        if plan.resources.total > WORTH_PLANNING:
+            typer.echo(plan.resources.words, err=True)
+    refuse_what_does_not_fit(plan, folder)
+    return plan
+
+
+def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand) -> None:
+    """What a training would do, or each of those that would be tried; nothing is trained or written."""
+    from rgcn.runs.choosing import with_validation
+    from rgcn.runs.planning import plan_run
+
+    if len(configs) > 1:  # of which the best on validation data is kept
+        configs = {name: with_validation(config) for name, config in configs.items()}
+    graph = _loaded(next(iter(configs.values())), asked.out, asked.mirror, asked.quiet)
+    plans = {name: plan_run(config, graph, asked.mirror) for name, config in configs.items()}
+    if asked.as_json:
+        described = {
+            name: {**plan.described(), "configuration": plan.config.model_dump(mode="json")}
+            for name, plan in plans.items()
+        }
+        print_json(described if len(described) > 1 else next(iter(described.values())))
+        return
+    for name, plan in plans.items():
+        drawn = table((name, "what a training would do"), ())
+        for heading, words in plan.described().items():
+            limited = heading == "steps" and asked.minutes is not None and plan.config.training.epochs
+            drawn.add_row(heading, escape(f"{words}, or as many as {asked.minutes:g} min allow" if limited else words))
+        output().print(drawn)
+
+
+def _train_one(plan: RunPlan, folder: Path | None, quiet: bool) -> RunResult:
+    with training_progress(plan.config.training.epochs, quiet, plan.task.headline) as progress:
+        return runs.train_as_planned(plan, folder, progress.epoch, progress.step)
 
 
 def _train_series(

@@ -9,8 +9,9 @@ import typer
 from rich import progress as bars
 
 from rgcn.runs.series import SeriesListener, SeriesRow
-from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.tasks.task import task_of
 from rgcn.terminal import text_console
+from rgcn.training.history import Epoch, Metric
 from rgcn.words import duration, rough_duration
 
 LINES = 10

@@ -56,7 +56,7 @@ from rgcn.data.graph_store import (
 from rgcn.data.rdf import node_kinds
 from rgcn.data.triple_rows import distinct
 from rgcn.errors import DataError, RgcnError
-from rgcn.graph import KnowledgeGraph
+from rgcn.graph import KnowledgeGraph, StoredGraph
 from rgcn.memory import give_back
 from rgcn.progress import progress
 from rgcn.threads import in_order
@@ -269,9 +269,8 @@ class Building:
         kinds = node_kinds(nodes) if self._told["is_rdf"] else None
         known: Any = {key: self._told[key] for key in ("name", "metadata")} | self._columns(KEPT_COLUMNS)
         # What was read of a mapped file counts as memory for as long as it is open: it was closed, and is opened anew.
-        graph = KnowledgeGraph(open_array(folder / TRIPLES, 2), nodes, relations, node_kinds=kinds, **known)
-        graph.__dict__["_incidence"] = open_incidence(folder)
-        return graph
+        files = open_array(folder / TRIPLES, 2), open_incidence(folder)
+        return StoredGraph.opened(*files, nodes=nodes, relations=relations, node_kinds=kinds, **known)
 
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""

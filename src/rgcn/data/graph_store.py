@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from rgcn.atomic import remove, replace_atomically, sha256_of, sync, write_array, write_atomically, write_pieces
 from rgcn.data.triple_rows import incidence
 from rgcn.errors import DataError, RgcnError
-from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.graph import KnowledgeGraph, NodeLabels, StoredGraph, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
 from rgcn.graph.name_search import SEARCH_FILES
 from rgcn.graph.stored_names import MOST_NAMES, StoredNames
@@ -137,24 +137,24 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
             labels = NodeLabels(nodes, classes, open_names(folder, "classes", "class"), splits)
-        triples = open_array(folder / TRIPLES)
-        given: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS} | {"triples": triples}
-        graph = KnowledgeGraph(
+        fingerprint = "".join(_texts([about["fingerprint"]]))
+        graph = StoredGraph.opened(
+            open_array(folder / TRIPLES),
+            open_incidence(folder),
+            fingerprint=None if is_small and not _has_hashes(about) else fingerprint,
+            search_folder=folder.resolve() if "search.text" in about["parts"] else None,
             nodes=open_names(folder, "nodes", "node"),
             relations=open_names(folder, "relations", "relation"),
             labels=labels,
             name="".join(_texts([about["name"]])),
             metadata=_metadata(about.get("metadata", {})),
-            **given,
+            **{name: arrays.get(name) for name in ARRAYS if name != "triples"},
         )
-        pointer, touching = open_incidence(folder)
+        pointer, touching = graph._incidence
         if pointer.shape != (graph.num_nodes + 1,) or touching.shape != (2 * len(graph),):
             raise DataError(f"{folder}: damaged: its triples and the index of them differ in number")
-        fingerprint = "".join(_texts([about["fingerprint"]]))
-        if is_small and not _has_hashes(about) and graph.fingerprint != fingerprint:
+        if graph.fingerprint != fingerprint:  # computed where no hash told already
             raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
-        graph.__dict__.update(fingerprint=fingerprint, _incidence=(pointer, touching))
-        graph.__dict__["search_folder"] = folder.resolve() if "search.text" in about["parts"] else None
     return graph
 
 

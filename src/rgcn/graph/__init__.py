@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.statistics import GraphStatistics
+from rgcn.graph.stored_graph import StoredGraph
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.lazy import lazy_names
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)
 
-__all__ = ["SPLITS", "GraphStatistics", "KnowledgeGraph", "NodeKind", "NodeLabels", "Vocabulary"]
+__all__ = ["SPLITS", "GraphStatistics", "KnowledgeGraph", "NodeKind", "NodeLabels", "StoredGraph", "Vocabulary"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,47 +85,34 @@ class KnowledgeGraph:
         given = np.asarray(self.triples)
         if given.size and given.dtype.kind not in "iu":  # 0.9 would silently become node 0
             raise DataError(f"triples must be whole numbers, not {given.dtype}")
-        if isinstance(self.triples, np.memmap):  # of a stored graph: they wait in their file until somebody asks
-            self.__dict__["_mapped_triples"] = self.__dict__.pop("triples")
-        for attribute, dtype in ARRAYS.items():
-            value = self.__dict__.get(attribute)
+        self._own_arrays(*ARRAYS)
+        self._check()
+        self._named_rows(self.triples, 0)
+
+    def _own_arrays(self, *names: str) -> None:
+        """Copy the arrays that were given, so that nobody can write to them any more."""
+        for name in names:
+            value = getattr(self, name)
             if value is not None:
-                array = _own(value, dtype)
-                if attribute == "triples" and not array.size:
+                array = _own(value, ARRAYS[name])
+                if name == "triples" and not array.size:
                     array = array.reshape(0, 3)
                 array.setflags(write=False)
-                object.__setattr__(self, attribute, array)
-        self._check()
-
-    if not TYPE_CHECKING:  # which knows `triples` already, and would take every other attribute to be there
-
-        def __getattr__(self, name: str) -> Any:
-            if name != "triples" or "_mapped_triples" not in self.__dict__:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            wide = self._named_rows(self._mapped_triples, 0)
-            wide.setflags(write=False)
-            self.__dict__["triples"] = wide
-            return wide
+                object.__setattr__(self, name, array)
 
     @property
     def stored(self) -> bool:
         """Whether its triples lie in a file, mapped, and were not asked for all at once yet."""
-        return "_mapped_triples" in self.__dict__ and "triples" not in self.__dict__
+        return False
 
-    @property
+    @cached_property
     def _rows(self) -> NDArray[Any]:
         """The triples as they lie: of a stored graph in a file, as int32 where they fit, and not yet checked."""
-        mapped: NDArray[Any] | None = self.__dict__.get("_mapped_triples")
-        return self.triples if mapped is None else mapped
+        return self.triples
 
     def triples_at(self, places: NDArray[np.int64] | slice) -> NDArray[np.int64]:
         """int64 [k, 3]: some of the triples, by their numbers; of a stored graph no others are read."""
-        if "triples" in self.__dict__:
-            return np.asarray(self.triples[places])
-        try:
-            return self._named_rows(self._rows[places], None)
-        except IndexError as error:
-            raise DataError(f"the stored graph is damaged: it has no such triple ({error})") from None
+        return np.asarray(self.triples[places])
 
     def _named_rows(self, rows: NDArray[Any], first: int | None) -> NDArray[np.int64]:
         """Rows of triples as int64, all of whose nodes and relations have names."""
@@ -142,8 +129,6 @@ class KnowledgeGraph:
     def _check(self) -> None:
         if self._rows.ndim != 2 or self._rows.shape[1] != 3:
             raise DataError(f"triples must have shape [T, 3], not {list(self._rows.shape)}")
-        if "triples" in self.__dict__:
-            self._named_rows(self.triples, 0)
         lengths = dict.fromkeys(ARRAYS_OF_NODES, self.num_nodes) | dict.fromkeys(ARRAYS_OF_TRIPLES, len(self))
         for attribute, length in lengths.items():
             value = getattr(self, attribute)
@@ -299,14 +284,14 @@ class KnowledgeGraph:
                 "valid and test has"
             )
 
-    search_folder: ClassVar[Path | None] = None
-    """Of a stored graph: the folder that has an index of its names."""
+    @cached_property
+    def search_folder(self) -> Path | None:
+        """Of a stored graph: its folder, if that has an index of its names."""
+        return None
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """int64 [N]: how many ends of a split's triples each node is."""
-        if split == "all" and "_incidence" in self.__dict__:
-            return self.num_touching(slice(None))
-        rows = self._rows if split == "all" else self.split_triples(split)
+        rows = self.split_triples(split)
         found, size = np.zeros(self.num_nodes, dtype=np.int64), max(ROWS_COUNTED, self.num_nodes)
         for begin in range(0, len(rows), size):  # in parts: numpy widens what it counts
             for end in (0, 2):

@@ -25,7 +25,7 @@ from torch import Tensor
 from rgcn.kernels import loops, reference, update_loops
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
-from rgcn.sparse import Pairs, SparsePattern
+from rgcn.sparse import Pairs, SparsePattern, computed_once
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -222,18 +222,14 @@ class _Host(NamedTuple):
     begins: Array
 
 
+@computed_once
 def _host(of: Pairs | SparsePattern) -> _Host:
-    """Kept with the pairs or the pattern, which never change."""
-    known: _Host | None = of.__dict__.get("_host")
-    if known is None:
-        pointer, ids = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
-        cuts = _even(len(ids))
-        if isinstance(of, Pairs):  # cut between groups, such that each piece has about as many members
-            cuts = np.searchsorted(pointer, np.linspace(0, pointer[-1], PIECES + 1))
-            cuts[0], cuts[-1] = 0, len(pointer) - 1
-        begins = np.searchsorted(pointer, cuts, side="right") - 1
-        known = of.__dict__["_host"] = _Host(pointer, ids, cuts, begins)
-    return known
+    pointer, ids = _array(of.pointer), _array(of.relation if isinstance(of, Pairs) else of.column)
+    cuts = _even(len(ids))
+    if isinstance(of, Pairs):  # cut between groups, such that each piece has about as many members
+        cuts = np.searchsorted(pointer, np.linspace(0, pointer[-1], PIECES + 1))
+        cuts[0], cuts[-1] = 0, len(pointer) - 1
+    return _Host(pointer, ids, cuts, np.searchsorted(pointer, cuts, side="right") - 1)
 
 
 @cache

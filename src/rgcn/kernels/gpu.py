@@ -18,7 +18,7 @@ from triton import cdiv
 from rgcn.kernels import reference, triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
-from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern
+from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern, computed_once
 
 # Bytes that partial results may take; beyond, the work is cut differently.
 SCRATCH = 512 << 20
@@ -282,7 +282,7 @@ def _update_arguments(given: UpdateInputs) -> tuple[tuple[Tensor, ...], tuple[An
 
 def pieces_of(pattern: SparsePattern) -> RowPieces:
     """The pattern's pieces: for a lasting pattern the ones it keeps, in an order that suits; else cut quickly."""
-    if not pattern.transient or "pieces" in pattern.__dict__:
+    if not pattern.transient or "pieces" in vars(pattern):
         return pattern.pieces
     num_rows, num_entries, device = pattern.num_rows, pattern.num_entries, pattern.pointer.device
     num_pieces, num_slots = num_rows + num_entries // PIECE, 2 * num_entries // PIECE
@@ -294,8 +294,8 @@ def pieces_of(pattern: SparsePattern) -> RowPieces:
     counts = (num_rows, num_pieces, num_rows.bit_length() + 1)
     tensors = (pattern.pointer, torch.cumsum(packed, 0), *parts, *longs)
     _launch(triton_sums.cut_pieces, (cdiv(num_pieces, 256),), packed, *tensors, *counts, **sizes)
-    pieces = pattern.__dict__["pieces"] = RowPieces._make((*parts, *longs, num_slots))
-    return pieces
+    object.__setattr__(pattern, "pieces", RowPieces._make((*parts, *longs, num_slots)))
+    return pattern.pieces
 
 
 def _partial(pieces: RowPieces, size: int, out: Tensor) -> Tensor:
@@ -321,10 +321,16 @@ def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> RowPieces:
         piece *= 2
     if piece == PIECE:
         return pairs.tiles
-    known: dict[int, RowPieces] = pairs.__dict__.setdefault("_tiles_of", {})
+    known = _larger_tiles(pairs)
     if piece not in known:
         known[piece] = RowPieces.of(pairs.pointer, piece)
     return known[piece]
+
+
+@computed_once
+def _larger_tiles(_: Pairs) -> dict[int, RowPieces]:
+    """The pieces that were cut, by their size."""
+    return {}
 
 
 def _dot_serves(x: Tensor, width_in: int, width_out: int) -> bool:

@@ -13,9 +13,9 @@ from rgcn.config.knobs import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import take_table_rows
+from rgcn.nn.inputs import NodeTable
+from rgcn.placement import NodePartition
 from rgcn.sampling import Negatives, SharedNegatives
-from rgcn.sharding import Shards
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -126,34 +126,33 @@ class BilinearDecoder(Decoder):
     `prepare` appends, so that all nodes are still scored by one product.
     """
 
-    shards: Shards | None = None
-
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         relation = Initializer("normal").draw((plan.num_relations, cls.relation_width(width)), plan.generator)
-        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases).held_by(plan.shards)
+        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases, plan.placement.partition)
 
     @staticmethod
     def relation_width(width: int) -> int:
         """Numbers a relation, where nodes have `width`."""
         return width
 
-    def __init__(self, relation: Tensor, width: int, num_nodes: int | None = None, biases: bool = False) -> None:
+    def __init__(
+        self,
+        relation: Tensor,
+        width: int,
+        num_nodes: int | None = None,
+        biases: bool = False,
+        partition: NodePartition | None = None,
+    ) -> None:
+        """partition: where nodes are divided among processes, whose biases are held here."""
         super().__init__()
         if biases and num_nodes is None:
             raise ConfigError("a decoder with biases needs to know the number of nodes")
         self.width = width
         self.relation = nn.Parameter(relation)
-        self.node_bias: nn.Parameter | None = nn.Parameter(torch.zeros(num_nodes or 0, 2)) if biases else None
+        rows = (num_nodes or 0) if partition is None else len(partition)
+        self.node_bias = NodeTable(torch.zeros(rows, 2), partition) if biases else None
         self.relation_bias = nn.Parameter(torch.zeros(len(relation))) if biases else None
-
-    def held_by(self, shards: Shards | None) -> Self:
-        """The same, where processes hold what it knows of each node: this one that of its own."""
-        self.shards = shards
-        if shards is not None and self.node_bias is not None:
-            self.node_bias = nn.Parameter(self.node_bias.detach()[: len(shards)].clone())
-            self.node_bias.shards = shards  # type: ignore[attr-defined]
-        return self
 
     @abstractmethod
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
@@ -166,9 +165,8 @@ class BilinearDecoder(Decoder):
     def prepare(self, nodes: Tensor, node_ids: Tensor | None = None) -> Tensor:
         if self.node_bias is None:
             return nodes
-        if node_ids is not None and self.shards is not None:
-            node_ids = self.shards.place(node_ids)
-        bias = self.node_bias if node_ids is None else take_table_rows(self.node_bias, node_ids)
+        table = self.node_bias
+        bias = table.trained if node_ids is None else table.take(table.rows_of(node_ids))
         return torch.cat([nodes, bias.to(nodes.dtype)], dim=1)
 
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
@@ -345,15 +343,17 @@ class DistMult(BilinearDecoder):
         biases: bool = False,
         init: Initializer | None = None,
         generator: torch.Generator | None = None,
+        partition: NodePartition | None = None,
     ) -> None:
         init = init or Initializer("normal")
         relation = init.draw((num_relations, width), generator or torch.default_generator)
-        super().__init__(relation, width, num_nodes, biases)
+        super().__init__(relation, width, num_nodes, biases, partition)
 
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
         biases = plan.model.decoder_biases
-        return cls(plan.num_relations, width, plan.num_nodes, biases, generator=plan.generator).held_by(plan.shards)
+        sizes = plan.num_relations, width, plan.num_nodes
+        return cls(*sizes, biases, generator=plan.generator, partition=plan.placement.partition)
 
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
         return subject * relation

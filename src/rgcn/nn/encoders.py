@@ -86,7 +86,7 @@ class VectorEncoder(Encoder, ABC):
     def for_links(cls, plan: LinkPlan) -> LinkNetwork:
         encoder = cls.vectors(plan)
         decoder = DECODERS.find(plan.model.decoder).build(plan, encoder.width)
-        return VectorNetwork(encoder, decoder, plan.shards)
+        return VectorNetwork(encoder, decoder, plan.placement)
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
@@ -231,7 +231,8 @@ class EmbeddingEncoder(RgcnEncoder):
             reached[plan.training.inputs.cpu()] = True
         # E [nodes, width] as torch.nn.init reads a matrix: the fan in is its width.
         init = Initializer(config.embedding_init, config.embedding_gain, fans=(config.embedding, count))
-        return EmbeddingInput(count, config.embedding, init, plan.generator, reached, shards=plan.shards)
+        partition = plan.placement.partition
+        return EmbeddingInput(count, config.embedding, init, plan.generator, reached, partition=partition)
 
     @classmethod
     def widths(cls, model: NodeModelConfig) -> list[int]:
@@ -323,7 +324,7 @@ def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
     if on_disk and plan.adjacency.device.type != "cpu":
         raise ConfigError("tables: disk is for a CPU: set training.device to cpu, or training.tables to memory")
     size = plan.num_nodes, model.embedding
-    return EmbeddingInput(*size, init, plan.generator, None, activated, on_disk, plan.shards)
+    return EmbeddingInput(*size, init, plan.generator, None, activated, on_disk, plan.placement.partition)
 
 
 def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:

@@ -16,7 +16,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.sharding import Shards
+from rgcn.placement import LOCAL, Placement
 
 
 class Head(nn.Module, HasOptions, ABC):
@@ -89,7 +89,7 @@ class NodePlan:
     training   what the loss can reach. Rows outside it are kept out of the parameters; None where something decays
                them, so that all must be parameters
     generator  where initial weights come from
-    shards     where several processes hold the nodes: the operator is then that of edges into own nodes
+    placement  which nodes are local: the operator has their rows
     """
 
     model: NodeModelConfig
@@ -97,7 +97,7 @@ class NodePlan:
     adjacency: RelationalAdjacency
     training: ReceptiveField | None
     generator: torch.Generator
-    shards: Shards | None = None
+    placement: Placement = LOCAL
 
     @property
     def num_classes(self) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.table_files import empty_on_disk
-from rgcn.sharding import Shards
+from rgcn.placement import NodePartition
 from rgcn.sparse import SparsePattern
 
 MOVED_AT_ONCE = 1 << 16  # rows
@@ -23,63 +23,79 @@ class TakenRows(NamedTuple):
     leaf: Tensor
 
 
-def take_table_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table[rows]; where an optimizer that moves rows listens (`RowOptimizer.factoring`), as a leaf of its own, so that
-    no gradient of the whole table is ever made."""
-    taken: list[TakenRows] | None = getattr(table, "taken", None)
-    if taken is None:
-        return take_rows(table, rows)
-    taken.append(TakenRows(rows, table.detach().index_select(0, rows).requires_grad_()))
-    return taken[-1].leaf
+class NodeTable(nn.Module):
+    """A parameter `trained` with a row for each node, or for each local node.
+
+    partition  where nodes are divided among processes: which nodes have their rows here
+    taken      within `RowOptimizer.factoring`: the rows that the step has taken so far; None elsewhere
+    """
+
+    partition: NodePartition | None
+    taken: list[TakenRows] | None = None
+
+    def __init__(self, values: Tensor, partition: NodePartition | None = None) -> None:
+        """values [rows, width]: the initial rows, which now belong to the table."""
+        super().__init__()
+        self.partition, self.trained = partition, nn.Parameter(values)
+
+    def rows_of(self, nodes: Tensor) -> Tensor:
+        """Where the rows of nodes int64 [n] are."""
+        return nodes if self.partition is None else self.partition.row(nodes)
+
+    def take(self, rows: Tensor) -> Tensor:
+        """trained[rows]; within `RowOptimizer.factoring` as a leaf of its own, so that no gradient of the whole table
+        is ever made."""
+        if self.taken is None:
+            return take_rows(self.trained, rows)
+        self.taken.append(TakenRows(rows, self.trained.detach().index_select(0, rows).requires_grad_()))
+        return self.taken[-1].leaf
 
 
-class RowTable(nn.Module):
+class RowTable(NodeTable):
     """Rows [rows, ...] held in two parts: `trained`, a parameter, and `still`, rows no loss ever reaches.
 
     A row that no training edge touches gets no gradient, and Adam leaves such a row where it began (unless something
     decays it). Holding those rows apart spares the optimizer reading and writing them in every step, and changes no
     value. `position` says where each row is: in the trained part, or after it.
 
-    shards: where several processes hold a table, its rows are this one's, all of them trained.
+    With a partition, its rows are those of the local nodes, all of them trained.
     """
 
     position: Tensor
     still: Tensor
-    shards: Shards | None = None
     factored_gradients: list[FactoredGradient] | None = None
-    """Where an optimizer takes this table's gradients as factors (see `rgcn.optim`); None: they are written out."""
+    """Where an optimizer takes this table's gradients as factors (`rgcn.training.optimizers`); None: they are dense."""
 
-    def __init__(self, values: Tensor, trained: Tensor | None = None, shards: Shards | None = None) -> None:
+    def __init__(self, values: Tensor, trained: Tensor | None = None, partition: NodePartition | None = None) -> None:
         """values [rows, ...]: the initial rows, which now belong to the table; trained bool [rows]: those a loss can
         reach (None: all)."""
-        super().__init__()
-        if shards is not None:
-            self.shards, self.trained = shards, nn.Parameter(values)
-            self.trained.shards = shards  # type: ignore[attr-defined]
+        if partition is not None:
+            super().__init__(values, partition)
             self.register_buffer("still", values[:0])
             self.register_buffer("position", torch.empty(0, dtype=torch.int64))
             return
         reached = torch.ones(len(values), dtype=torch.bool) if trained is None else trained.cpu()
-        self.register_buffer("still", values[~reached].contiguous())
+        still = values[~reached].contiguous()
         # Rows move forward in their own memory, which for a large table is most of what there is.
         values, count = values.contiguous(), 0
-        if len(self.still):
+        if len(still):
             for part in torch.split(torch.nonzero(reached).squeeze(1), MOVED_AT_ONCE):
                 values[count : count + len(part)] = values[part]
                 count += len(part)
             values = values[:count]
-        self.trained = nn.Parameter(values)
+        super().__init__(values)
+        self.register_buffer("still", still)
         position = torch.empty(len(reached), dtype=torch.int64)
         position[reached] = torch.arange(len(values))
         position[~reached] = torch.arange(len(values), len(reached))
         self.register_buffer("position", position)
 
     def __len__(self) -> int:
-        return self.position.numel() if self.shards is None else len(self.shards)
+        return self.position.numel() if self.partition is None else len(self.partition)
 
-    def places(self, nodes: Tensor) -> Tensor:
-        """Where the rows of nodes int64 [n] are."""
-        return self.position.index_select(0, nodes) if self.shards is None else self.shards.place(nodes)
+    def rows_of(self, nodes: Tensor) -> Tensor:
+        """Where the rows of nodes int64 [n] are: in the trained part, or after it."""
+        return super().rows_of(nodes) if self.partition is not None else self.position.index_select(0, nodes)
 
     @property
     def all_trained(self) -> bool:
@@ -110,7 +126,7 @@ class EmbeddingInput(nn.Module):
     """A learned vector for each node: E [nodes, width]; nodes [n] (None: all, in order) → [n, width].
 
     activated: add a bias and pass through ReLU, as the original link predictor does. on_disk: E is a file, mapped into
-    memory. shards: E is spread over processes; this one has the rows of its own nodes, and gives no others.
+    memory. partition: E is divided among processes; this one holds the rows of its local nodes and gives no others.
     """
 
     def __init__(
@@ -122,28 +138,28 @@ class EmbeddingInput(nn.Module):
         trained: Tensor | None = None,
         activated: bool = False,
         on_disk: bool = False,
-        shards: Shards | None = None,
+        partition: NodePartition | None = None,
     ) -> None:
         super().__init__()
         self.width = width
-        size = num_nodes if shards is None else len(shards), width
+        size = num_nodes if partition is None else len(partition), width
         place = empty_on_disk(size) if on_disk else None
-        if shards is None:
+        if partition is None:
             self.rows = RowTable(init.draw(size, generator, out=place), trained)
         else:
             place = torch.empty(size) if place is None else place
             for nodes, part in init.drawn_in_parts((num_nodes, width), generator):
-                mine = shards.mine(nodes)
-                place[shards.place(nodes[mine])] = part[mine]
-            self.rows = RowTable(place, shards=shards)
+                local = partition.is_local(nodes)
+                place[partition.row(nodes[local])] = part[local]
+            self.rows = RowTable(place, partition=partition)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._known: tuple[tuple[Tensor, bool, SparsePattern | None], ...] = ()
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         if nodes is None:
             rows = self.rows.values()
-        elif hasattr(self.rows.trained, "taken"):
-            rows = take_table_rows(self.rows.trained, nodes if self.rows.shards is None else self.rows.places(nodes))
+        elif self.rows.taken is not None:  # then every row is trained, in the order of nodes
+            rows = self.rows.take(NodeTable.rows_of(self.rows, nodes))
         else:
             within, pattern = self._where(nodes)
             table = self.rows.trained if within else self.rows.whole()
@@ -158,7 +174,7 @@ class EmbeddingInput(nn.Module):
         """
         found = next((each for each in self._known if each[0] is nodes), None)
         if found is None:
-            position = self.rows.places(nodes)
+            position = self.rows.rows_of(nodes)
             size = self.rows.table_for(position).shape[0]
             in_order = len(nodes) == size and torch.equal(position, torch.arange(size, device=position.device))
             rows = None if in_order else SparsePattern.picking(position, size)

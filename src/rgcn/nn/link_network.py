@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.shared_field import SharedField
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import take_rows
 from rgcn.nn.decoders import BatchScores, Decoder
-from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.inputs import EmbeddingInput, NodeTable
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
+from rgcn.placement import LOCAL, Placement
 from rgcn.sampling import Negatives
 from rgcn.scoring import Questions, Scorer
-from rgcn.sharding import RowExchange, Shards
 from rgcn.sparse import distinct
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
@@ -34,7 +33,7 @@ class LinkPlan:
     model, training  its settings
     adjacency        the operator of the training triples
     generator        where initial weights come from
-    shards           where several processes hold the nodes: the operator is then that of edges into own nodes
+    placement        which nodes are local: the operator has their rows
     """
 
     model: LinkModelConfig
@@ -43,7 +42,7 @@ class LinkPlan:
     num_relations: int
     adjacency: RelationalAdjacency
     generator: torch.Generator
-    shards: Shards | None = None
+    placement: Placement = LOCAL
 
 
 class Heard(NamedTuple):
@@ -79,7 +78,7 @@ class LinkNetwork(nn.Module, ABC):
                 only what lies on walks to the answer
     knows_relations whether it has weights for the relations it was trained with, and none for others
     source      the table of what nodes bring of their own, which new nodes lack; None without one
-    shards      who computes which nodes, where several processes do; None: everything is here
+    placement   which nodes are computed in this process
     """
 
     num_layers: int
@@ -90,7 +89,7 @@ class LinkNetwork(nn.Module, ABC):
     knows_relations: bool = True
     source: EmbeddingInput | None = None
     only_asked: bool = False
-    shards: Shards | None = None
+    placement: Placement = LOCAL
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,8 +103,8 @@ class LinkNetwork(nn.Module, ABC):
         """
         return self.one_hot or self.source is not None
 
-    def node_tables(self) -> list[nn.Parameter]:
-        """Parameters with a row for each node, of which a batch reads those of its own nodes alone (`only_asked`)."""
+    def node_tables(self) -> list[NodeTable]:
+        """Tables with a row for each node, of which a batch reads those of its own nodes alone (`only_asked`)."""
         return []
 
     def begin(self, model: LinkModelConfig) -> None:
@@ -146,6 +145,7 @@ class LinkNetwork(nn.Module, ABC):
         if self._scorer is None:
             with torch.no_grad():
                 self._scorer = self.make_scorer(adjacency)
+                self._scorer.placement = self.placement
         return self._scorer
 
     def train(self, mode: bool = True) -> LinkNetwork:
@@ -169,9 +169,9 @@ class VectorNetwork(LinkNetwork):
     only_asked  compute the nodes of a batch alone, not all: where only their rows are to move
     """
 
-    def __init__(self, encoder: RelationalEncoder, decoder: Decoder, shards: Shards | None = None) -> None:
+    def __init__(self, encoder: RelationalEncoder, decoder: Decoder, placement: Placement = LOCAL) -> None:
         super().__init__()
-        self.encoder, self.decoder, self.shards = encoder, decoder, shards
+        self.encoder, self.decoder, self.placement = encoder, decoder, placement
         self.num_layers, self.one_hot = encoder.num_layers, encoder.one_hot
 
     @property
@@ -179,10 +179,10 @@ class VectorNetwork(LinkNetwork):
         # One-hot layers ask which rows a batch's edges use, and wait for the answer; so do receptive fields.
         return not self.one_hot and not (self.only_asked and self.num_layers)
 
-    def node_tables(self) -> list[nn.Parameter]:
+    def node_tables(self) -> list[NodeTable]:
         biases = getattr(self.decoder, "node_bias", None)
-        tables = [] if self.source is None else [self.source.rows.trained]
-        return tables if biases is None else [*tables, biases]
+        tables: list[NodeTable] = [] if self.source is None else [self.source.rows]
+        return [*tables, biases] if isinstance(biases, NodeTable) else tables
 
     @property
     def source(self) -> EmbeddingInput | None:  # type: ignore[override]
@@ -194,38 +194,35 @@ class VectorNetwork(LinkNetwork):
         nodes = over.outputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return self.decoder.prepare(self.encoder(over), nodes)
 
-    def asked(self, adjacency: RelationalAdjacency | None, nodes: Tensor) -> Tensor:
-        """[n, d']: vectors of these nodes int64 [n], distinct, whoever holds them; all processes ask at once."""
-        assert self.shards is not None
+    def vectors_of(self, adjacency: RelationalAdjacency | None, nodes: Tensor) -> Tensor:
+        """[n, d']: vectors of these nodes int64 [n], distinct, computed in the processes that hold them."""
         if adjacency is None or not self.num_layers:
-            exchange = RowExchange.ask(self.shards, nodes)
+            exchange = self.placement.exchange(nodes)
             return exchange(self.encode(exchange.needed))
-        if adjacency.structure.transient:  # a walk costs less than all nodes
-            exchange = RowExchange.ask(self.shards, nodes)
-            field = SharedField.of_own(adjacency, self.shards, exchange.needed, self.num_layers)
+        if self.placement.partition is None or adjacency.structure.transient:  # a walk costs less than all nodes
+            exchange = self.placement.exchange(nodes)
+            field = ReceptiveField.of(adjacency, exchange.needed, self.num_layers, self.placement)
             return exchange(self.encode(field))
-        return RowExchange.ask(self.shards, nodes, of_all=True)(self.own(adjacency))
+        return self.placement.exchange(nodes, all_local=True)(self.local_vectors(adjacency))
 
-    def own(self, adjacency: RelationalAdjacency) -> Tensor:
-        """[own, d']: vectors of this process's nodes, by their places."""
-        assert self.shards is not None
+    def local_vectors(self, adjacency: RelationalAdjacency | None) -> Tensor:
+        """[local nodes, d']: vectors of all nodes, or of the local ones, by their rows."""
+        partition = self.placement.partition
+        if partition is None or adjacency is None:
+            return self.encode(adjacency)
         if not self.num_layers:
-            return self.encode(self.shards.own.to(adjacency.device))
-        return self.encode(SharedField.of_all(adjacency, self.shards, self.num_layers))
+            return self.encode(partition.nodes.to(adjacency.device))
+        return self.encode(ReceptiveField.whole(adjacency, self.num_layers, self.placement))
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
         return BYTES_A_NUMBER * self.encoder.width * questions
 
     def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
-        over: Over = adjacency
-        if self.shards is not None:
-            nodes, positives, negatives = _renumbered(positives, negatives, waits=True)
-            return self.decoder.score_batch(self.asked(adjacency, nodes), positives, negatives)
-        if self.only_asked:
-            over, positives, negatives = _renumbered(positives, negatives, waits=adjacency is not None)
-            if adjacency is not None:
-                over = ReceptiveField.of(adjacency, over, self.num_layers)
-        return self.decoder.score_batch(self.encode(over), positives, negatives)
+        divided = self.placement.partition is not None
+        if not (self.only_asked or divided):
+            return self.decoder.score_batch(self.encode(adjacency), positives, negatives)
+        nodes, positives, negatives = _renumbered(positives, negatives, waits=divided or adjacency is not None)
+        return self.decoder.score_batch(self.vectors_of(adjacency, nodes), positives, negatives)
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         nodes = self.encode(adjacency)
@@ -247,11 +244,12 @@ class VectorNetwork(LinkNetwork):
         return self.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
-        if self.shards is not None:
-            from rgcn.nn.shared_scorer import SharedScorer
+        vectors = self.local_vectors(adjacency).detach()
+        if self.placement.partition is None:
+            return VectorScorer(self.decoder, vectors)
+        from rgcn.nn.partitioned_scorer import PartitionedScorer
 
-            return SharedScorer(self.decoder, self.own(adjacency).detach(), self.shards)
-        return VectorScorer(self.decoder, self.encode(adjacency).detach())
+        return PartitionedScorer(self.decoder, vectors, self.placement)
 
     def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor:
         # Behind the vector a decoder may hold a node's biases, which say how frequent it is and not what it is.

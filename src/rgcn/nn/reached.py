@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rgcn.nn.path_layers import Hop
+from rgcn.sparse import pointer_from_sorted
 
 # Above this share of the edges, picking them out costs more than the rest of them would.
 MOST_OF_ALL = 0.5
@@ -42,8 +43,8 @@ def reached_hops(whole: Hop, start: Tensor | None, num_layers: int) -> tuple[lis
         edge = torch.sort(numbers[entry]).values.long()
         reached, target = torch.unique_consecutive(edges.target[edge].long(), return_inverse=True)
         source = torch.searchsorted(reached, edges.source[edge].long())  # self-loops make every source a target
-        size = len(reached)
-        part = operator.selected(edge, target=target, source=source, num_targets=size, num_sources=size)
+        size, pointer = len(reached), pointer_from_sorted(target, len(reached))
+        part = operator.selected(edge, pointer=pointer, source=source, num_targets=size, num_sources=size)
         hops.append(Hop(part, None, whole.degree[reached]))
         nodes.append(reached)
     return hops, nodes

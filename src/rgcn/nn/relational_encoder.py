@@ -75,7 +75,7 @@ class RelationalEncoder(nn.Module):
         states: list[Tensor] = []
         for number, adjacency in enumerate(operators):
             if x is not None and isinstance(over, ReceptiveField):
-                x = over.handed(number, x)
+                x = over.layer_input(number, x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
             if number + 1 < len(self.layers) or self.activated:
                 names = adjacency.structure.names if isinstance(adjacency, RelationalAdjacency) else None
@@ -110,6 +110,11 @@ class RelationalEncoder(nn.Module):
     def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         """Vectors [n, width] computed without any message, less what the nodes still bring around the messages."""
         return vectors
+
+
+def edge_options(model: Any) -> dict[str, Any]:
+    """Which edges there are and how they are normalized, by the settings of a model, as an operator takes them."""
+    return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
 
 
 def pieces(adjacency: HasRows, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:

@@ -18,7 +18,8 @@ from rgcn.pages.escaping import named
 from rgcn.pages.figures import SPLIT_WORDS, compact, decimal
 from rgcn.pages.layout import PageSection, Tile
 from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.task import Metric, Task
+from rgcn.tasks.task import Task
+from rgcn.training.history import Metric
 
 OnProgress = Callable[[int, int], None]
 Figures = Mapping[str, Mapping[str, Any]]

@@ -15,7 +15,8 @@ from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings, without_folders
 from rgcn.runs.run_record import RunRecord, Spread, read_run
-from rgcn.tasks.task import Metric, Task
+from rgcn.tasks.task import Task
+from rgcn.training.history import Metric
 from rgcn.version import __version__
 
 # Curves of a series are averaged where all its runs reported; so many places are enough for a picture.

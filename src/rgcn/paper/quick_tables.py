@@ -21,7 +21,7 @@ from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.sampling import corrupt
-from rgcn.tasks.estimator import choose_device
+from rgcn.training.devices import choose_device
 from rgcn.words import count, duration
 
 DATASETS = (*NODE_DATASETS, *LINK_DATASETS)

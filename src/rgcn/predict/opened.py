@@ -20,7 +20,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles, askable
 from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
 from rgcn.runs.folder import RunFolder
-from rgcn.tasks.estimator import Estimator, cannot_answer
+from rgcn.tasks.estimator import Estimator
+from rgcn.tasks.hooks import cannot_answer
 from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
 from rgcn.tasks.storage import load_model
 from rgcn.tasks.task import Task

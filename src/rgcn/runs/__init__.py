@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rgcn.runs.training import RunResult as RunResult
     from rgcn.runs.training import resume as resume
     from rgcn.runs.training import train as train
+    from rgcn.runs.training import train_as_planned as train_as_planned
 else:
     # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
     __getattr__ = lazy_names(
@@ -31,6 +32,6 @@ else:
                 "shipped_configurations",
             ),
             "folder": ("RunFolder",),
-            "training": ("RunResult", "resume", "train"),
+            "training": ("RunResult", "resume", "train", "train_as_planned"),
         },
     )

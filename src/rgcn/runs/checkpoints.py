@@ -1,7 +1,7 @@
 """Checkpoints: a training's whole state on disk, found whole again or not used at all.
 
 step-000000500.safetensors   the tensors of TrainingState
-step-000000500.shards/       those of which several processes hold rows: a file of each (`shard_files`)
+step-000000500.shards/       those of which several processes hold rows: a file of each (`sharded_state`)
 step-000000500.json          its plain values, and the sha256 of the tensors; written last, so that where it is, all is
 best-000000400.safetensors   the best weights so far, and .shards/; checkpoints that share them refer to the same files
 
@@ -21,15 +21,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from rgcn.atomic import TEMPORARY_PREFIX, remedy, remove, replace_atomically, sha256_of, write_atomically
+from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
+from rgcn.distributed.sharded_state import read_tables, write_tables
 from rgcn.errors import DataError
-from rgcn.joining import first_says
 from rgcn.nn.table_files import mapped_tensors, write_tensors
-from rgcn.processes import processes
-from rgcn.runs.shard_files import read_shards, write_shards
-from rgcn.tasks.fitting import TrainingState
+from rgcn.placement import current
+from rgcn.training.fitting import TrainingState
 
-PLAIN, SHARDED = 1, 2  # versions of the format
+VERSION, OLDEST = 3, 1
 ATTEMPTS = 3  # to read while another process writes
 Files = dict[str, dict[str, Any]]
 
@@ -42,7 +42,7 @@ class Checkpoints:
 
     def save(self, state: TrainingState) -> None:
         """Write a state under the number of steps taken; only then the oldest goes, lest a full disk cost us both."""
-        step, group = state.values["steps_taken"], processes()
+        step, placement = state.values["steps_taken"], current()
         try:
             weights = {name: tensor for name, tensor in state.tensors.items() if name.startswith("best/")}
             rest = {name: tensor for name, tensor in state.tensors.items() if name not in weights}
@@ -51,11 +51,10 @@ class Checkpoints:
                 best = f"best-{state.values['best']['step']:09d}"
                 files |= self._kept(best, step) or self._write("best", best, weights, state)
             files |= self._write("state", f"step-{step:09d}", rest, state)
-            version = SHARDED if any("tables" in file for file in files.values()) else PLAIN
-            about = {"format": "rgcn-checkpoint", "version": version, "files": files, "values": state.values}
+            about = {"format": "rgcn-checkpoint", "version": VERSION, "files": files, "values": state.values}
             about["check"] = _digest_of_values(about)
             words, path = json.dumps(about, indent=1) + "\n", self.folder / f"step-{step:09d}.json"
-            group.all(lambda: write_atomically(path, words) if group.first else None)
+            placement.on_main(lambda: write_atomically(path, words))
         except OSError as error:
             steps = self.steps()
             intact = f"the one at step {steps[0]} is intact" if steps else "there is none before it"
@@ -63,7 +62,7 @@ class Checkpoints:
                 f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {intact}: {remedy(error)}, "
                 "then resume the run"
             ) from error
-        if group.first:
+        if placement.is_main:
             for path in self._files():
                 if _step(path) > step:  # passed over as damaged: those steps are taken anew, it must not be met again
                     path.unlink(missing_ok=True)
@@ -74,16 +73,16 @@ class Checkpoints:
 
         Of tables that several processes hold, each of several gets its own rows; one alone gets them whole.
         """
-        group = processes()
+        placement = current()
         for _ in range(ATTEMPTS):
-            before = group.tell([path.name for path in self._files()])[0]
+            before = placement.from_main(lambda: [path.name for path in self._files()])
             for name in before:
                 try:
                     return self._read(self.folder / name)
                 except (DataError, OSError, SafetensorError) as error:  # noqa: PERF203
-                    if group.first:
+                    if placement.is_main:
                         warnings.warn(f"checkpoint {Path(name).stem} cannot be used: {error}", stacklevel=2)
-            if group.tell([path.name for path in self._files()])[0] == before:
+            if placement.from_main(lambda: [path.name for path in self._files()]) == before:
                 break  # else a training that goes on meanwhile has replaced what we were reading
         return None
 
@@ -103,44 +102,48 @@ class Checkpoints:
             there = all(name.startswith(f"{best}.") and (self.folder / name).exists() for name in names)
             if there and _step(path) < step:  # a later one was passed over as damaged, and so may be what it refers to
                 found = found or kept
-        return first_says(lambda: found) or {}
+        return current().from_main(lambda: found) or {}
 
     def _write(self, role: str, stem: str, tensors: Mapping[str, Tensor], state: TrainingState) -> Files:
-        group, shards = processes(), {name: state.shards[name] for name in tensors if name in state.shards}
-        plain = {name: tensor for name, tensor in tensors.items() if name not in shards}
+        placement, local = current(), {name: state.partitions[name] for name in tensors if name in state.partitions}
+        plain = {name: tensor for name, tensor in tensors.items() if name not in local}
         files: Files = {role: {"name": f"{stem}.safetensors"}}
 
         def write(temporary: Path) -> None:
             write_tensors(plain, temporary)
             files[role]["sha256"] = sha256_of(temporary)
 
-        group.all(lambda: replace_atomically(self.folder / f"{stem}.safetensors", write) if group.first else None)
-        if shards:
+        placement.on_main(lambda: replace_atomically(self.folder / f"{stem}.safetensors", write))
+        if local:
             # Never over another, which a checkpoint of this very step may need until the new one is whole.
             names = (f"{stem}.shards" if number == 0 else f"{stem}.{number}.shards" for number in count())
-            name = group.tell(next(name for name in names if not (self.folder / name).exists()))[0]
+            name = placement.from_main(lambda: next(name for name in names if not (self.folder / name).exists()))
             temporary = self.folder / f"{TEMPORARY_PREFIX}{name}"
-            group.all(lambda: remove(temporary) if group.first else None)
+            placement.on_main(lambda: remove(temporary))
             try:
-                about = write_shards(temporary, {name: tensors[name] for name in shards}, shards)
+                about = write_tables(temporary, {name: tensors[name] for name in local}, local)
             except BaseException:
-                if group.first:
+                if placement.is_main:
                     remove(temporary)
                 raise
-            group.all(lambda: temporary.replace(self.folder / name) if group.first else None)
+            placement.on_main(lambda: temporary.replace(self.folder / name))
             files[f"{role}.shards"] = {"name": name, **about}
         return files
 
     def _read(self, path: Path) -> TrainingState:
-        group = processes()
-        about = group.tell(group.all(lambda: _checked(path) if group.first else None))[0]
-        group.all(lambda: _refuse_damage(self.folder, about["files"], group.rank, group.size))
+        placement = current()
+        checked = placement.on_main(lambda: _checked(path))
+        about = placement.from_main(lambda: checked)
+        placement.on_all(lambda: _refuse_damage(self.folder, about["files"], placement.rank, placement.size))
         state = TrainingState({}, about["values"])
         for file in about["files"].values():
             at = self.folder / Path(file["name"]).name
-            tensors, own = read_shards(at, file) if "tables" in file else (group.all(partial(mapped_tensors, at)), {})
-            state.tensors.update(tensors)
-            state.shards.update(own)
+            if "tables" in file:
+                tensors, partitions = read_tables(at, file)
+                state.partitions.update(converted_names(partitions))
+            else:
+                tensors = placement.on_all(partial(mapped_tensors, at))
+            state.tensors.update(converted_names(tensors))
         return state
 
     def _forget_old(self) -> None:
@@ -157,7 +160,7 @@ class Checkpoints:
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    about = read_json(path, "rgcn-checkpoint", SHARDED, oldest=PLAIN)
+    about = read_json(path, "rgcn-checkpoint", VERSION, OLDEST)
     if about.get("check") != _digest_of_values(about):
         raise DataError(f"{path.name} was changed or damaged")
     return about

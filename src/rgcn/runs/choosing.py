@@ -16,8 +16,9 @@ from rgcn.progress import ProgressMeter
 from rgcn.runs.assembly import load_trained, make_model
 from rgcn.runs.configuration import changed
 from rgcn.runs.folder import RunFolder, with_whole_paths
+from rgcn.runs.planning import RunPlan, plan_run
 from rgcn.runs.selection import Candidate, Selection
-from rgcn.runs.training import RunResult, resume, saying_what_memory_lacks, settled, train
+from rgcn.runs.training import RunResult, resume, saying_what_memory_lacks, train
 from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.task import task_of
 from rgcn.words import duration, memory, rough_duration
@@ -52,11 +53,11 @@ class ModelCost(NamedTuple):
         return self.asked * min(at_most, self.validated)
 
 
-def cost_of(config: RunConfig, graph: KnowledgeGraph, patience: float) -> ModelCost:
+def cost_of(plan: RunPlan, patience: float) -> ModelCost:
     """Some steps and some questions, timed; ConfigError where one step takes longer than `patience` seconds."""
-    began, model = perf_counter(), make_model(config)
+    began, config, model = perf_counter(), plan.config, make_model(plan.config, plan.mirror)
     marks: list[float] = []
-    with saying_what_memory_lacks(), model.fitting(graph) as fitting:
+    with saying_what_memory_lacks(), model.fitting(plan.training) as fitting:
         start = perf_counter() - began
         size = 16 * model.num_parameters_ + fitting.trainer.step_bytes  # weights, gradients, and what Adam remembers
         while config.training.epochs and (
@@ -88,16 +89,16 @@ def plan_selection(
 ) -> tuple[Selection, int]:
     """What to try, for how many steps, so that it takes about so many minutes; and the bytes it takes at most."""
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
-    configs = {name: settled(with_whole_paths(config), graph) for name, config in configs.items()}
+    tried = {name: Candidate(name, with_whole_paths(config)) for name, config in configs.items()}
     costs: dict[str, ModelCost] = {}
-    tried = {name: Candidate(name, config) for name, config in configs.items()}
-    for name, config in configs.items():
-        tried[name].plain = bool(task_of(config.task).candidates().get(name, {}).get("plain"))
+    for name, one in tried.items():
+        one.plain = bool(task_of(one.config.task).candidates().get(name, {}).get("plain"))
         meter.describe(f"timing {name}")
         try:
-            costs[name] = cost_of(config, graph, TIMING * total)
+            plan = plan_run(one.config, graph)
+            one.config, costs[name] = plan.config, cost_of(plan, TIMING * total)
         except (ConfigError, DataError) as error:
-            tried[name].skipped = str(error)
+            one.skipped = str(error)
         meter.advance()
         if name in costs and not costs[name].validated:
             raise NothingToHoldOutError("nothing is held out for validation, so that there is nothing to choose by")
@@ -105,13 +106,13 @@ def plan_selection(
         raise DataError(f"no model can be tried: {next(iter(tried.values())).skipped}")
     at_most = max(LEAST_MEASURED, int(VALIDATING * total / max(cost.asked for cost in costs.values())))
     final = max(MEASURED_S, 0.1 * total)
-    trained = [name for name in costs if configs[name].training.epochs]
+    trained = [name for name in costs if tried[name].config.training.epochs]
     # What is compiled the first time is not taken off.
     left = PLANNED * total - min(perf_counter() - began, 2 * TIMING * total * len(costs))
     left -= sum(cost.start + cost.validating(at_most) for name, cost in costs.items() if name not in trained)
     shared = [name for name in trained if costs[name].steps(SHORT * left / len(trained), at_most)[0]]
     for name, cost in costs.items():
-        one, most = tried[name], configs[name].training.epochs
+        one, most = tried[name], tried[name].config.training.epochs
         one.at_most = None if cost.asked * cost.measured <= final else max(LEAST_MEASURED, int(final / cost.asked))
         one.planned = cost.start + cost.validating(at_most)
         if name in trained and name not in shared:
@@ -136,13 +137,12 @@ def with_validation(config: RunConfig) -> RunConfig:
     return changed(config, task_of(config.task).for_trials(config))
 
 
-def steps_in(config: RunConfig, graph: KnowledgeGraph, minutes: float) -> RunConfig:
-    """The configuration with as many steps as so many minutes are enough for."""
-    config, began = settled(config, graph), perf_counter()
-    cost = cost_of(config, graph, 60.0 * minutes)
+def with_steps_for(plan: RunPlan, minutes: float) -> RunPlan:
+    """The run with as many steps as so many minutes are enough for."""
+    began, cost = perf_counter(), cost_of(plan, 60.0 * minutes)
     left = 60.0 * minutes - (perf_counter() - began) - cost.asked * cost.measured
-    least = max(1, getattr(config.training, "warmup", 0))
-    return _with(config, epochs=max(least, cost.steps(left, cost.validated)[0])) if cost.step else config
+    least = max(1, getattr(plan.config.training, "warmup", 0))
+    return plan.with_training(epochs=max(least, cost.steps(left, cost.validated)[0])) if cost.step else plan
 
 
 def _for_steps(config: RunConfig, steps: int, times: int) -> RunConfig:

@@ -36,8 +36,7 @@ from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import share_folder
-from rgcn.processes import processes
+from rgcn.placement import current
 from rgcn.version import __version__
 
 FORMAT_VERSION = 2
@@ -58,7 +57,7 @@ def _by_the_first(write: Callable[Given, None]) -> Callable[Given, None]:
 
     @wraps(write)
     def method(*arguments: Given.args, **named: Given.kwargs) -> None:
-        if processes().first:
+        if current().is_main:
             write(*arguments, **named)
 
     return method
@@ -187,9 +186,9 @@ class RunFolder:
 
         Of several that train together the first is the one; when the others come to write, they pass it by.
         """
-        share_folder(self.path)
-        if not processes().first:
-            processes().wait()
+        current().require_shared_folder(self.path)
+        if not current().is_main:
+            current().barrier()
             yield
             return
         try:
@@ -202,7 +201,7 @@ class RunFolder:
         try:
             for place in (self.path, self.path / "checkpoints", self.path / "model", self.path / "model" / "graph"):
                 remove_temporaries(place)
-            processes().wait()  # for whoever reads here what the one before us wrote
+            current().barrier()  # for whoever reads here what the one before us wrote
             yield
         finally:
             self.lock.release()

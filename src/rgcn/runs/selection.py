@@ -21,7 +21,8 @@ from rgcn.data.graph_store import read_json
 from rgcn.errors import DataError
 from rgcn.runs.configuration import kept_configuration
 from rgcn.runs.folder import RunFolder
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import task_of
+from rgcn.training.history import Metric
 from rgcn.version import __version__
 from rgcn.words import duration
 

@@ -16,17 +16,18 @@ from rgcn.atomic import remedy
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import ADVICE, agree, first_says, lost_others
-from rgcn.processes import processes
+from rgcn.placement import current
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, changed, flat_settings
+from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
+from rgcn.runs.planning import RunPlan, plan_run
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.workers import HEARD, Interruption
-from rgcn.tasks.estimator import Estimator, OnEpoch, choose_device
-from rgcn.tasks.fitting import Fitting
-from rgcn.tasks.task import Epoch, task_of
+from rgcn.tasks.estimator import Estimator, OnEpoch
+from rgcn.tasks.task import task_of
+from rgcn.training.fitting import Fitting
+from rgcn.training.history import Epoch
 from rgcn.words import html_table
 
 OnStep = Callable[[float], None]
@@ -87,21 +88,29 @@ def train(
     number of epochs, or parts of them, after every step; measure gives the figures of its end; mirror is a folder of
     data sets, for pretraining, which reads graphs by their names.
     """
-    graph = task_of(config.task).with_held_out(graph, config)
-    chosen = _chosen(config, graph)
-    config = changed(config, chosen) if chosen else config
-    _agree(config, graph)
+    return train_as_planned(plan_run(config, graph, mirror), folder, on_epoch, on_step, measure)
+
+
+def train_as_planned(
+    plan: RunPlan,
+    folder: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
+    measure: Measure = methodcaller("measure"),
+) -> RunResult:
+    """The same, of a run that was planned already."""
+    _agree(plan)
     if folder is None:
         with saying_what_memory_lacks():
-            return _Training(config, graph, on_epoch, on_step, measure, mirror).run_through()
-    check_trackers(config.trackers)
-    run = RunFolder(folder)
+            return _Training(plan, on_epoch, on_step, measure).run_through()
+    check_trackers(plan.config.trackers)
+    run, chosen = RunFolder(folder), plan.training.chosen
     run.refuse_unless_free()
     with run.writing():
-        run.create(config, graph)
+        run.create(plan.config, plan.graph)
         if chosen:
             run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
-        return _Session(run, config, graph, on_epoch, on_step, measure, mirror).run_through()
+        return _Session(run, plan, on_epoch, on_step, measure).run_through()
 
 
 def resume(
@@ -130,30 +139,21 @@ def resume(
         graph = load_data(config.data, mirror) if graph is None else graph
         graph = task_of(config.task).with_held_out(graph, config)
         refuse_other_data(run, graph)
-        _agree(config, graph)
-        return _Session(run, config, graph, on_epoch, on_step, measure, mirror).run_through()
+        plan = plan_run(config, graph, mirror)
+        _agree(plan)
+        return _Session(run, plan, on_epoch, on_step, measure).run_through()
 
 
-def settled(config: RunConfig, graph: KnowledgeGraph) -> RunConfig:
-    """The configuration with what the graph and this machine decide, so that it is written down."""
-    changes = _chosen(config, graph)
-    return changed(config, changes) if changes else config
-
-
-def _chosen(config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-    """What the graph and the machine decide; the first process's machine, where there are several."""
-    return first_says(lambda: task_of(config.task).settled(config, graph))  # type: ignore[no-any-return]
-
-
-def _agree(config: RunConfig, graph: KnowledgeGraph) -> None:
+def _agree(plan: RunPlan) -> None:
     """Several processes train one model on one graph, or none; where its files lie may differ."""
-    if not processes().together:
+    if not current().is_distributed:
         return
-    device = choose_device(config.training.device).type
-    settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": device}
-    agree("settings", {key: value for key, value in settings.items() if key not in {f"data.{path}" for path in PATHS}})
+    config, graph = plan.config, plan.graph
+    settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": plan.training.device.type}
+    paths = {f"data.{path}" for path in PATHS}
+    current().require_same("settings", {key: value for key, value in settings.items() if key not in paths})
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
-    agree("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
+    current().require_same("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
 
 
 def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
@@ -177,17 +177,10 @@ def saying_what_memory_lacks() -> Iterator[None]:
 class _Training:
     """A model on its way through its steps, with everyone who wants to hear of them; kept nowhere."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        graph: KnowledgeGraph,
-        on_epoch: OnEpoch | None,
-        on_step: OnStep | None,
-        measure: Measure,
-        mirror: Path | None,
-    ) -> None:
-        self.config, self.graph, self.on_epoch, self.on_step, self.measure = config, graph, on_epoch, on_step, measure
-        self.model = make_model(config, mirror)
+    def __init__(self, plan: RunPlan, on_epoch: OnEpoch | None, on_step: OnStep | None, measure: Measure) -> None:
+        self.plan, self.config = plan, plan.config
+        self.on_epoch, self.on_step, self.measure = on_epoch, on_step, measure
+        self.model = make_model(plan.config, plan.mirror)
         self.trackers: list[RunTracker] = []
         self.steps_taken, self.epochs_taken, self.seconds_before, self.start = 0, 0, 0.0, time.perf_counter()
 
@@ -196,7 +189,7 @@ class _Training:
         return self.seconds_before + time.perf_counter() - self.start
 
     def run_through(self) -> RunResult:
-        with self.model.fitting(self.graph) as fitting:
+        with self.model.fitting(self.plan.training) as fitting:
             for _ in self.steps(fitting):
                 pass
             fitting.finish()
@@ -212,15 +205,15 @@ class _Training:
             if epoch is not None:
                 for tracker in self.trackers:
                     tracker.report(epoch.number, epoch.as_row(self.model.columns))
-                [stop] = processes().any(self.on_epoch is not None and self.on_epoch(epoch) is False)
+                [stop] = current().any(self.on_epoch is not None and self.on_epoch(epoch) is False)
                 if stop:
                     fitting.stop()
             yield
 
     def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        counted, group = model.num_parameters_as_published_, processes()
-        sent = fitting.exchanged.a_step(fitting.steps_here, group) if group.together else None
+        counted = model.num_parameters_as_published_
+        sent = current().describe_traffic(fitting.exchanged, fitting.steps_here)
         return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model), sent)
 
 
@@ -248,7 +241,7 @@ class _Session(_Training):
             with saying_what_memory_lacks(), self.interruption:
                 self._open_trackers()
                 rows = [row for row in self.run.metrics() if row["number"] <= self.epochs_taken] if state else []
-                with self.model.fitting(self.graph) as fitting:
+                with self.model.fitting(self.plan.training) as fitting:
                     if state is not None:
                         fitting.restore(state)
                         self.seconds_before = state.values["run_seconds"]
@@ -264,7 +257,9 @@ class _Session(_Training):
             outcome, words = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            words = "another process was lost" if lost_others(error) else f"{type(error).__name__}: {error}"
+            words = (
+                "another process was lost" if current().is_lost_process(error) else f"{type(error).__name__}: {error}"
+            )
             raise
         finally:
             for tracker in self.trackers:
@@ -284,7 +279,7 @@ class _Session(_Training):
         # One by one, the files first: should a server refuse, those before it are closed.
         columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
         path, plain = self.run.path, self.config.model_dump(mode="json")
-        if not processes().first:
+        if not current().is_main:
             return
         self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
         for name in self.config.trackers:
@@ -297,14 +292,14 @@ class _Session(_Training):
             minutes = (time.monotonic() - self.last_saved) / 60.0
             by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
             # Signals and clocks are not the same everywhere: what one has heard or seen, all obey after the same step.
-            by_clock, *heard = processes().any(by_clock, *(self.interruption.received == each for each in HEARD))
+            by_clock, *heard = current().any(by_clock, *(self.interruption.received == each for each in HEARD))
             if any(heard):
                 self.interruption.received = HEARD[heard.index(True)]
                 self._save_and_stop(fitting)
             if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
                 self._save(fitting)
         # Measuring and saving the model come next, and may be cut short too.
-        [worth_it] = processes().any(time.monotonic() - self.last_saved >= WORTH_SAVING_S)
+        [worth_it] = current().any(time.monotonic() - self.last_saved >= WORTH_SAVING_S)
         if worth_it:
             self._save(fitting)
 
@@ -335,8 +330,9 @@ class _Session(_Training):
             self.interruption.at_once = False
             if self.interruption.received is None:
                 raise
-            if processes().together:  # each somewhere else: there is no state that all could save
-                raise self.interruption.error(" while it was measured", ADVICE.format(self.run.path)) from None
+            if current().is_distributed:  # each somewhere else: there is no state that all could save
+                advice = f"`rgcn resume {self.run.path}` goes on from the last checkpoint"
+                raise self.interruption.error(" while it was measured", advice) from None
             self._save_and_stop(fitting)
         except OSError as error:
             raise DataError(

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.shared_field import SharedField
 from rgcn.adjacency.structure import rows_of
+from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.edges import Seed, seed_words
-from rgcn.sharding import Shards
 
 
 class FieldSampler:
@@ -40,11 +39,11 @@ class FieldSampler:
         num_layers: int,
         fan_out: int | None = None,
         dropout: tuple[float, float] = (0.0, 0.0),
-        shards: Shards | None = None,
+        placement: Placement = LOCAL,
     ) -> None:
-        """shards: where several processes draw together, each for its own nodes, from the edges into these."""
+        """placement: where nodes are divided among processes, each draws from the edges into its local nodes."""
         self.adjacency = adjacency.to("cpu") if adjacency.device.type != "cpu" else adjacency
-        self.num_layers, self.fan_out, self.dropout, self.shards = num_layers, fan_out, dropout, shards
+        self.num_layers, self.fan_out, self.dropout, self.placement = num_layers, fan_out, dropout, placement
 
     def field(self, nodes: Tensor, seed: Seed) -> ReceptiveField:
         """nodes int64 [n], distinct, on the CPU."""
@@ -54,17 +53,12 @@ class FieldSampler:
         def rows(targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
             return self._rows(targets, whole, next(drawn))
 
-        if self.shards is not None:
-            return SharedField.over(rows, self.shards, nodes, self.num_layers)
-        layers, wanted = list[RelationalAdjacency](), nodes
-        for _ in range(self.num_layers):
-            layer, wanted = rows(wanted)
-            layers.append(layer)
-        return ReceptiveField(tuple(reversed(layers)), wanted, nodes)
+        return ReceptiveField.walk(rows, nodes, self.num_layers, self.placement)
 
     def _rows(self, nodes: Tensor, whole: np.uint64, key: np.uint64) -> tuple[RelationalAdjacency, Tensor]:
         """The operator of a layer into these nodes, and the nodes it reads."""
-        places = nodes if self.shards is None else self.shards.place(nodes)
+        partition = self.placement.partition
+        places = nodes if partition is None else partition.row(nodes)
         if not any(self.dropout):
             return self._drawn(self.adjacency, places, nodes, key)
         from rgcn.sampling import _walk

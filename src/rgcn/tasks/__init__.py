@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rgcn.tasks.node_classifier import NodeClassifier as NodeClassifier
     from rgcn.tasks.node_classifier import NodePrediction as NodePrediction
     from rgcn.tasks.storage import load_model as load_model
-    from rgcn.tasks.task import Epoch as Epoch
-    from rgcn.tasks.task import Metric as Metric
     from rgcn.tasks.task import Task as Task
     from rgcn.tasks.task import task_of as task_of
 else:
@@ -28,6 +26,6 @@ else:
             "link_predictor": ("LinkPredictor", "ScoredTriple"),
             "node_classifier": ("NodeClassifier", "NodePrediction"),
             "storage": ("load_model",),
-            "task": ("Epoch", "Metric", "Task", "task_of"),
+            "task": ("Task", "task_of"),
         },
     )

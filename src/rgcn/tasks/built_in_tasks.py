@@ -9,11 +9,13 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.tasks.task import Metric, Task
+from rgcn.tasks.task import Task
+from rgcn.training.history import Metric
 
 if TYPE_CHECKING:
     from rgcn.config import RunConfig
     from rgcn.graph import KnowledgeGraph
+    from rgcn.training.plan import Plan
 
 ACCURACY = Metric("accuracy", "accuracy", share=True)
 LOSS = Metric("loss", "loss", higher=False)
@@ -69,17 +71,10 @@ class NodeClassification(Task):
         held_out = labels.holding_out("test", data.test, data.seed)
         return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import default_batches, held_in_shards
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
+        from rgcn.training.resources import of_classes
 
-        about = config.model, config.training, graph
-        found = {**default_batches(*about), **held_in_shards(*about)}
-        return {f"training.{name}": value for name, value in found.items()}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-        from rgcn.tasks.footprint import of_classes
-
-        return of_classes(config.model, config.training, graph)
+        return of_classes(plan.model, plan.training, plan.graph)
 
     def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
         width = "embedding" if config.model.encoder == "e-rgcn" else "hidden"
@@ -139,17 +134,10 @@ class LinkPrediction(Task):
             raise ConfigError("data.split: the graph brings its own split; set it to random, which leaves that alone")
         return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import chosen_at_size, held_in_shards
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
+        from rgcn.training.resources import of_links
 
-        about = config.model, config.training, graph
-        chosen = {**chosen_at_size(*about), **held_in_shards(*about)}
-        return {f"training.{name}": value for name, value in chosen.items()}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-        from rgcn.tasks.footprint import of_links
-
-        return of_links(config.model, config.training, graph)
+        return of_links(plan.model, plan.training, plan.graph)
 
     def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
         fewer = {"training.batch_edges": min(config.training.batch_edges or 10_000, 10_000)}
@@ -188,13 +176,7 @@ class ClassificationByLinks(NodeClassification):
     estimator = "rgcn.tasks.link_classifier:LinkClassifier"
     folds = 1
 
-    def settled(self, config: RunConfig, graph: KnowledgeGraph) -> dict[str, Any]:
-        from rgcn.tasks.trainers import held_in_shards
-
-        found = held_in_shards(config.model, config.training, graph)
-        return {f"training.{name}": value for name, value in found.items()}
-
-    def footprint(self, config: RunConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
+    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
         return {}
 
     def for_trials(self, config: RunConfig) -> dict[str, Any]:

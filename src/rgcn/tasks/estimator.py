@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from typing_extensions import Self, TypedDict
+from torch import Tensor
+from typing_extensions import Self
 
-from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency import RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
-from rgcn.config import Scheme, Section, validated
-from rgcn.config.knobs import choices, option_problems
-from rgcn.config.section import listed
-from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
+from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.joining import refuse_shared_gpus
-from rgcn.nn.spread_tables import shards_by_name, whole_weights
-from rgcn.processes import processes
-from rgcn.sharding import Shards
-from rgcn.tasks.fitting import Fitting, Schedule
-from rgcn.tasks.task import Epoch, Task, task_of
+from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.table_state import partitions_by_name, whole_weights
+from rgcn.placement import LOCAL, Placement, current
+from rgcn.tasks.hooks import ExplanationHooks, GrowthHooks, VectorHooks, cannot_answer
+from rgcn.tasks.settings import HasSettings
+from rgcn.tasks.task import Task, task_of
+from rgcn.training.devices import choose_device
+from rgcn.training.fitting import Fitting, Schedule
+from rgcn.training.history import Epoch
+from rgcn.training.plan import Plan
 
 if TYPE_CHECKING:
     from rgcn.answers.calibration import Calibration
-    from rgcn.nn.encoders import Encoder
     from rgcn.scoring import Scorer
 
 OnEpoch = Callable[[Epoch], bool | None]
@@ -40,110 +38,22 @@ Nodes = Iterable[str | int]
 Part = TypeVar("Part")
 
 
-class SharedSettings(TypedDict, total=False):
-    """Keyword arguments of every estimator, so that a type checker knows them; `rgcn.config` says what each one means.
-
-    A test holds them to the fields there.
-    """
-
-    encoder: str | type[Encoder]
-    layers: int
-    embedding: int
-    bases: int | None
-    blocks: int | None
-    normalization: Literal["relation", "node", "direction", "none"]
-    aggregation: Literal["sum", "mean"]
-    inverse: bool
-    self_loops: bool
-    bias: bool
-    init: Scheme
-    gain: float
-    options: dict[str, Any]
-    epochs: int
-    learning_rate: float
-    weight_decay: float
-    edge_dropout: float
-    self_loop_dropout: float
-    patience: int | None
-    device: str
-    deterministic: bool
-    sharded: bool | None
-
-
-class Estimator(ABC):
-    """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn.
-
-    model_section, training_section   the sections its settings belong to
-    own_settings                      further settings, which it takes itself, with their defaults
-    """
+class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
+    """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn."""
 
     task: ClassVar[str]
-    model_section: ClassVar[type[Section]]
-    training_section: ClassVar[type[Section]]
-    own_settings: ClassVar[Mapping[str, Any]] = {"seed": 0}
-
-    model: Any
-    training: Any
     seed: int
     new_nodes: tuple[int, ...] = ()  # that training never saw; it has none itself
     mirror: Path | None = None  # a folder of data sets, for models that read other graphs by their names
 
-    # -- settings ----------------------------------------------------------------------------------------
-
-    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
-        """Take settings given flat, each into the section it belongs to; a name none has is refused.
-
-        trusted  the settings are the user's own: classes they name by their dotted names may be imported
-        """
-        owner, sections = type(self).__name__, (self.model_section, self.training_section)
-        given = {key: value for key, value in settings.items() if key != "model"}
-        known = {*sections[0].model_fields, *sections[1].model_fields, *self.own_settings} - {"name"}
-        unknown = next((key for key in given if key not in known), None)
-        if unknown is not None:
-            close = close_matches(unknown, sorted(known | {"model"}))
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known | {'model'}))}"
-            raise ConfigError(f"{owner} has no setting {unknown!r}; {hint}")
-        if settings.get("model") is not None:
-            given["name"] = settings["model"]
-        self.model, self.training = (
-            validated(section, {key: value for key, value in given.items() if _takes(section, key, value)}, owner)
-            for section in sections
-        )
-        if trusted:
-            for _, axis, choice in (*choices(self.model), *choices(self.training)):
-                axis.find(choice, trusted=True)
-            if problems := [*option_problems(self.model), *option_problems(self.training)]:
-                raise ConfigError(listed(owner, problems))
-        for key, default in self.own_settings.items():
-            setattr(self, key, given.get(key, default))
+    def _forget(self) -> None:
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
-        self._shards: Shards | None = None  # where several processes hold the nodes
+        self.placement: Placement = LOCAL
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """One with settings that a file brought; classes it names are imported only where that is allowed (`axes`)."""
-        made = cls.__new__(cls)
-        made._configure(settings, trusted=False)
-        return made
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Every setting by name, as the constructor takes them."""
-        own = {key: getattr(self, key) for key in self.own_settings}
-        return {**own, **self.model.model_dump(), **self.training.model_dump()}
-
-    def set_params(self, **settings: Any) -> Self:
-        """Change settings; the model must then be fitted again."""
-        kept = self.get_params()
-        if settings.get("model") is not None:  # a shorthand speaks for every axis that it stands for
-            for meant in self.model_section.shorthands.values():
-                kept = {key: value for key, value in kept.items() if key not in meant}
-        self._configure({**kept, **settings}, trusted=True)
-        return self
 
     def _fitted(self, part: Part | None) -> Part:
         if part is None:
@@ -178,17 +88,19 @@ class Estimator(ABC):
         """
         settings = {key: str(value) for key, value in self.get_params().items() if key not in ("device", "sharded")}
         digest = sha256(f"{self.graph_.fingerprint} {sorted(settings.items())}".encode())
-        for name, tensor in whole_weights(self.network_, in_order=True):
+        for name, tensor in whole_weights(self.network_, self.placement, in_order=True):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return str(processes().tell(digest.hexdigest())[0]) if shards_by_name(self.network_) else digest.hexdigest()
+        return str(self.placement.from_main(digest.hexdigest)) if self.placement.partition else digest.hexdigest()
 
     @property
     def num_parameters_(self) -> int:
-        """Numbers that training may change, whoever holds them."""
-        spread = shards_by_name(self.network_)
-        sizes = ((spread[name].count if name in spread else None, p) for name, p in self.network_.named_parameters())
-        return sum(p.numel() if rows is None else rows * math.prod(p.shape[1:]) for rows, p in sizes)
+        """Numbers that training may change, in all processes."""
+        local, total = partitions_by_name(self.network_), 0
+        for name, parameter in self.network_.named_parameters():
+            rows = local[name].num_nodes if name in local else len(parameter) if parameter.ndim else 1
+            total += rows * math.prod(parameter.shape[1:])
+        return total
 
     @property
     def num_parameters_as_published_(self) -> int:
@@ -217,7 +129,42 @@ class Estimator(ABC):
             fitting.finish()
         return self
 
-    def fitting(self, kg: KnowledgeGraph) -> Fitting:
+    def plan(self, kg: KnowledgeGraph) -> Plan:
+        """What a training on this graph will do: everything held out, every setting that was left open filled in.
+
+        Raises:
+            ConfigError: Settings that do not suit the graph or the machine.
+            DataError: A graph that this cannot be learned from.
+        """
+        from rgcn.training.sizing import default_sharding
+
+        graph = self.hold_out(kg)
+        chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
+        chosen |= default_sharding(self.model, self.training, graph)
+        training = self.training.model_copy(update=chosen)
+        placement = self._placement(graph, training)
+        return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, chosen)
+
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        """The graph as it is learned from: with a validation split, where one is asked for and the graph has none."""
+        return kg
+
+    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        """Settings of the training that were left open and follow from the graph and the machine."""
+        return {}
+
+    def _placement(self, graph: KnowledgeGraph, training: Any) -> Placement:
+        """Where a model with these settings is computed."""
+        placement = current()
+        if not (placement.is_distributed and training.sharded):
+            return placement
+        from rgcn.training.sizing import why_not_sharded
+
+        if (reason := why_not_sharded(self.model, training, graph)) is not None:
+            raise ConfigError(f"training.sharded: {reason}; or set it to false")
+        return placement.partitioned(graph.num_nodes)
+
+    def fitting(self, kg: KnowledgeGraph | Plan) -> Fitting:
         """`fit` a step at a time: a training that can be stopped, written down and continued."""
         trainer, training = self.prepare(kg).trainer(), self.training
         watch = self.task_().watch(training)
@@ -225,9 +172,15 @@ class Estimator(ABC):
         schedule = Schedule(steps, watch, training.patience, **self._measuring(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
+    def prepare(self, kg: KnowledgeGraph | Plan) -> Self:
+        """Everything before the first step: plan, build the operator and the untrained network."""
+        plan = kg if isinstance(kg, Plan) else self.plan(kg)
+        self.training, self.placement = plan.training, plan.placement
+        return self.build(plan.graph)
+
     @abstractmethod
-    def prepare(self, kg: KnowledgeGraph) -> Self:
-        """Everything before the first step: check the graph, build the operator and the untrained network."""
+    def build(self, graph: KnowledgeGraph) -> Self:
+        """Build the operator and the untrained network for a graph as `hold_out` gives it."""
 
     @abstractmethod
     def trainer(self) -> Any:
@@ -251,32 +204,26 @@ class Estimator(ABC):
         """
         self._graph, self._network, self.history_, self._calibration = graph, None, [], None
         self.learned_elsewhere = False
-        self._in_place, group = None, processes()
-        self._shards = None
-        if self.training.sharded and group.together:
-            from rgcn.tasks.trainers import cannot_shard
-
-            if (reason := cannot_shard(self.model, self.training, graph)) is not None:
-                raise ConfigError(f"training.sharded: {reason}; or set it to false")
-            self._shards = Shards(graph.num_nodes, group)
+        self._in_place = None
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
-    def hold_in_shards(self, graph: KnowledgeGraph) -> None:
-        """Let several processes each hold a part of the nodes, however it was trained, where that can be."""
-        from rgcn.tasks.trainers import cannot_shard
+    def divide_nodes(self, graph: KnowledgeGraph) -> None:
+        """Divide the nodes among several processes if the model allows it, however it was trained."""
+        from rgcn.training.sizing import why_not_sharded
 
-        if processes().together and "sharded" in self.training_section.model_fields:
-            can = cannot_shard(self.model, self.training, graph) is None
+        if current().is_distributed and "sharded" in self.training_section.model_fields:
+            can = why_not_sharded(self.model, self.training, graph) is None
             self.training = self.training.model_copy(update={"sharded": can})
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
         """Of the triples of a split; None: of no triples. changes: of which edges there are."""
-        device, rule = choose_device(self.training.device), edge_rule(self.model) | changes
+        device, options = choose_device(self.training.device), edge_options(self.model) | changes
         if split is not None:
-            return RelationalAdjacency.from_graph(graph, split=split, device=device, shards=self._shards, **rule)
+            targets = self.placement.partition
+            return RelationalAdjacency.from_graph(graph, split=split, device=device, targets=targets, **options)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
-        return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **rule)
+        return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **options)
 
     # -- measuring ---------------------------------------------------------------------------------------
 
@@ -330,21 +277,6 @@ class Estimator(ABC):
         """What scores triples, of a model that answers for links."""
         raise DataError(cannot_answer(self, "links"))
 
-    @property
-    @abstractmethod
-    def num_layers_(self) -> int:
-        """How many hops away a node can be heard; 0 where no messages are passed."""
-
-    @property
-    def message_triples_(self) -> NDArray[np.int64]:
-        """[T, 3]: the triples whose edges carry messages, in the operator's order."""
-        return self.graph_.split_triples("train")
-
-    @property
-    def hides_asked_(self) -> bool:
-        """Whether its network answers by walking from the asked node, as `LinkNetwork.hides_asked` says."""
-        return False
-
     learned_elsewhere = False
     """Whether its weights come from other graphs than the one it answers for."""
 
@@ -355,21 +287,6 @@ class Estimator(ABC):
         None where nothing is hidden: a model that learned them by heart is no judge of them.
         """
         return None
-
-    def class_links(self, node: int) -> list[tuple[int, int, int]]:
-        """The triple that each class would be, of a model that asks for classes as links."""
-        return []
-
-    def class_asked(self, node: int) -> list[int]:
-        """Nodes that must be computed to tell the class of one."""
-        return [node]
-
-    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
-        """[1, classes]: logits of a node from the receptive field of `class_asked`, with gradients of its edges.
-
-        network  this model's, or a copy of it; own=False: without what nodes bring themselves, around the messages
-        """
-        raise DataError(cannot_answer(self, "classes"))
 
     @property
     def calibration_(self) -> Calibration:
@@ -385,49 +302,6 @@ class Estimator(ABC):
     @calibration_.setter
     def calibration_(self, calibration: Calibration) -> None:
         self._calibration = calibration
-
-    # -- vectors -----------------------------------------------------------------------------------------
-
-    def vector_layer(self, layer: int | None) -> int | None:
-        """The layer that `vectors` takes by default; ConfigError for one that there is not."""
-        if layer is not None:
-            raise ConfigError(
-                f"layer is for models that answer layer by layer; {self.model.title} has one vector for each node"
-            )
-        return None
-
-    def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
-        """[n, width]: what the model holds of nodes; DataError where it holds nothing of them."""
-        raise DataError(
-            f"{self.model.title} computes every answer anew: it has no vectors of nodes to write, to draw or to compare"
-        )
-
-    def vector_words(self, layer: int | None) -> str:
-        """What these vectors are."""
-        return "the vectors the model scores triples with"
-
-    def relation_vectors(self) -> tuple[Tensor, Tensor | None, str]:
-        """([R, width], the inverses' or None, what the numbers are); DataError where relations have no weights."""
-        raise DataError(f"{self.model.title} has no weights of a relation's own that could be compared")
-
-    # -- a graph that has grown --------------------------------------------------------------------------
-
-    def cannot_extend(self) -> str | None:
-        """Why it cannot answer for nodes it was not trained with; None where it can."""
-        return None
-
-    def settle(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
-        """Fit what is new, after the graph has grown from `known`; nothing that was trained changes."""
-
-    # -- another graph -----------------------------------------------------------------------------------
-
-    def cannot_move(self) -> str | None:
-        """Why it cannot answer over another graph that has the same relations (`over`); None where it can."""
-        return cannot_answer(self, "links")
-
-    def over(self, kg: KnowledgeGraph) -> Self:
-        """The same trained model over another graph, whose relations it knows."""
-        raise DataError(self.cannot_move())
 
     # -- keeping -----------------------------------------------------------------------------------------
 
@@ -452,47 +326,6 @@ class Estimator(ABC):
         return load_as(folder, cls)
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        """Prepare for weights that were saved with this very graph."""
-        return self.prepare(graph)
-
-
-def cannot_answer(model: Estimator, what: str) -> str:
-    """The words for a question of a kind that a model does not answer."""
-    does = {"classes": "classifies nodes", "links": "predicts links"}
-    example = {"classes": "`rgcn train rgcn/nc-world`", "links": "`rgcn train rgcn/lp-world`"}
-    has = " and ".join(does[kind] for kind in model.task_().answers if kind in does) or "answers other questions"
-    asked = {"classes": "a question about a node's class", "links": "a question about triples"}[what]
-    return f"this model {has}; {asked} needs one that {does[what]}, such as {example[what]} makes"
-
-
-def one_hot_words(instead: str) -> str:
-    """Why a model with a lookup by node does not know a new one."""
-    return (
-        "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
-        f"for a node it never saw. Train {instead}"
-    )
-
-
-def edge_rule(model: Any) -> dict[str, Any]:
-    """Which edges there are, and how they are normalized, as an operator is told."""
-    return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
-
-
-def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.array(array)).to(device)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto" is a GPU where there is one."""
-    if name != "cpu" and processes().together:
-        refuse_shared_gpus(name)
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device {name!r} was asked for, but PyTorch sees no GPU here; use cpu or auto")
-    return torch.device(name)
-
-
-def _takes(section: type[Section], key: str, value: Any) -> bool:
-    """Whether a setting is one of the section's, or a shorthand that stands for some."""
-    return key in section.model_fields or (key == "name" and value in section.shorthands)
+        """Build the network for weights that were saved with this very graph, in which everything is held out."""
+        self.placement = self._placement(graph, self.training)
+        return self.build(graph)

@@ -18,8 +18,8 @@ from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.inputs import EmbeddingInput, RowTable
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
-from rgcn.objectives import Objective
 from rgcn.tasks.estimator import Estimator
+from rgcn.training.objectives import Objective
 
 Model = TypeVar("Model", bound=Estimator)
 Integers = NDArray[np.int64]
@@ -47,7 +47,7 @@ def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Mode
     larger = type(model).from_settings(model.get_params()).restore_saved(graph)
     state = larger.network_.state_dict()
     for name, value in model.network_.state_dict().items():
-        if name.endswith("decoder.node_bias"):
+        if name.endswith("decoder.node_bias.trained"):
             state[name][: len(value)] = value  # a new node's biases stay at zero, where biases begin
         elif not any(part in name for part in BY_NODE):
             state[name] = value

@@ -19,7 +19,7 @@ from rgcn.scoring import Questions
 from rgcn.tasks.estimator import Nodes
 from rgcn.tasks.link_predictor import LinkEstimator
 from rgcn.tasks.node_classifier import ClassEstimator, trainable_labels, with_validation
-from rgcn.tasks.trainers import LinkTrainer
+from rgcn.training.link_trainer import LinkTrainer
 
 HAS_CLASS = "has class"
 LEVELED_BY = 128  # labels at most: each is a question
@@ -53,12 +53,15 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             self.leveled()
         return self._level
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
-        self._level = None
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         labels = trainable_labels(kg)
         if self.training.evaluate_every or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
-        return super().prepare(with_labels_as_triples(replace(kg, labels=labels)))
+        return super().hold_out(with_labels_as_triples(replace(kg, labels=labels)))
+
+    def build(self, graph: KnowledgeGraph) -> Self:
+        self._level = None
+        return super().build(graph)
 
     def _can_validate(self, kg: KnowledgeGraph) -> bool:
         return kg.labels is not None and len(kg.labels.of("valid")[0]) > 0

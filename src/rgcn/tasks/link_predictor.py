@@ -21,14 +21,19 @@ from rgcn.graph.shared_names import with_relations
 from rgcn.known import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.objectives import Objective, ObjectivePlan
 from rgcn.progress import progress
 from rgcn.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
 from rgcn.sampling import EdgeSampler
 from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.estimator import Estimator, SharedSettings, on_device, one_hot_words
+from rgcn.tasks.estimator import Estimator
 from rgcn.tasks.extending import fold_in
-from rgcn.tasks.trainers import LinkTrainer, StoredTriples, chosen_at_size
+from rgcn.tasks.hooks import one_hot_words
+from rgcn.tasks.settings import SharedSettings
+from rgcn.training.devices import on_device
+from rgcn.training.link_trainer import LinkTrainer, StoredTriples
+from rgcn.training.objectives import Objective, ObjectivePlan
+from rgcn.training.plan import Plan
+from rgcn.training.sizing import chosen_at_size
 from rgcn.words import Rows
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
@@ -151,25 +156,32 @@ class LinkEstimator(Estimator):
     def columns(self) -> tuple[str, ...]:
         return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if self.training.evaluate_every and not self._can_validate(kg):
             raise DataError(
                 "evaluate_every needs something to validate on, and the graph has nothing: set validation, for example "
                 "to 0.1, or evaluate_every to null"
             )
-        self.training = self.training.model_copy(update=chosen_at_size(self.model, self.training, kg))
-        self.restore_saved(kg).network_.begin(self.model)
+        return kg
+
+    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        return chosen_at_size(self.model, self.training, graph)
+
+    def prepare(self, kg: KnowledgeGraph | Plan) -> Self:
+        super().prepare(kg).network_.begin(self.model)
         return self
 
-    def restore_saved(self, kg: KnowledgeGraph) -> Self:
+    def build(self, kg: KnowledgeGraph) -> Self:
         if not kg.num_of("train"):
             raise DataError("the graph has no training triples")
         if kg.num_nodes < 2:
             raise DataError("link prediction needs at least two nodes: there is nothing to tell apart")
         encoder = ENCODERS.find(self.model.encoder)
         adjacency, generator = self._begin(kg, "train", encoder.hears)
-        plan = LinkPlan(self.model, self.training, kg.num_nodes, kg.num_relations, adjacency, generator, self._shards)
+        counts = kg.num_nodes, kg.num_relations
+        plan = LinkPlan(self.model, self.training, *counts, adjacency, generator, self.placement)
         self._network = encoder.for_links(plan).to(adjacency.device)
+        self._network.placement = self.placement
         self.learned_elsewhere = not self.training.epochs
         heard_in_part = self._network.num_layers and not self._network.hides_asked
         if kg.edge_weights is not None and self.training.batch_edges is not None and heard_in_part:
@@ -246,7 +258,7 @@ class LinkPredictor(LinkEstimator):
 
     task = "link-prediction"
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         repeated = repeated_across_splits(kg)
         if repeated:
             warnings.warn(
@@ -256,7 +268,7 @@ class LinkPredictor(LinkEstimator):
             )
         if self.training.validation and not _has(kg, "valid"):
             kg = kg.split(self.training.validation, 0.0, seed=self.seed)
-        return super().prepare(kg)
+        return super().hold_out(kg)
 
     def evaluate(
         self,

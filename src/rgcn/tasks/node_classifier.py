@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.adjacency.shared_field import SharedField
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.axis_tables import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
@@ -21,11 +20,15 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.memory import give_back
 from rgcn.nn.heads import Head, NodeNetwork, NodePlan
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.relational_encoder import edge_options
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.processes import processes
-from rgcn.sharding import RowExchange
-from rgcn.tasks.estimator import Estimator, Nodes, SharedSettings, choose_device, edge_rule, on_device, one_hot_words
-from rgcn.tasks.trainers import NodeTrainer, default_batches
+from rgcn.placement import current
+from rgcn.tasks.estimator import Estimator, Nodes
+from rgcn.tasks.hooks import one_hot_words
+from rgcn.tasks.settings import SharedSettings
+from rgcn.training.devices import choose_device, on_device
+from rgcn.training.node_trainer import NodeTrainer
+from rgcn.training.sizing import default_batches
 from rgcn.words import Rows
 
 IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
@@ -194,46 +197,48 @@ class NodeClassifier(ClassEstimator):
     def columns(self) -> tuple[str, ...]:
         return ("train_accuracy", "valid_loss", "valid_accuracy")
 
-    def prepare(self, kg: KnowledgeGraph) -> Self:
-        self.training = self.training.model_copy(update=default_batches(self.model, self.training, kg))
-        return self._build(kg)
-
-    def _build(self, kg: KnowledgeGraph) -> Self:
-        encoder = ENCODERS.find(self.model.encoder)
-        if choose_device(self.training.device).type == "cpu":
-            compile_ahead(*encoder.kernels(self.model.decomposition))
+    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         labels = trainable_labels(kg)
         if self.training.patience is not None or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
         graph = kg if labels is kg.labels else replace(kg, labels=labels)
-        graph = graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
+        return graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
+
+    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        return dict(default_batches(self.model, self.training, graph))
+
+    def build(self, graph: KnowledgeGraph) -> Self:
+        encoder = ENCODERS.find(self.model.encoder)
+        if choose_device(self.training.device).type == "cpu":
+            compile_ahead(*encoder.kernels(self.model.decomposition))
         adjacency, generator = self._begin(graph)
         nodes = self._labels.of("train")[0]
         # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        whole = decays or self.training.in_batches(len(nodes)) or self.training.sharded
+        whole = decays or self.training.in_batches(len(nodes)) or self.placement.partition is not None
         reach = None if whole else self._field(nodes, self.model.layers)
-        plan = NodePlan(self.model, graph, adjacency, reach, generator, self._shards)
+        plan = NodePlan(self.model, graph, adjacency, reach, generator, self.placement)
         self._network = encoder.for_nodes(plan).to(adjacency.device)
         if len(graph) >= IN_PLACE:
             give_back()
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        if len(graph) >= IN_PLACE and not processes().together and choose_device(self.training.device).type == "cpu":
+        if (
+            len(graph) >= IN_PLACE
+            and not current().is_distributed
+            and choose_device(self.training.device).type == "cpu"
+        ):
             _, generator = self._begin(graph, hears=False)
             plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
             self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
-            self._adjacency, self._in_place = None, StoredEdges(graph, **edge_rule(self.model))
+            self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
             give_back()  # what building took
             return self
-        pruned, self.prune = self.prune, False  # the saved graph is pruned already, and its labels split
-        self._build(graph)
-        self.prune = pruned
-        return self
+        return super().restore_saved(graph)
 
     def trainer(self) -> NodeTrainer:
-        about = self._labels, self.model, self.training, self.seed, self._shards
+        about = self._labels, self.model, self.training, self.seed, self.placement
         return NodeTrainer(self.network_, self.adjacency_, *about)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
@@ -269,10 +274,10 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
-        if self._shards is not None:
-            exchange = RowExchange.ask(self._shards, on_device(distinct, self.adjacency_.device))
+        if self.placement.partition is not None:
+            exchange = self.placement.exchange(on_device(distinct, self.adjacency_.device))
             with torch.no_grad():
-                field = SharedField.of_own(self.adjacency_, self._shards, exchange.needed, depth)
+                field = ReceptiveField.of(self.adjacency_, exchange.needed, depth, self.placement)
                 states = exchange(network.states(field, depth)[-1])
             return states[torch.from_numpy(back).to(states.device)]
         states = network.states_of(self.rows_, on_device(distinct, choose_device(self.training.device)), depth)

@@ -17,13 +17,13 @@ from rgcn.data.registry import named_or_read
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.processes import processes
+from rgcn.nn.relational_encoder import edge_options
 from rgcn.sampling.augmented import augmented, with_labels
 from rgcn.sampling.drawn_graphs import draw_graph
-from rgcn.tasks.estimator import edge_rule, on_device
-from rgcn.tasks.fitting import Trainer
 from rgcn.tasks.link_predictor import LinkPredictor
-from rgcn.tasks.trainers import LinkTrainer, Stepping
+from rgcn.training.devices import on_device
+from rgcn.training.link_trainer import LinkTrainer, Stepping
+from rgcn.training.trainer import Trainer
 
 DRAWN = "drawn"  # stands for graphs by rules among those of the registry
 SEEDS = 2**62
@@ -72,7 +72,8 @@ class PretrainingTrainer(Trainer):
         self.network: LinkNetwork = network
         self.graphs, self.model, self.training, self.device, self.seed = graphs, model, training, device, seed
         self.stepping = Stepping(network, training, device, seed)
-        self.generator, self.optimizer, self.group = self.stepping.generator, self.stepping.optimizer, processes()
+        self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
+        self.placement = network.placement
         shares = {**training.graphs, **({DRAWN: training.drawn} if training.drawn else {})}
         self.names, weight = list(shares), np.array(list(shares.values()))
         self.share = weight / weight.sum()
@@ -135,10 +136,11 @@ class PretrainingTrainer(Trainer):
         paired = hides and not labels and name in self.training.pairs_hidden_in
         training = self.training.model_copy(update={"hidden": "pair" if paired else self.training.hidden})
         model = self.model
-        adjacency = RelationalAdjacency.from_graph(graph, split="train", device=self.device, **edge_rule(model))
+        adjacency = RelationalAdjacency.from_graph(graph, split="train", device=self.device, **edge_options(model))
         plan = LinkPlan(model, training, graph.num_nodes, graph.num_relations, adjacency, torch.Generator())
         network: LinkNetwork = ENCODERS.find(model.encoder).for_links(plan).to(self.device)
         network.load_state_dict(self.network.state_dict(keep_vars=True), assign=True)  # the very same parameters
+        network.placement = self.placement
         triples = on_device(graph.split_triples("train"), self.device)
         questions = None
         if asked is not None:  # as often as all the rest

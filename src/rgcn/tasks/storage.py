@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgcn.atomic import replace_atomically, write_atomically
 from rgcn.axis_tables import TASKS
+from rgcn.conversion import converted_names
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
-from rgcn.nn.spread_tables import arranged, shards_by_name, whole_weights
 from rgcn.nn.table_files import mapped_tensors, write_tensors
-from rgcn.processes import processes
+from rgcn.nn.table_state import arranged, partitions_by_name, whole_weights
 from rgcn.tasks.task import task_of
 from rgcn.version import __version__
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="Estimator")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION, OLDEST = 3, 2
 KEYS = {"graph": str, "settings": dict, "task": str}
 
 
 def save_model(model: Estimator, folder: str | Path) -> None:
     """Write a fitted model into a folder. Its settings name the classes it needs; no code is kept.
 
-    Several processes call it together, and the first writes what one alone would.
+    Several processes call it together, and the main one writes what a single process would.
     """
-    group, weights = processes(), dict(whole_weights(model.network_))
-    group.all(lambda: _write(model, Path(folder), weights) if group.first else None)
+    weights = dict(whole_weights(model.network_, model.placement))
+    model.placement.on_main(lambda: _write(model, Path(folder), weights))
 
 
 def _write(model: Estimator, target: Path, weights: dict[str, Tensor]) -> None:
@@ -73,8 +73,8 @@ def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
 
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
-    from rgcn.tasks.estimator import choose_device
     from rgcn.tasks.within_bounds import WithinBounds
+    from rgcn.training.devices import choose_device
 
     source = Path(folder)
     about = _about(source)
@@ -86,17 +86,14 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     weights = plain_file(source / "weights.safetensors")
     with damage_told(f"{source / 'model.json'}: damaged, its settings make no model"), WithinBounds(source):
         model = kind.from_settings({**about["settings"], "device": device})
-        model.hold_in_shards(graph)
+        model.divide_nodes(graph)
         model.restore_saved(graph)
     with damage_told(f"{weights}: damaged, or of another model"):
-        place, spread = choose_device(model.training.device), shards_by_name(model.network_)
-        kept = mapped_tensors(weights)
-        if model._in_place is not None and not spread:
+        place, kept = choose_device(model.training.device), converted_names(mapped_tensors(weights))
+        if model._in_place is not None and not partitions_by_name(model.network_):
             take_tables(model.network_, kept)
         kept = {name: tensor.to(place) for name, tensor in arranged(model.network_, kept).items()}
         model.network_.load_state_dict(kept, assign=True)
-        for name, shards in spread.items():  # the parameters are others now
-            model.network_.get_parameter(name).shards = shards
     model.network_.eval()
     try:
         model.restore_beside(about.get("beside", {}))  # folders of older versions have none
@@ -130,7 +127,7 @@ def take_tables(network: Any, kept: dict[str, Any]) -> None:
 
 
 def _about(source: Path) -> dict[str, Any]:
-    about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION)
+    about = read_json(source / "model.json", "rgcn-model", FORMAT_VERSION, OLDEST)
     wrong = [key for key, kind in KEYS.items() if not isinstance(about.get(key), kind)]
     if wrong:
         raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(wrong)}, or has something else there")

@@ -18,7 +18,8 @@ from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.extras import import_extra
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.tasks.task import Metric, task_of
+from rgcn.tasks.task import task_of
+from rgcn.training.history import Metric
 from rgcn.tuning.spaces import Spaces, own_values
 from rgcn.words import shortened
 

@@ -22,7 +22,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.runs.assembly import load_run_data, make_model
 from rgcn.runs.configuration import changed
 from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
-from rgcn.tasks.task import Epoch, Metric, task_of
+from rgcn.tasks.task import task_of
+from rgcn.training.history import Epoch, Metric
 from rgcn.tuning.spaces import draw, draw_own
 from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
 

@@ -16,7 +16,7 @@ from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
-from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, named, narrow
+from rgcn.sparse import Pairs, SparsePattern, computed_once, constant_when_compiled, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
@@ -160,8 +160,8 @@ class RelationWeights(nn.Module, ABC):
         if torch.compiler.is_compiling():
             order = self.planned(adjacency.structure.word, order)
         elif order == "auto":
-            # Kept with the structure, which never changes; were an id met again, another order would be as right.
-            chosen: dict[int, Order] = adjacency.structure.__dict__.setdefault("_orders", {})
+            # Were the id of a module met again, another order would be as right.
+            chosen = _orders(adjacency.structure)
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
         return evaluate[order](x, adjacency)
@@ -249,9 +249,8 @@ class LooksUp(nn.Module, ABC):
         return "" if thing is None else thing.word
 
     def _found(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
-        # Kept with the structure, which belongs to one list of nodes nearly always: the last list is remembered.
-        kept: WeakKeyDictionary[LooksUp, tuple[Tensor | None, Lookup]]
-        kept = structure.__dict__.setdefault("_lookups", WeakKeyDictionary())
+        # A structure belongs to one list of nodes nearly always: the last list is remembered.
+        kept = _lookups(structure)
         known = kept.get(self)
         if known is not None:
             before, found = known
@@ -261,6 +260,18 @@ class LooksUp(nn.Module, ABC):
         found = self.look(structure, every)
         kept[self] = nodes, found
         return found
+
+
+@computed_once
+def _orders(_: EdgeStructure) -> dict[int, Order]:
+    """The order that each module chose for these edges, by the module's id."""
+    return {}
+
+
+@computed_once
+def _lookups(_: EdgeStructure) -> WeakKeyDictionary[LooksUp, tuple[Tensor | None, Lookup]]:
+    """What each module looked up for these edges last, and for which nodes."""
+    return WeakKeyDictionary()
 
 
 class OneHotWeights(LooksUp):

@@ -1,0 +1,15 @@
+"""Several processes that train and ask one model: implementations of `rgcn.placement.Placement`, and what they need.
+
+placements     DataParallel and Sharded, on torch.distributed
+row_exchange   rows of nodes that travel between processes
+sharded_state  tables on disk of which every process writes its own rows
+rendezvous     processes join, agree and leave; who reports the error that ended them
+heartbeat      processes notice that another one is lost
+"""
+
+from typing import TYPE_CHECKING
+
+from rgcn.lazy import lazy_names
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__)

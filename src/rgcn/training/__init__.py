@@ -1,0 +1,8 @@
+"""How a network learns: objectives, optimizers, the steps of each task, and trainings that stop and resume."""
+
+from typing import TYPE_CHECKING
+
+from rgcn.lazy import lazy_names
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__)
